@@ -19,7 +19,7 @@ fn begin(bench: &str) -> String {
 
 /// A table with a sentence that says what it shows.
 pub(crate) struct Table {
-    pub(crate) title: &'static str,
+    pub(crate) title: String,
     pub(crate) text: String,
     pub(crate) head: Vec<&'static str>,
     pub(crate) rows: Vec<Vec<String>>,
@@ -109,7 +109,7 @@ impl Report {
             let _ = writeln!(page, "- {line}");
         }
         let aims = Table {
-            title: "Aims",
+            title: "Aims".into(),
             text: "The table compares the medians with what ferofs should reach.".into(),
             head: vec!["figure", "measured", "aim", "reached"],
             rows: self.aims.iter().map(Aim::row).collect(),

@@ -80,7 +80,7 @@ pub(super) fn calculation(bench: &mut Bench) {
         }
     }
     bench.report.add(Table {
-        title: "10,000 machines, one server",
+        title: "10,000 machines, one server".into(),
         text: format!(
             "Seconds until a server has answered {} machines that start at the same time, for each thing that limits it: its network interface, \
              {} requests a second, {} tokens a second. The last column is the time over which the starts should be spread, \
@@ -107,7 +107,7 @@ pub(super) fn calculation(bench: &mut Bench) {
         ]);
     }
     bench.report.add(Table {
-        title: "The same behind caching proxies",
+        title: "The same behind caching proxies".into(),
         text: format!(
             "{PROXIES} proxies with 10 Gbit/s each, for 1,000 machines each. If machines read different parts, the origin sends at most the image to each proxy."
         ),
@@ -129,7 +129,7 @@ pub(super) fn calculation(bench: &mut Bench) {
     });
     let rows = rows.collect();
     bench.report.add(Table {
-        title: "While the server refuses",
+        title: "While the server refuses".into(),
         text: format!(
             "Requests a second of {} machines that try again, after their pauses have grown to 2.5 to 5 seconds, and as a multiple of \
              {} a second. `Retry-After` of the server makes them fewer.",

@@ -71,7 +71,7 @@ pub(super) fn complete(bench: &mut Bench) -> Result<()> {
         }
     }
     bench.report.add(Table {
-        title: "Complete reads",
+        title: "Complete reads".into(),
         text: format!(
             "Mounting an image of {} MB with {} files and reading all of them, with an empty cache (lazily), compared with `ferofs pull`, a mount of \
              the fetched file, and the same reads. “As tar”: one thread reads in the order of the tree. The last column has the fetched bytes as a \

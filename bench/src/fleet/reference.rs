@@ -128,7 +128,7 @@ pub(super) fn reference(bench: &mut Bench) -> Result<()> {
         ]);
     }
     bench.report.add(Table {
-        title: "mount.erofs",
+        title: "mount.erofs".into(),
         text: format!(
             "Cold reads through a mount of an image in a registry at 20 ms, by ferofs, and by mount.erofs {VERSION} with `-t erofs.fanotify`. Kernels before 7.1 \
              let it fetch data only, so the benchmark gives it all metadata beforehand; ferofs fetches its metadata. Scattered small files take at least \

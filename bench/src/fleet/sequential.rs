@@ -74,7 +74,7 @@ pub(super) fn sequential(bench: &mut Bench) -> Result<()> {
         }
     }
     bench.report.add(Table {
-        title: "One large file, with an empty cache",
+        title: "One large file, with an empty cache".into(),
         text: "A program reads one large file in sequence through the mount; curl fetches as many bytes of the image as the read did, and forgets \
                them. A decoded byte is one that the program gets; a fetched byte is one that the server sends, and LZ4 makes them fewer."
             .into(),
@@ -115,7 +115,7 @@ fn compare_with_local(bench: &mut Bench, [cold, unverified, warm, local]: [&[Run
         row("local image, with a root hash", local, String::new())?,
     ];
     bench.report.add(Table {
-        title: "One large file, verified and not, from the cache and from a file",
+        title: "One large file, verified and not, from the cache and from a file".into(),
         text: "The same read without latency. CPU is that of all processes of ferofs.".into(),
         head: vec!["", "MB/s decoded", "CPU, s", ""],
         rows,

@@ -1,50 +1,79 @@
 //! What general compression makes of a tree: compressed archives, and the content of different files for several windows. A window finds
 //! what is repeated within its size, so that the difference of two sizes is what repetitions at the distances between them save.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
+use ferofs_tests::{Run, scratch};
 
+use super::{TIMEOUT, succeed};
 use crate::common::walk;
 
 /// Windows of zstd for archives, as powers of two.
-const ARCHIVE_WINDOWS: [u32; 2] = [23, 30];
+pub(super) const ARCHIVE_WINDOWS: [u32; 3] = [23, 27, 30];
 /// Windows for content: Linux's limit for Zstandard, that for LZMA, and two beyond.
-const CONTENT_WINDOWS: [u32; 4] = [20, 23, 27, 30];
+pub(super) const CONTENT_WINDOWS: [u32; 4] = [20, 23, 27, 30];
 
-/// Prints the sizes for `tree`, whose versions are its directories.
-pub(super) fn print(tree: &Path) -> Result<()> {
-    let mut files = Vec::new();
+/// A compressed stream.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Compressed {
+    pub(super) size: u64,
+    pub(super) cpu: Duration,
+    pub(super) peak: u64,
+}
+
+/// What was measured for a tree.
+pub(super) struct Content {
+    /// Bytes of all files, and of those with different content.
+    pub(super) all: u64,
+    pub(super) different: u64,
+    /// The order of files that gives the smaller archive with the first of [`ARCHIVE_WINDOWS`].
+    pub(super) best_order: &'static str,
+    /// Archives in that order, by window.
+    pub(super) archives: BTreeMap<u32, Compressed>,
+    /// The content of different files as one stream, by paths without the version, by window.
+    pub(super) streams: BTreeMap<u32, Compressed>,
+}
+
+/// Measures `tree`, whose versions are its directories.
+pub(super) fn measure(tree: &Path) -> Result<Content> {
+    let mut paths = Vec::new();
+    let mut all = 0;
     walk::each_file(tree, &mut |path, len| {
-        files.push((path.strip_prefix(tree)?.to_owned(), len));
+        all += len;
+        paths.push(path.strip_prefix(tree)?.to_owned());
         Ok(())
     })?;
-    let mut by_path: Vec<PathBuf> = files.iter().map(|(path, _)| path.clone()).collect();
-    let total: u64 = files.iter().map(|(_, len)| len).sum();
-    for order in ["of the tree", "of paths without the version"] {
-        if order != "of the tree" {
-            by_path.sort_by_key(|path| path.components().skip(1).collect::<PathBuf>());
-        }
-        for window in ARCHIVE_WINDOWS {
-            let pack = "tar --null --no-recursion -cf - -T -";
-            let size = compressed(tree, &by_path, pack, window)?;
-            println!("| tar in the order {order}, `zstd -15 --long={window}` | {size} | | |");
-        }
+    let mut without_version = paths.clone();
+    without_version.sort_by_cached_key(|path| path_without_version(path));
+    let pack = "tar --null --no-recursion -cf - -T -";
+    let [first, later @ ..] = ARCHIVE_WINDOWS;
+    let of_tree = compressed(tree, &paths, pack, first)?;
+    let of_paths = compressed(tree, &without_version, pack, first)?;
+    let (best_order, order, best) = match of_tree.size < of_paths.size {
+        true => ("of the tree", &paths, of_tree),
+        false => ("of paths without the version", &without_version, of_paths),
+    };
+    let mut archives = BTreeMap::from([(first, best)]);
+    for window in later {
+        archives.insert(window, compressed(tree, order, pack, window)?);
     }
-    println!("| content of all files | {total} | | |");
-    let (different, bytes) = different_files(tree, &by_path)?;
-    println!("| content of different files | {bytes} | | |");
+    let (files, different) = different_files(tree, &without_version)?;
+    let mut streams = BTreeMap::new();
     for window in CONTENT_WINDOWS {
-        let size = compressed(tree, &different, "xargs -0 cat", window)?;
-        println!(
-            "| content of different files, by paths without the version, `zstd -15 --long={window}` | {size} | | |"
-        );
+        streams.insert(window, compressed(tree, &files, "xargs -0 cat", window)?);
     }
-    Ok(())
+    Ok(Content { all, different, best_order, archives, streams })
+}
+
+/// The path below the directory of the version, without other components that are the version's name.
+fn path_without_version(path: &Path) -> PathBuf {
+    let mut components = path.components();
+    let version = components.next();
+    components.filter(|component| Some(*component) != version).collect()
 }
 
 /// The first file of each content, and the bytes of these.
@@ -62,22 +91,38 @@ fn different_files(tree: &Path, paths: &[PathBuf]) -> Result<(Vec<PathBuf>, u64)
     Ok((different, bytes))
 }
 
-/// Bytes of what `pack` makes of a list of paths, compressed.
-fn compressed(tree: &Path, paths: &[PathBuf], pack: &str, window: u32) -> Result<u64> {
-    let script = format!("{pack} | zstd -q -15 --long={window} -c | wc -c");
-    let mut child = Command::new("sh")
-        .args(["-c", &script])
-        .current_dir(tree)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()?;
-    let mut list = Vec::new();
+/// Compresses what `pack` makes of a list of paths. The measured time and memory are those of zstd alone.
+fn compressed(tree: &Path, paths: &[PathBuf], pack: &str, window: u32) -> Result<Compressed> {
+    let dir = scratch();
+    let (list, stream, archive) =
+        (dir.path().join("list"), dir.path().join("stream"), dir.path().join("archive"));
+    let mut names = Vec::new();
     for path in paths {
-        list.extend_from_slice(path.as_os_str().as_encoded_bytes());
-        list.push(0);
+        names.extend_from_slice(path.as_os_str().as_encoded_bytes());
+        names.push(0);
     }
-    child.stdin.take().context("sh has no input")?.write_all(&list)?;
-    let output = child.wait_with_output()?;
-    let text = String::from_utf8(output.stdout)?;
-    text.trim().parse().with_context(|| format!("{script} printed {text}"))
+    fs::write(&list, names)?;
+    let pack = format!("{pack} < \"$1\" > \"$2\"");
+    let packing = Run::limited("sh", None, TIMEOUT).args(["-c", &pack, "sh"]);
+    succeed("packing", packing.arg(&list).arg(&stream).dir(tree))?;
+    let window = format!("--long={window}");
+    let run = Run::limited("zstd", None, TIMEOUT).args(["-q", "-15", &window, "-o"]);
+    let outcome = succeed("zstd", run.arg(&archive).arg(&stream))?;
+    let size = fs::metadata(&archive)?.len();
+    Ok(Compressed { size, cpu: outcome.cpu, peak: outcome.peak })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::path_without_version;
+
+    #[test]
+    fn versions_of_a_file_have_the_same_path() {
+        for version in ["v1", "v2"] {
+            let path = format!("{version}/usr/src/{version}/include/x.h");
+            assert_eq!(path_without_version(Path::new(&path)), Path::new("usr/src/include/x.h"));
+        }
+    }
 }

@@ -45,18 +45,32 @@ const HEADERS: usize = 6;
 const HEADERS_PACKAGES: &str = "^linux-headers-6.1.0-[0-9]+-common$";
 
 /// Makes the tree of a family, with all versions in directories below it.
-type Make = fn(&Path) -> Result<()>;
+pub(super) type Make = fn(&Path) -> Result<()>;
 
 /// The family of snapshots.
 pub(super) const NIGHTLY: &str = "nightly";
+/// The family with an aim in bytes.
+pub(super) const PYTHON_FAMILY: &str = "python";
 
-/// The families, by the names that `--only` selects.
-pub(super) const FAMILIES: [(&str, Make); 5] = [
-    ("python", |dir| wheels(dir, &PYTHON)),
-    ("sqlalchemy", |dir| wheels(dir, &SQLALCHEMY)),
-    ("headers", headers),
-    (NIGHTLY, nightly),
-    ("layers", layers),
+/// A tree with many versions.
+pub(super) struct Family {
+    /// What `--only` selects.
+    pub(super) name: &'static str,
+    /// What measures it alone, as docs/BACKUPS.md names it.
+    pub(super) command: &'static str,
+    pub(super) make: Make,
+}
+
+pub(super) const FAMILIES: [Family; 5] = [
+    Family { name: PYTHON_FAMILY, command: "redundant --only python", make: |dir| wheels(dir, &PYTHON) },
+    Family {
+        name: "sqlalchemy",
+        command: "redundant --only sqlalchemy",
+        make: |dir| wheels(dir, &SQLALCHEMY),
+    },
+    Family { name: "headers", command: "redundant --only headers", make: headers },
+    Family { name: NIGHTLY, command: "redundant --only nightly", make: nightly },
+    Family { name: "layers", command: "redundant --only layers", make: layers },
 ];
 
 /// Fetches wheels and unpacks each below `dir`, with the times of their files set to one second, as the fetching would be their time.

@@ -1,124 +1,171 @@
-//! `cargo xtask bench redundant [--only FAMILY]...`: the smallest images of trees with many versions of the same files, compared with
-//! mksquashfs, mkfs.erofs and compressed archives. The sizes do not depend on the machine.
+//! `cargo xtask bench redundant [--only FAMILY]... [--publish]`: the smallest images of trees with many versions of the same files, compared
+//! with mksquashfs, mkfs.erofs and compressed archives. The sizes do not depend on the machine. With `--publish`, each family replaces its own
+//! part of the page docs/BACKUPS.md.
 
 mod content;
+mod distance;
 mod families;
+mod images;
 mod snapshots;
 
 use std::fs;
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use ferofs_devtools::install::{self, EROFS_UTILS, SQUASHFS, ZSTD};
-use ferofs_devtools::{peers, shell};
+use ferofs_devtools::shell;
 use ferofs_tests::{Run, scratch};
+
+use self::content::{ARCHIVE_WINDOWS, Content};
+use self::families::Family;
+use self::images::Images;
+use crate::common::report::{Report, Table, Wanted};
 
 /// A command that takes longer than this fails the benchmark: it hangs.
 const TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// Options of mksquashfs and mkfs.erofs that fit the settings below.
-const SQUASHFS_OPTIONS: &str = "-comp zstd -Xcompression-level 15 -b 1M";
-const EROFS_OPTIONS: &str = "-zzstd,level=15 -C1048576 -Eall-fragments";
-
-/// Options of `ferofs build`, each a line of the table.
-const SETTINGS: [&str; 6] = [
-    "-z zstd,15 -C 1M -E all-fragments --order tree",
-    "-z zstd,15 -C 1M -E all-fragments,dedupe --order tree",
-    "-z zstd,15 -C 1M -E all-fragments,48bit --order tree",
-    "-z zstd,15 -C 1M -E all-fragments --order similar",
-    "-z zstd,15 -C 1M -E all-fragments,48bit --order similar",
-    PRESET,
-];
-const PRESET: &str = "--preset backup";
+/// Bytes that the family `python` may have with the preset: 0.88 of what mksquashfs needed when the aim was set.
+const PYTHON_MB: f64 = 22.0;
+/// An image may have this many times the bytes of an archive with the window of 8 MiB.
+const TO_ARCHIVE: f64 = 1.15;
+/// The similar order may take this many times the processor time of the order of the tree.
+const ORDER_TIME: f64 = 1.3;
 
 pub(crate) fn redundant(options: &[&str]) -> Result<()> {
-    let mut only = Vec::new();
-    let mut options = options.iter();
-    while let Some(option) = options.next() {
-        match *option {
-            "--only" => only.push(*options.next().context("--only needs a family")?),
-            unknown => bail!("unknown option {unknown}"),
-        }
-    }
-    if let Some(unknown) =
-        only.iter().find(|name| families::FAMILIES.iter().all(|(family, _)| family != *name))
-    {
-        bail!("no such family: {unknown}");
-    }
+    let options = Options::parse(options)?;
     install::install(&[EROFS_UTILS, SQUASHFS, ZSTD])?;
     let ferofs = shell::build_ferofs("release")?;
-    let trees = scratch::target_dir().join("bench-redundant");
     let work_dir = scratch();
     let image = work_dir.path().join("image");
-    for (name, make) in families::FAMILIES {
-        if !only.is_empty() && !only.contains(&name) {
+    let page = shell::repository().join("docs/BACKUPS.md");
+    for Family { name, command, make } in families::FAMILIES {
+        if !options.has_family(name) {
             continue;
         }
-        let tree = trees.join(name);
-        let complete = trees.join(format!("{name}.complete"));
-        if !complete.exists() {
-            let _ = fs::remove_dir_all(&tree);
-            fs::create_dir_all(&tree)?;
-            make(&tree)?;
-            fs::write(&complete, "")?;
-        }
-        println!("\n| {name} | bytes | CPU s | peak MB |\n|---|---|---|---|");
-        sizes(&tree, &image, &ferofs)?;
-        content::print(&tree)?;
+        let mut report = Report::new(command);
+        let tree = complete_tree(name, make)?;
+        let images = images::measure(&tree, &image, &ferofs).context(name)?;
+        let content = content::measure(&tree).context(name)?;
+        report.add(sizes(name, &images, &content));
+        report.add(distance::table(name, &images, &content)?);
+        aims(name, &images, &content, &mut report)?;
         if name == families::NIGHTLY {
-            snapshots::print(&tree, work_dir.path(), &ferofs)?;
+            snapshots::measure(&tree, work_dir.path(), &ferofs, &mut report)?;
+        }
+        report.print_aims();
+        if options.publish {
+            report.publish(&page, 1)?;
         }
     }
     Ok(())
 }
 
-/// Prints the sizes of images of `tree`.
-fn sizes(tree: &Path, image: &Path, ferofs: &Path) -> Result<()> {
-    let bin = peers::installed(&scratch::target_dir());
-    let bin = bin.context("mksquashfs and mkfs.erofs are missing: run `cargo xtask peers` first")?;
-    let peer = |name: &str| bin.join(name);
-    let line = |what: &str, run: Run| -> Result<()> {
-        let outcome = succeed(what, run)?;
-        let size = fs::metadata(image).with_context(|| what.to_owned())?.len();
-        let (cpu, peak) = (outcome.cpu.as_secs_f64(), outcome.peak as f64 / 1e6);
-        println!("| {what} | {size} | {cpu:.1} | {peak:.0} |");
-        Ok(())
+#[derive(Default)]
+struct Options {
+    only: Vec<String>,
+    publish: bool,
+}
+
+impl Options {
+    fn parse(options: &[&str]) -> Result<Self> {
+        let mut parsed = Self::default();
+        let mut options = options.iter();
+        while let Some(option) = options.next() {
+            match *option {
+                "--only" => parsed.only.push((*options.next().context("--only needs a family")?).to_owned()),
+                "--publish" => parsed.publish = true,
+                unknown => bail!("unknown option {unknown}"),
+            }
+        }
+        let families = families::FAMILIES.map(|family| family.name);
+        if let Some(unknown) = parsed.only.iter().find(|name| !families.contains(&name.as_str())) {
+            bail!("--only: no such family: {unknown}; the families are {}", families.join(", "));
+        }
+        Ok(parsed)
+    }
+
+    fn has_family(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|family| family == name)
+    }
+}
+
+/// The tree of a family, made by the first run that needs it.
+fn complete_tree(name: &str, make: families::Make) -> Result<PathBuf> {
+    let trees = scratch::target_dir().join("bench-redundant");
+    let (tree, complete) = (trees.join(name), trees.join(format!("{name}.complete")));
+    if !complete.exists() {
+        let _ = fs::remove_dir_all(&tree);
+        fs::create_dir_all(&tree)?;
+        make(&tree).with_context(|| name.to_owned())?;
+        fs::write(&complete, "")?;
+    }
+    Ok(tree)
+}
+
+/// Sizes, processor time and memory of all programs.
+fn sizes(family: &str, images: &Images, content: &Content) -> Table {
+    let mut rows = Vec::new();
+    let squashfs = images.squashfs.size as f64;
+    let mut row = |what: String, size: u64, cpu: f64, peak: u64| {
+        let ratio = format!("{:.2}", size as f64 / squashfs);
+        rows.push(vec![
+            what,
+            size.to_string(),
+            ratio,
+            format!("{cpu:.1}"),
+            format!("{:.0}", peak as f64 / 1e6),
+        ]);
     };
-    let run = Run::limited(peer("mksquashfs"), None, TIMEOUT).args([tree, image]);
-    let run = run.args(SQUASHFS_OPTIONS.split(' ')).args(["-noappend", "-no-progress", "-quiet"]);
-    line(&format!("mksquashfs `{SQUASHFS_OPTIONS}`"), run)?;
-    fs::remove_file(image)?;
-    let run = Run::limited(peer("mkfs.erofs"), None, TIMEOUT).args(EROFS_OPTIONS.split(' '));
-    line(&format!("mkfs.erofs `{EROFS_OPTIONS}`"), run.arg("--quiet").args([image, tree]))?;
-    for settings in SETTINGS {
-        let run = Run::limited(ferofs, None, TIMEOUT).arg("build").args(settings.split(' '));
-        line(&format!("ferofs build `{settings}`"), run.args([tree, image]))?;
+    for built in [&images.squashfs, &images.erofs].into_iter().chain(&images.ferofs) {
+        row(built.what.clone(), built.size, built.cpu, built.peak);
     }
-    // The last image is that of the preset.
-    parts(image, ferofs)?;
-    fs::remove_file(image)?;
-    Ok(())
+    for (window, archive) in &content.archives {
+        let what = format!("tar in the order {}, `zstd -15 --long={window}`", content.best_order);
+        row(what, archive.size, archive.cpu.as_secs_f64(), archive.peak);
+    }
+    for (window, stream) in &content.streams {
+        let what = format!("content of different files as one stream, `zstd -15 --long={window}`");
+        row(what, stream.size, stream.cpu.as_secs_f64(), stream.peak);
+    }
+    Table {
+        title: format!("{family}: sizes"),
+        text: format!(
+            "The tree has {} bytes of files, {} of them in files with different content. \"Ratio\" is the size relative to that of mksquashfs.",
+            content.all, content.different
+        ),
+        head: vec!["", "bytes", "ratio", "CPU s", "peak MB"],
+        rows,
+    }
 }
 
-/// Prints what an image consists of.
-fn parts(image: &Path, ferofs: &Path) -> Result<()> {
-    let inspect = Run::limited(ferofs, None, TIMEOUT).args(["inspect", "--json"]).arg(image);
-    let report: serde_json::Value = serde_json::from_slice(&succeed("ferofs inspect", inspect)?.stdout)?;
-    let (mut encoded, mut stored) = (0, 0);
-    for (kind, bytes) in report["storage"].as_object().into_iter().flatten() {
-        let bytes = bytes["encoded"].as_u64().unwrap_or(0);
-        match kind.as_str() {
-            // Parts of fragments are in the clusters of the packed inode, which are counted.
-            "fragment" | "inline" | "hole" => {}
-            "stored" => stored += bytes,
-            _ => encoded += bytes,
-        }
+/// What the project wants of a family.
+fn aims(family: &str, images: &Images, content: &Content, report: &mut Report) -> Result<()> {
+    let (tree, preset) = images.preset()?;
+    let size = preset.size as f64;
+    let mut at_most = |what: String, measured: f64, limit: f64, unit: &'static str| {
+        report.aim(format!("{family}: {what}"), measured, Wanted::AtMost(limit), unit);
+    };
+    at_most("image compared with that of mksquashfs".into(), size / images.squashfs.size as f64, 1.0, "");
+    if family == families::PYTHON_FAMILY {
+        at_most("image".into(), size / 1e6, PYTHON_MB, " MB");
     }
-    println!("| of the last image: content in compressed clusters | {encoded} | | |");
-    println!("| of the last image: stored content | {stored} | | |");
-    let rest = fs::metadata(image)?.len().saturating_sub(encoded + stored);
-    println!("| of the last image: inodes, directories, indexes, padding | {rest} | | |");
+    let [window, ..] = ARCHIVE_WINDOWS;
+    let archive = content.archives.get(&window).context("no archive")?.size as f64;
+    at_most(
+        format!("image compared with `tar \\| zstd -15 --long={window}`"),
+        size / archive,
+        TO_ARCHIVE,
+        "",
+    );
+    let worst = images.with_48bit().map(|(without, with)| with as f64 / without as f64).fold(0.0, f64::max);
+    at_most("`48bit` compared with the same without it".into(), worst, 1.0, "");
+    at_most(
+        "processor time of the similar order compared with that of the tree".into(),
+        preset.cpu / tree.cpu,
+        ORDER_TIME,
+        "",
+    );
     Ok(())
 }
 
@@ -129,4 +176,20 @@ fn succeed(what: &str, run: Run) -> Result<ferofs_tests::Outcome> {
         bail!("{what}: {}", outcome.stderr);
     }
     Ok(outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Options;
+
+    #[test]
+    fn options_select_families() {
+        assert!(Options::parse(&["--only", "python", "--only", "layers"]).unwrap().has_family("layers"));
+        assert!(!Options::parse(&["--only", "python"]).unwrap().has_family("layers"));
+        let all = Options::parse(&["--publish"]).unwrap();
+        assert!(all.has_family("nightly") && all.publish);
+        for wrong in [&["--only", "x"][..], &["--only"], &["--x"]] {
+            assert!(Options::parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
 }

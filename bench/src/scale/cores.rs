@@ -94,7 +94,7 @@ pub(super) fn cores(bench: &mut Bench) -> Result<()> {
         rows.push(row);
     }
     bench.report.add(Table {
-        title: "More processors",
+        title: "More processors".into(),
         text: "The table shows seconds of builds of the same tree in memory: measured with one and with two workers on this machine of two processors, and \
                calculated from the times of the parts with one worker (listing, workers, the thread that places content in order, the thread that \
                writes, metadata). The last column names the part that limits a build on 128 processors. The calculation leaves out what nobody can \
