@@ -87,6 +87,7 @@ const LEFT_OUT: &[(&str, &str, &str)] = &[
     ("patch rollback", "--quiet", "prints less"),
     ("patch rollback", "--verbose", "prints more"),
     ("patch squash", "--quiet", "prints less"),
+    ("patch squash", "--in-place", "tests/it/patch/squash.rs: gives the same image"),
     ("patch squash", "--verbose", "prints more"),
     ("extract", "--verbose", "prints more"),
     ("patch show", "--json", "tests/it/patch/update.rs"),

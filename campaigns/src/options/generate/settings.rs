@@ -278,6 +278,9 @@ fn inodes(settings: &mut Settings, interface: Interface, rng: &mut Rng) {
     if rng.chance(6) {
         settings.with(&["--hard-dereference"], Effect::Dereference);
     }
+    if interface == Interface::Build && rng.chance(6) {
+        settings.add(&["--for-updates"]);
+    }
     if rng.chance(10) {
         settings.add(&["-E", rng.pick(&["nosbcrc", "sbcrc", "^sbcrc"])]);
     }

@@ -90,6 +90,7 @@ impl MetadataWriter<'_> {
         let behind_superblock = self.plan_behind_superblock(block, in_metabox, &mut area, &mut places);
         let start = output.position().next_multiple_of(block.bytes64());
         places.slots_before = slots_before(start, block);
+        self.options.check_size(start + places.total_blocks * block.bytes64())?;
         if places.slots_before > 0 && (in_metabox || !places.encoded_dirs.is_empty()) {
             let problem = "its index has no addresses behind 2^32 blocks";
             return Err(Error::Option { option: "compressed metadata", problem });

@@ -200,6 +200,9 @@ pub(crate) fn write(
     superblock.inodes = tree.nodes.len() as u64;
     superblock.blocks = end >> block.bits();
     superblock.incompat |= features;
+    if superblock.blocks >= 1 << 32 && !superblock.incompat.contains(Incompat::BIT48) {
+        return Err(ferofs_build::Error::TooManyBlocks.into());
+    }
     // The builder sets LZ4_0PADDING for all encoded content, whatever its algorithm.
     let configs = match features.contains(Incompat::LZ4_0PADDING) {
         true => configs::update(context, &mut superblock)?,
