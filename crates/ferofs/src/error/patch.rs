@@ -126,9 +126,15 @@ pub enum PatchFault {
     /// The image is in the wanted state already.
     #[error("the image is in state {0} already")]
     SameState(u64),
+    /// There is other data after the image, which a new file would not have.
+    #[error(
+        "the file holds other data from byte {0} on, behind the image, which the new image would not have"
+    )]
+    DataBehind(u64),
     /// A device cannot be replaced by a new image in one step.
     #[error(
-        "not a regular file: a new image takes the place of the old one by a new file, which a device cannot get. Squash into          a file, and copy that"
+        "not a regular file: a new image takes the place of the old one by a new file, which a device cannot get; squash \
+         into a file, and copy that"
     )]
     NotAFile,
     /// Another process has locked the image to change it.

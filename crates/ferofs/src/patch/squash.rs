@@ -54,7 +54,7 @@ pub fn squash(image: &Path, out: &Path) -> Result<Summary> {
 /// other hard links.
 ///
 /// # Errors
-/// [`PatchFault::NotAFile`]; [`PatchFault::TrailingData`] and [`PatchFault::Sealed`] if other data follows the image; [`PatchFault::Busy`]; as
+/// [`PatchFault::NotAFile`]; [`PatchFault::DataBehind`] and [`PatchFault::Sealed`] if other data follows the image; [`PatchFault::Busy`]; as
 /// [`build`].
 pub fn squash_in_place(image: &Path, options: &Options) -> Result<Summary> {
     // The target of a symbolic link is replaced, not the link.
@@ -67,7 +67,12 @@ pub fn squash_in_place(image: &Path, options: &Options) -> Result<Summary> {
     let area = SuperblockArea::read(&medium)?;
     recover(&medium, &area)?;
     // The new file ends with the image.
-    check_trailing(&medium, area.size()..medium.size(), TrailingData::Keep)?;
+    match check_trailing(&medium, area.size()..medium.size(), TrailingData::Keep) {
+        Err(Error::Patch(PatchFault::TrailingData { pos, .. })) => {
+            return Err(Error::Patch(PatchFault::DataBehind(pos)));
+        }
+        checked => checked?,
+    }
     let mut options = options.clone();
     options.source.path.clone_from(&path);
     (options.output.verify, options.output.keep_attributes) = (true, true);

@@ -3,6 +3,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use ferofs_tests::content::Content;
@@ -402,6 +403,33 @@ fn ignored_attributes_are_no_changes() {
     assert!(same.stderr.contains("nothing to patch"), "{}", same.stderr);
     create(&["--all-time=77", "--ignore=owner,xattrs"]).success();
     assert_eq!(create(&["--ignore=times", "--verify"]).code, 2);
+}
+
+/// A new file must not get the mode of an old one with another path.
+#[test]
+fn attributes_are_ignored_only_at_the_same_path() {
+    let fixture = Fixture::empty();
+    let next = fixture.directory("next");
+    let write = |dir: &Path, name: &str, content: &str, mode: u32| {
+        fs::write(dir.join(name), content).unwrap();
+        fs::set_permissions(dir.join(name), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    write(&fixture.source(), "removed", "", 0o4777);
+    write(&fixture.source(), "program", "payload", 0o4755);
+    write(&fixture.source(), "emptied", "content", 0o600);
+    write(&fixture.source(), "same", "stays", 0o644);
+    write(&next, "emptied", "", 0o600);
+    write(&next, "data", "payload", 0o644);
+    write(&next, "same", "stays", 0o600);
+    let (image, patch) = (fixture.build("image", ["-z", "none"]), fixture.path("patch"));
+    let create = ferofs().args(["patch", "create", "--ignore=times,mode,owner,xattrs"]);
+    create.args([&image, &next]).arg("-o").arg(&patch).run().success();
+    apply(&image, &patch);
+    let extracted = fixture.extract(&image, "extracted");
+    for (name, mode) in [("emptied", 0o600), ("data", 0o644), ("same", 0o644)] {
+        let found = fs::metadata(extracted.join(name)).unwrap().permissions().mode();
+        assert_eq!(found & 0o7777, mode, "{name}");
+    }
 }
 
 #[test]

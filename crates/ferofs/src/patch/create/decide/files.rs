@@ -14,6 +14,7 @@ use ferofs_format::inode::FileType;
 use super::compare;
 use crate::error::Result;
 use crate::patch::create::context::Inputs;
+use crate::patch::create::options::IgnoredAttributes;
 use crate::patch::create::survey::{OldFile, name_hash};
 
 /// Old files with the same content among which one with the same attributes is searched. More are rare, and comparing
@@ -76,8 +77,10 @@ impl ReuseDecisions {
         Ok(decisions)
     }
 
-    /// Looks up the content of `open` nodes among all old files.
+    /// Looks up the content of `open` nodes among all old files. No attribute is ignored: a file must not get the mode of one with another
+    /// path.
     fn look_up(&mut self, inputs: Inputs<'_>, open: &[NodeId]) -> Result<()> {
+        let inputs = Inputs { ignore: IgnoredAttributes::default(), ..inputs };
         let wanted: HashSet<(FileType, u64)> =
             open.iter().map(|node| compare::kind_and_size(inputs, *node)).collect();
         let size_of = |file: &OldFile| match file.file_type {
