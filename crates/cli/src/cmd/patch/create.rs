@@ -46,8 +46,8 @@ pub(super) struct CreateArgs {
     #[arg(long)]
     portable: bool,
 
-    /// Keep a file of the old image as it is if it differs from the new one only in these attributes: times, owner, mode,
-    /// xattrs
+    /// Keep a file of the old image as it is if it differs from the new one at the same path only in these attributes: times,
+    /// owner, mode, xattrs
     #[arg(long, value_name = "WHAT,...", value_enum, value_delimiter = ',', conflicts_with = "verify")]
     ignore: Vec<Ignored>,
 

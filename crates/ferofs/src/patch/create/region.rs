@@ -26,8 +26,8 @@ use super::describe::segments::Segments;
 use super::describe::similar::SimilarRanges;
 use super::describe::{pieces, similar, units};
 use super::metadata::emit::{NewMetadata, WrittenMetadata};
+use super::metadata::grown_inodes;
 use super::metadata::root::{self, RootPlace};
-use super::metadata::special;
 use super::options::GrowthParts;
 use super::{changes, configs};
 use crate::error::{Error, PatchFault, Result};
@@ -193,7 +193,14 @@ pub(crate) fn write(
     .emit(&superblock, start, &mut output)?;
     features |= written.features;
     let (metabox, packed) = (written.metabox.as_ref(), data.packed.as_ref());
-    special::append(context.inputs.old, growth, (metabox, packed), &mut superblock, &mut spill, &mut output)?;
+    grown_inodes::append(
+        context.inputs.old,
+        growth,
+        (metabox, packed),
+        &mut superblock,
+        &mut spill,
+        &mut output,
+    )?;
 
     let end = (output.position() + RECORD).next_multiple_of(block.bytes64());
     superblock.root = written.root;
