@@ -258,14 +258,14 @@ impl NewMetadata<'_> {
                 RootPlace::First => Some(first),
                 RootPlace::Free(pos) => Some(pos),
             };
-            match apart {
-                _ if let Some(end) = metabox_end => {
+            match (metabox_end, apart) {
+                (Some(end), _) => {
                     let pos = end + inodes.allocate(len, inline);
                     places.nids[id.index()] = Nid::metabox_slot(pos / SLOT_SIZE);
                     places.in_metabox.push((pos, id));
                 }
-                Some(pos) => places.nids[id.index()] = nid(pos),
-                None => {
+                (None, Some(pos)) => places.nids[id.index()] = nid(pos),
+                (None, None) => {
                     let pos = packer.allocate(len, inline);
                     places.nids[id.index()] = nid(base + pos);
                     places.items.push((pos, Item::Inode(id)));
