@@ -341,7 +341,8 @@ fn read(
     warnings: &mut Vec<Warning>,
 ) -> Result<(Tree, Contents)> {
     let mut contents = Contents::archives(temporary, "");
-    let (mut layers, mut stored) = (LayeredTree::new(time), Stored::default());
+    let (mut layers, mut stored) =
+        (LayeredTree::new(time, options.run.memory_limit.as_ref()), Stored::default());
     // Links to entries that may come later in the same layer.
     let mut links = BTreeMap::new();
     for step in steps {
@@ -419,7 +420,7 @@ fn layered_file(
         permissions: attributes.mode.unwrap_or(default_mode),
         uid: attributes.uid,
         gid: attributes.gid,
-        mtime: attributes.mtime.unwrap_or(time),
+        mtime: attributes.mtime.unwrap_or(time).into(),
         xattrs: layers.attributes(attributes.xattrs),
         ignores_options: false,
     }

@@ -6,6 +6,7 @@
 
 pub mod acl;
 pub mod arena;
+pub mod compact_time;
 pub mod inode_sizes;
 pub mod layered_tree;
 mod node_id;
@@ -17,11 +18,12 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use ferofs_format::inode::{FileType, Rdev, Timestamp};
+use ferofs_format::inode::{FileType, Rdev};
 
 use crate::options::run::tables::{MemoryLimit, Table};
 use crate::tree::arena::Arena;
 pub use crate::tree::arena::Text;
+use crate::tree::compact_time::CompactTime;
 pub use crate::tree::node_id::NodeId;
 use crate::tree::origin::Origin;
 use crate::tree::xattr::{SetId, XattrTable};
@@ -68,7 +70,7 @@ pub struct Node {
     pub uid: u32,
     pub gid: u32,
     pub nlink: u32,
-    pub mtime: Timestamp,
+    pub mtime: CompactTime,
     pub xattrs: SetId,
     /// The size of a regular file, in bytes.
     pub size: u64,
@@ -106,8 +108,13 @@ pub struct Tree {
 impl Tree {
     /// An empty tree, whose tables move to files beyond `limit`.
     pub fn new(limit: Option<&MemoryLimit>) -> Self {
+        Self::with_texts(Arena::new(limit), limit)
+    }
+
+    /// An empty tree whose texts are in `arena`.
+    pub fn with_texts(arena: Arena, limit: Option<&MemoryLimit>) -> Self {
         let (nodes, entries) = (Table::new(limit), Table::new(limit));
-        Self { nodes, entries, arena: Arena::new(limit), ..Self::default() }
+        Self { nodes, entries, arena, ..Self::default() }
     }
 
     /// The limit beyond which tables move to files.

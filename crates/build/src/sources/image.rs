@@ -19,7 +19,7 @@ use crate::options::Options;
 use crate::options::source::Whiteouts;
 use crate::sources::content::Contents;
 use crate::sources::image::file::{SourceImage, in_source};
-use crate::tree::layered_tree::{Body, LayeredFile, LayeredTree, Names, overlay};
+use crate::tree::layered_tree::{Body, LayeredFile, LayeredTree, overlay};
 use crate::tree::origin::Origin;
 use ferofs_read::walk::{DirectoryWalk, Step};
 use ferofs_read::{FileType, Image, Inode, Place};
@@ -158,7 +158,7 @@ impl Layer<'_> {
             permissions: disk.permissions,
             uid: disk.uid,
             gid: disk.gid,
-            mtime: disk.mtime,
+            mtime: disk.mtime.into(),
             xattrs: layers.attributes(xattrs),
             ignores_options: self.ignores_options,
         };
@@ -187,7 +187,7 @@ impl Layer<'_> {
                 };
                 Body::Regular { size, origin, sparse: self.source.has_holes(inode)? }
             }
-            FileType::Directory => Body::Directory(Names::new()),
+            FileType::Directory => Body::Directory(Box::default()),
             FileType::Symlink => Body::Symlink(self.image.read_link(inode)?.into()),
             kind @ (FileType::CharDevice | FileType::BlockDevice) => {
                 Body::Device(kind, device(inode).unwrap_or_default())

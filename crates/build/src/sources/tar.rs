@@ -30,7 +30,7 @@ use crate::options::source::{SourceData, SourceFormat, Whiteouts};
 use crate::paths::as_path;
 use crate::progress::Warning;
 use crate::sources::content::Contents;
-use crate::tree::layered_tree::{self, Body, LayeredFile, LayeredTree, Names};
+use crate::tree::layered_tree::{self, Body, LayeredFile, LayeredTree};
 use crate::tree::origin::{Origin, SourcePosition, Span};
 use limits::Limits;
 use members::{Data, End, Member, MemberKind, Members};
@@ -178,7 +178,7 @@ impl ArchiveReader<'_> {
             }
             MemberKind::Symlink(target) => Body::Symlink(target.into()),
             MemberKind::Device(kind, rdev) => Body::Device(kind, rdev),
-            MemberKind::Directory => Body::Directory(Names::new()),
+            MemberKind::Directory => Body::Directory(Box::default()),
             MemberKind::Fifo => Body::Fifo,
             MemberKind::Unknown(kind) => {
                 let path = as_path(&path).to_owned();
@@ -187,7 +187,8 @@ impl ArchiveReader<'_> {
                 return Ok(());
             }
         };
-        let Member { permissions, uid, gid, mtime, .. } = member;
+        let Member { permissions, uid, gid, .. } = member;
+        let mtime = member.mtime.into();
         let layered_file = LayeredFile { body, permissions, uid, gid, mtime, xattrs, ignores_options: false };
         let is_whiteout = self.whiteouts == Whiteouts::Overlay && layered_file.is_whiteout();
         let put = self.layers.put(&path, layered_file);

@@ -174,7 +174,7 @@ pub fn inode(
             _ => node.size,
         },
         nlink: node.nlink,
-        mtime: node.mtime,
+        mtime: node.mtime.into(),
         ino: id.0 + 1,
         xattr_icount: icount,
         place: match node.kind {
@@ -199,8 +199,12 @@ const fn shared_time(superblock: &Superblock) -> Timestamp {
 /// with the most frequent nanoseconds.
 pub fn common_time(tree: &Tree, build_time: i64, wide: bool) -> Timestamp {
     let countable = |secs: i64| build_time.checked_sub(secs).is_some_and(|d| u32::try_from(d).is_ok());
-    let mut times: Vec<Timestamp> =
-        tree.nodes.iter().map(|node| node.mtime).filter(|time| countable(time.secs)).collect();
+    let mut times: Vec<Timestamp> = tree
+        .nodes
+        .iter()
+        .map(|node| Timestamp::from(node.mtime))
+        .filter(|time| countable(time.secs))
+        .collect();
     if wide {
         times.sort_unstable_by_key(|time| (time.nanos, time.secs));
     } else {

@@ -6,19 +6,24 @@
 
 mod apply_directory;
 mod define;
+mod names;
 mod number;
 pub(crate) mod overlay;
 #[cfg_attr(not(feature = "tar"), allow(dead_code, reason = "some whiteouts come from archives"))]
 mod whiteouts;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::rc::Rc;
 
 use ferofs_format::inode::{FileType, Rdev, Timestamp};
 
 use crate::error::entry::EntryFault;
+use crate::options::run::tables::MemoryLimit;
+use crate::tree::compact_time::CompactTime;
 use crate::tree::origin::Origin;
 use crate::tree::xattr::Attributes;
+pub(crate) use names::Names;
+use names::{Link, Texts};
 
 /// The most symbolic links on one path, as in Linux; more are an error.
 const LINKS_MAX: usize = 40;
@@ -60,7 +65,7 @@ pub struct LayeredFile {
     pub permissions: u16,
     pub uid: u32,
     pub gid: u32,
-    pub mtime: Timestamp,
+    pub mtime: CompactTime,
     pub xattrs: Rc<Attributes>,
     /// Options for owners, times and excluded files do not apply, or were applied before.
     pub ignores_options: bool,
@@ -69,21 +74,11 @@ pub struct LayeredFile {
 #[derive(Clone, Debug)]
 pub enum Body {
     Regular { size: u64, origin: Origin, sparse: bool },
-    Directory(Names),
+    Directory(Box<Names>),
     Symlink(Box<[u8]>),
     Device(FileType, Rdev),
     Fifo,
     Socket,
-}
-
-/// A directory's names. `BTreeMap` sorts them as EROFS does.
-pub(crate) type Names = BTreeMap<Box<[u8]>, Link>;
-
-#[derive(Clone, Copy, Debug)]
-pub struct Link {
-    file: FileId,
-    /// The highest layer with this name.
-    layer: u32,
 }
 
 /// The directory and name that a path leads to.
@@ -98,6 +93,9 @@ pub struct EntryPosition {
 #[derive(Debug)]
 pub struct LayeredTree {
     files: Vec<LayeredFile>,
+    texts: Texts,
+    /// Files that may have more than one name.
+    linked: HashSet<FileId>,
     /// The number of the current layer.
     layer: u32,
     /// The time of directories without an entry of their own.
@@ -116,10 +114,12 @@ pub struct LayeredTree {
 }
 
 impl LayeredTree {
-    /// An empty root directory. Directories without an entry of their own get this `time`.
-    pub fn new(time: Timestamp) -> Self {
+    /// An empty root directory. Directories without an entry of their own get this `time`. Beyond `limit`, names move to a file.
+    pub fn new(time: Timestamp, limit: Option<&MemoryLimit>) -> Self {
         let mut layers = Self {
             files: Vec::new(),
+            texts: Texts::new(limit),
+            linked: HashSet::new(),
             layer: 0,
             time,
             sets: HashSet::new(),
@@ -168,13 +168,13 @@ impl LayeredTree {
 
     fn implied_directory(&mut self) -> LayeredFile {
         let xattrs = self.attributes(Vec::new());
-        let body = Body::Directory(Names::new());
+        let body = Body::Directory(Box::default());
         LayeredFile {
             body,
             permissions: IMPLIED_DIRECTORY_MODE,
             uid: 0,
             gid: 0,
-            mtime: self.time,
+            mtime: self.time.into(),
             xattrs,
             ignores_options: false,
         }
@@ -193,15 +193,16 @@ impl LayeredTree {
         }
     }
 
-    fn names_mut(&mut self, dir: FileId) -> Option<&mut Names> {
+    /// The names of `dir`, to change them, and their texts.
+    fn names_mut(&mut self, dir: FileId) -> Option<(&mut Names, &mut Texts)> {
         match &mut self.files[dir.index()].body {
-            Body::Directory(names) => Some(names),
+            Body::Directory(names) => Some((names, &mut self.texts)),
             _ => None,
         }
     }
 
     fn child(&self, dir: FileId, name: &[u8]) -> Option<Link> {
-        self.names(dir)?.get(name).copied()
+        self.texts.get(self.names(dir)?, name)
     }
 
     /// Resolves `path` to a directory and a name. Absolute paths and `..` stay within the root; symbolic links are followed to
@@ -265,8 +266,8 @@ impl LayeredTree {
 
     fn mark_in_layer(&mut self, dir: FileId, name: &[u8]) {
         let layer = self.layer;
-        if let Some(link) = self.names_mut(dir).and_then(|names| names.get_mut(name)) {
-            link.layer = layer;
+        if let Some((names, texts)) = self.names_mut(dir) {
+            texts.set_layer(names, name, layer);
         }
     }
 
@@ -275,8 +276,8 @@ impl LayeredTree {
             return Err(EntryFault::NameTooLong);
         }
         let layer = self.layer;
-        let names = self.names_mut(dir).ok_or(EntryFault::NotADirectory)?;
-        if names.insert(name.into(), Link { file, layer }).is_some() {
+        let (names, texts) = self.names_mut(dir).ok_or(EntryFault::NotADirectory)?;
+        if texts.insert(names, name, file, layer) {
             self.count_memory(REPLACED);
         }
         Ok(())
@@ -302,8 +303,8 @@ impl LayeredTree {
         };
         let mut replaces_whiteout = false;
         if let (Some(old), Body::Directory(names)) = (old, &mut layered_file.body) {
-            if let Some(kept) = self.names_mut(old) {
-                *names = std::mem::take(kept);
+            if let Some((kept, _)) = self.names_mut(old) {
+                **names = std::mem::take(kept);
                 let before = std::mem::replace(&mut self.files[old.index()], layered_file);
                 if self.opaque.contains(&old) {
                     self.copy_opaque_marks(&before, old);
@@ -332,7 +333,7 @@ impl LayeredTree {
             Some(name) => self.child(dir, &name).map(|link| link.file),
         };
         let names = found.and_then(|file| self.names(file));
-        Ok(names.is_some_and(|names| names.values().any(|link| link.layer == layer)))
+        Ok(names.is_some_and(|names| names.links().iter().any(|link| link.layer == layer)))
     }
 
     /// Adds `path` as a hard link to the file at `target`.
@@ -344,6 +345,7 @@ impl LayeredTree {
             return Err(EntryFault::LinkToDirectory);
         }
         let Some(position) = self.resolve(path, true)? else { return Err(EntryFault::NotADirectory) };
+        self.linked.insert(file);
         self.insert_name(position.dir, position.name.as_ref().ok_or(EntryFault::RootNotDirectory)?, file)
     }
 

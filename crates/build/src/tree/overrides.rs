@@ -16,7 +16,7 @@ pub(crate) fn apply(tree: &mut Tree, options: &AttributeOptions, run: &RunOption
     if let Some(newest) = options.newest_time {
         let newest = Timestamp { secs: newest, nanos: 0 };
         for node in tree.nodes.iter_mut() {
-            node.mtime = node.mtime.min(newest);
+            node.mtime = Timestamp::from(node.mtime).min(newest).into();
         }
     }
     let target = &options.target;

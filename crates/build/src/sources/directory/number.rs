@@ -122,7 +122,7 @@ impl<'a> Numbering<'a> {
             uid: options.attributes.uid(file.uid),
             gid: options.attributes.gid(file.gid),
             nlink: if matches!(kind, Kind::Directory(_)) { 2 } else { 1 },
-            mtime: options.attributes.all_time.unwrap_or(file.mtime),
+            mtime: options.attributes.all_time.unwrap_or(file.mtime).into(),
             xattrs,
             size,
             origin,

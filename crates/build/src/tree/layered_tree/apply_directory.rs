@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Body, EntryFault, LayeredFile, LayeredTree, Names};
+use super::{Body, EntryFault, LayeredFile, LayeredTree};
 use crate::paths::join;
 use crate::tree::origin::Origin;
 use crate::tree::{Kind, Node, NodeId, Tree};
@@ -50,7 +50,7 @@ impl LayeredTree {
     fn layered_file(&mut self, tree: &Tree, node: &Node, origin: Origin) -> LayeredFile {
         let body = match node.kind {
             Kind::Regular { sparse } => Body::Regular { size: node.size, origin, sparse },
-            Kind::Directory(_) => Body::Directory(Names::new()),
+            Kind::Directory(_) => Body::Directory(Box::default()),
             Kind::Symlink(target) => Body::Symlink(tree.text(target).into()),
             Kind::Device(kind, rdev) => Body::Device(kind, rdev),
             Kind::Fifo => Body::Fifo,

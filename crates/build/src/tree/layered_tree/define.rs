@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::{Body, EntryFault, FileId, LayeredFile, LayeredTree, Names};
+use super::{Body, EntryFault, FileId, LayeredFile, LayeredTree};
 use crate::options::source::definition::{Change, DefinedBody, Definition, Owner};
 use ferofs_format::inode::Timestamp;
 
@@ -21,7 +21,7 @@ impl LayeredTree {
         match change {
             Change::Put { body, owner } => {
                 let body = match body {
-                    DefinedBody::Directory => Body::Directory(Names::new()),
+                    DefinedBody::Directory => Body::Directory(Box::default()),
                     DefinedBody::Symlink(target) => Body::Symlink(target.clone().into()),
                     DefinedBody::Device(kind, device) => Body::Device(*kind, *device),
                     DefinedBody::Fifo => Body::Fifo,
@@ -38,7 +38,7 @@ impl LayeredTree {
                     Some(file) => Rc::clone(&self.files[file.index()].xattrs),
                     None => self.attributes(Vec::new()),
                 };
-                let mtime = mtime(owner, time);
+                let mtime = mtime(owner, time).into();
                 self.put(
                     path,
                     LayeredFile { body, permissions, uid, gid, mtime, xattrs, ignores_options: true },
@@ -47,7 +47,7 @@ impl LayeredTree {
             Change::Modify(owner) => {
                 let file = self.defined_file(path)?;
                 let file = &mut self.files[file.index()];
-                file.mtime = mtime(owner, file.mtime);
+                file.mtime = mtime(owner, file.mtime.into()).into();
                 (file.permissions, file.uid, file.gid) = (owner.permissions, owner.uid, owner.gid);
                 file.ignores_options = true;
                 Ok(())

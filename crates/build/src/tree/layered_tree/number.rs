@@ -1,6 +1,6 @@
 //! Turns a [`LayeredTree`] into a [`Tree`]: numbers the remaining files as reading a directory does.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 
 use super::whiteouts::{OPAQUE, ORIGIN};
@@ -10,47 +10,51 @@ use crate::options::Options;
 use crate::paths::as_path;
 use crate::paths::join;
 use crate::progress::Warning;
+use crate::tree::compact_time::CompactTime;
 use crate::tree::origin::Origin;
 use crate::tree::xattr::{Attributes, encode_set};
-use crate::tree::{Dir, Entry, Kind, Node, NodeId, Tree};
+use crate::tree::{Dir, Entry, Kind, Node, NodeId, Text, Tree};
 
 impl LayeredTree {
     /// Numbers the remaining files breadth-first, in the order of names.
     pub(crate) fn finish(mut self, options: &Options, warnings: &mut Vec<Warning>) -> Result<Tree> {
         self.mark_directories_with_whiteouts();
-        let mut tree = Tree::new(options.run.memory_limit.as_ref());
-        let mut numbers: Vec<Option<NodeId>> = vec![None; self.files.len()];
+        let mut tree = Tree::with_texts(self.texts.take_arena(), options.run.memory_limit.as_ref());
+        let mut numbers: HashMap<FileId, NodeId> = HashMap::new();
         let mut queue = VecDeque::from([(NodeId::ROOT, FileId::ROOT)]);
-        self.number(options, &mut tree, b"", FileId::ROOT, NodeId::ROOT, warnings)?;
+        self.number(options, &mut tree, Text::default(), FileId::ROOT, NodeId::ROOT, warnings)?;
         while let Some((dir, file)) = queue.pop_front() {
-            let names = self.names_mut(file).map(std::mem::take).unwrap_or_default();
+            let names = self.names_mut(file).map(|(names, _)| std::mem::take(names)).unwrap_or_default();
+            let mut links = names.into_links();
+            // Archives are often in order, which this sort uses.
+            links.sort_by(|a, b| tree.text(a.name).cmp(tree.text(b.name)));
             let path = tree.path_bytes(dir);
             let first = tree.entries.len();
-            for (name, Link { file, .. }) in names {
+            for Link { name, file, .. } in links {
                 let layered_file = &self.files[file.index()];
                 if options.source.strip_overlay && layered_file.is_whiteout() {
                     continue;
                 }
                 if !layered_file.ignores_options
-                    && options.source.is_excluded(&join(&path, &name), || layered_file.is_dir())
+                    && options.source.is_excluded(&join(&path, tree.text(name)), || layered_file.is_dir())
                 {
                     continue;
                 }
-                if let Some(node) = numbers[file.index()] {
+                if let Some(&node) = numbers.get(&file) {
                     tree.nodes[node.index()].nlink += 1;
-                    let name = tree.intern(&name);
                     tree.entries.push(Entry { name, node });
                     continue;
                 }
                 let is_dir = matches!(layered_file.body, Body::Directory(_));
                 let one_name = options.source.hard_dereference && !layered_file.ignores_options;
-                let node = self.number(options, &mut tree, &name, file, dir, warnings)?;
-                numbers[file.index()] = Some(node).filter(|_| !one_name);
+                let node = self.number(options, &mut tree, name, file, dir, warnings)?;
+                if !one_name && self.linked.contains(&file) {
+                    numbers.insert(file, node);
+                }
                 if is_dir {
                     tree.nodes[dir.index()].nlink += 1;
                     queue.push_back((node, file));
                 }
-                let name = tree.node(node).name;
                 tree.entries.push(Entry { name, node });
             }
             if let Kind::Directory(index) = tree.node(dir).kind {
@@ -64,7 +68,7 @@ impl LayeredTree {
         &self,
         options: &Options,
         tree: &mut Tree,
-        name: &[u8],
+        name: Text,
         file: FileId,
         parent: NodeId,
         warnings: &mut Vec<Warning>,
@@ -87,17 +91,16 @@ impl LayeredTree {
             Body::Fifo => Kind::Fifo,
             Body::Socket => Kind::Socket,
         };
-        let path = || PathBuf::from(as_path(&join(&tree.path_bytes(parent), name)));
+        let path = || PathBuf::from(as_path(&join(&tree.path_bytes(parent), tree.text(name))));
         let keeps = options.xattrs.keep || layered_file.ignores_options;
         let set = if keeps { encode(options, &layered_file.xattrs, path, warnings)? } else { Vec::new() };
         let xattrs = tree.xattrs.intern(&set);
-        let name = tree.intern(name);
         let (uid, gid, mtime) = match layered_file.ignores_options {
             true => (layered_file.uid, layered_file.gid, layered_file.mtime),
             false => (
                 options.attributes.uid(layered_file.uid),
                 options.attributes.gid(layered_file.gid),
-                options.attributes.all_time.unwrap_or(layered_file.mtime),
+                options.attributes.all_time.map_or(layered_file.mtime, CompactTime::from),
             ),
         };
         tree.nodes.push(Node {

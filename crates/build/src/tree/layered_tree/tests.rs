@@ -5,12 +5,12 @@ use crate::paths::join;
 use crate::tree::Kind;
 
 fn layers() -> LayeredTree {
-    LayeredTree::new(Timestamp { secs: 7, nanos: 0 })
+    LayeredTree::new(Timestamp { secs: 7, nanos: 0 }, None)
 }
 
 fn layered_file(layers: &mut LayeredTree, body: Body) -> LayeredFile {
     let xattrs = layers.attributes(Vec::new());
-    let mtime = Timestamp { secs: 9, nanos: 0 };
+    let mtime = Timestamp { secs: 9, nanos: 0 }.into();
     LayeredFile { body, permissions: 0o600, uid: 1, gid: 2, mtime, xattrs, ignores_options: false }
 }
 
@@ -24,7 +24,7 @@ fn link_to(target: &str) -> Body {
 }
 
 fn dir() -> Body {
-    Body::Directory(Names::new())
+    Body::Directory(Box::default())
 }
 
 /// All paths, in order.
@@ -42,6 +42,12 @@ fn paths(layers: LayeredTree) -> Vec<String> {
         .collect();
     paths.sort();
     paths
+}
+
+#[test]
+fn millions_of_files_take_little_memory() {
+    assert!(size_of::<LayeredFile>() <= 72);
+    assert!(size_of::<crate::tree::Node>() <= 88);
 }
 
 #[test]

@@ -16,8 +16,8 @@ impl LayeredTree {
         let Some(link) = self.child(dir, &name) else { return Ok(()) };
         let own = link.layer == self.layer;
         self.remove_lower_below(link.file);
-        if !own && let Some(names) = self.names_mut(dir) {
-            names.remove(&name);
+        if !own && let Some((names, texts)) = self.names_mut(dir) {
+            texts.remove(names, &name);
         }
         Ok(())
     }
@@ -38,10 +38,10 @@ impl LayeredTree {
             if self.names(dir).is_some() && !self.emptied.insert(dir) {
                 continue;
             }
-            let Some(names) = self.names_mut(dir) else { continue };
+            let Some((names, texts)) = self.names_mut(dir) else { continue };
             // A name of this layer is there because the layer has it, or something below it.
-            names.retain(|_, link| link.layer == layer);
-            dirs.extend(names.values().map(|link| link.file));
+            texts.keep_layer(names, layer);
+            dirs.extend(names.links().iter().map(|link| link.file));
         }
     }
 
@@ -59,7 +59,7 @@ impl LayeredTree {
                     permissions: 0,
                     uid: 0,
                     gid: 0,
-                    mtime,
+                    mtime: mtime.into(),
                     xattrs,
                     ignores_options: false,
                 };

@@ -84,7 +84,7 @@ pub(super) fn compare_attributes(inputs: Inputs<'_>, id: NodeId, inode: &Inode) 
         && (inputs.ignore.mode || disk.permissions == node.permissions)
         && (inputs.ignore.owner || (disk.uid, disk.gid) == (node.uid, node.gid))
         && disk.nlink == node.nlink
-        && (inputs.ignore.times || disk.mtime == node.mtime)
+        && (inputs.ignore.times || disk.mtime == node.mtime.into())
         && (inputs.ignore.xattrs || same_xattrs(inputs, id, inode)?);
     Ok(Comparison { same_type, same_size, same_attributes })
 }
