@@ -11,7 +11,9 @@ use crate::data::encode::dedupe::{ExtentFingerprint, ExtentIndex, Match};
 use crate::data::extents::log::{Extent, ExtentLog, ExtentPlace, Mark};
 use crate::error::{Error, Result};
 pub use crate::options::compression::SEGMENT;
-use crate::options::compression::{Compression, FileCompression, Fragments, IndexKind, PCLUSTER_MAX};
+use crate::options::compression::{
+    Compression, FileCompression, Fragments, IndexKind, PACKED_INODE_METHOD, PCLUSTER_MAX,
+};
 use crate::progress::timings::{Activity, Timings};
 
 /// One block more than the most encoded bytes of an extent with a byte position (`48bit` layout). Linux has buffers of 1 MiB for the
@@ -338,6 +340,10 @@ impl EncodeCall<'_, '_> {
             let (consumed, fit) = self.fit_bytes(most.min(rest.max(64)), end.min(self.pos + longest))?;
             self.sink.extents.truncate(start + fit);
             if consumed > 0 {
+                if consumed == rest && end == self.src.len() && self.better_as_fragment(most, fit) {
+                    self.sink.extents.truncate(start);
+                    return Ok(RangeEnd::Tail(self.fragment(rest)));
+                }
                 self.push(consumed, true, fit);
                 continue;
             }
@@ -391,11 +397,17 @@ impl EncodeCall<'_, '_> {
         (self.has_fragments() && rest < self.file_compression.pcluster).then(|| self.fragment(rest))
     }
 
+    /// Whether the rest of the file, which was encoded to `produced` of at most `most` bytes, takes less space as a fragment: there it is
+    /// encoded together with other content. A file with an algorithm of its own keeps it.
+    fn better_as_fragment(&self, most: usize, produced: usize) -> bool {
+        let same_method = self.file_compression.method == PACKED_INODE_METHOD;
+        self.has_fragments() && same_method && most - produced >= self.block / FRAGMENT_FRACTION
+    }
+
     /// The rest was encoded to `produced` bytes: makes it a fragment or an inline tail if that saves space.
     fn tail_after_encoding(&mut self, produced: usize) -> Option<EncodedTail> {
         let start = self.sink.extents.len() - self.last_capacity();
-        let unused = self.file_compression.pcluster - produced;
-        if self.has_fragments() && unused >= self.block / FRAGMENT_FRACTION {
+        if self.better_as_fragment(self.file_compression.pcluster, produced) {
             self.sink.extents.truncate(start);
             return Some(self.fragment(self.src.len() - self.pos));
         }

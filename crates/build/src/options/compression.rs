@@ -28,6 +28,9 @@ const MAX_RATIO: u64 = 12;
 /// more, images become more than 0.5 % larger.
 const PLACED_UNUSED: u16 = 24;
 
+/// The algorithm of the packed inode: an index into [`Compression::methods`].
+pub(crate) const PACKED_INODE_METHOD: usize = 0;
+
 /// How content is encoded.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -219,7 +222,7 @@ impl Compression {
     /// How the packed inode is encoded.
     pub fn for_packed_inode(&self, block: BlockSize) -> FileCompression {
         let size = self.fragment_pcluster.or(self.pcluster);
-        FileCompression { method: 0, pcluster: pcluster_size(size, block) }
+        FileCompression { method: PACKED_INODE_METHOD, pcluster: pcluster_size(size, block) }
     }
 
     /// The same methods for metadata, which has no inline tails, no fragments and no deduplication.
