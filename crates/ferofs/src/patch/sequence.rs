@@ -108,6 +108,24 @@ impl PatchReader {
         self.open_patch(next).map(Some)
     }
 
+    /// Opens the patch of an input that may have only one.
+    ///
+    /// # Errors
+    /// As [`Patch::open`]; [`PatchFault::Several`] if another patch follows, [`Error::InSequence`] if anything else does.
+    pub fn only_patch(&mut self) -> Result<Patch> {
+        let next = self.start()?.ok_or(Error::Patch(PatchFault::NotAPatch))?;
+        let patch = self.open_patch(next)?;
+        match self.start() {
+            Ok(None) => Ok(patch),
+            Ok(Some(_)) => Err(Error::Patch(PatchFault::Several)),
+            Err(cause) => Err(Error::InSequence {
+                number: self.number.saturating_add(1),
+                applied: 0,
+                cause: Box::new(cause),
+            }),
+        }
+    }
+
     /// Reads the start of the next patch; `None` at the end. Each input has at least one patch.
     fn start(&mut self) -> Result<Option<Next>> {
         let mut taken = Vec::new();

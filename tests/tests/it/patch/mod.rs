@@ -17,3 +17,16 @@ mod growth;
 mod sparse;
 mod squash;
 mod update;
+
+use std::path::Path;
+
+use ferofs_tests::ferofs;
+
+/// Makes a patch from an image to a tree.
+fn create(old: &Path, new: &Path, patch: &Path) {
+    ferofs().args(["patch", "create"]).args([old, new]).arg("-o").arg(patch).run().success();
+}
+
+fn apply(image: &Path, patch: &Path) {
+    ferofs().args(["patch", "apply"]).args([image, patch]).run().success();
+}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use ferofs::patch::{FileMedium, Patch, PatchFault, PatchReader, apply};
-use ferofs::read::{FileSource, Hex};
+use ferofs::read::Hex;
 
 use super::args::TrailingArgs;
 use crate::args::signature;
@@ -88,11 +88,11 @@ enum Input {
 
 /// Opens the only patch, and checks its signature.
 fn signed(args: &ApplyArgs, signature: &Path, name: &Path) -> Result<Patch, Failure> {
-    let patch = match args.patch.as_os_str() == "-" {
-        true => patch_from_stdin(),
-        false => Patch::open(&args.patch),
+    let patches = match args.patch.as_os_str() == "-" {
+        true => Ok(PatchReader::stream(std::io::stdin())),
+        false => PatchReader::open(&args.patch),
     };
-    let patch = match patch {
+    let patch = match patches.and_then(|mut patches| patches.only_patch()) {
         Err(ferofs::Error::Patch(PatchFault::Several)) => {
             let reason =
                 "a signature is for one patch, and the file has several: apply each with its own signature";
@@ -117,12 +117,4 @@ fn is_about_patch(error: &ferofs::Error) -> bool {
             | PatchFault::Damaged
             | PatchFault::Malformed(_)
     )
-}
-
-/// Stores the patch in a temporary file: nothing of it may be used before its digest, which comes last, was checked.
-fn patch_from_stdin() -> Result<Patch, ferofs::Error> {
-    let failed = |e| ferofs::Error::io_unnamed("store the patch in a temporary file", e);
-    let mut file = tempfile::tempfile().map_err(failed)?;
-    std::io::copy(&mut std::io::stdin().lock(), &mut file).map_err(failed)?;
-    Patch::new(Box::new(FileSource::new(file, 0).map_err(failed)?))
 }
