@@ -11,7 +11,8 @@ use std::sync::atomic::AtomicBool;
 use super::apply::commit::TrailingData;
 use super::apply::lazy_region::PieceCache;
 use super::apply::medium::Medium;
-use super::apply::{apply, check_state, overlay_with};
+use super::apply::resume::ApplyProgress;
+use super::apply::{apply_with, check_state, overlay_with};
 use super::format::reader::Patch;
 use super::format::start::Start;
 use crate::error::{Error, PatchFault, Result};
@@ -253,21 +254,22 @@ impl PatchReader {
         }
     }
 
-    /// Applies the patches that fit the image on `medium`, in their order, each as [`apply`] does.
+    /// Applies the patches that fit the image on `medium`, in their order, each as [`apply_with`] does.
     ///
     /// # Errors
-    /// As [`apply`]; [`PatchFault::NoneFits`]. After an error in a later patch, the earlier ones are applied:
+    /// As [`apply_with`]; [`PatchFault::NoneFits`]. After an error in a later patch, the earlier ones are applied:
     /// [`Error::InSequence`].
     pub fn apply<M: Medium>(
         &mut self,
         medium: &M,
         trailing: TrailingData,
+        progress: &ApplyProgress,
         cancel: &AtomicBool,
     ) -> Result<AppliedPatches> {
         self.each_fitting(
             &mut &*medium,
             |medium| *medium,
-            |medium, patch| apply(*medium, patch, trailing, cancel),
+            |medium, patch| apply_with(*medium, patch, trailing, progress, cancel),
         )
     }
 

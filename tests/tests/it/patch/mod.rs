@@ -5,6 +5,7 @@
 //! - `faults`: interrupted writes, and data behind an image.
 //! - `for_updates`: images that grow little.
 //! - `growth`: additions that are compressed together.
+//! - `resume`: interrupted patches that continue.
 //! - `sparse`: files with holes.
 //! - `squash`: new images without history.
 //! - `update`: patches change an image to the new tree and back; patches for other images are refused.
@@ -14,6 +15,7 @@ mod cost;
 mod faults;
 mod for_updates;
 mod growth;
+mod resume;
 mod sparse;
 mod squash;
 mod update;

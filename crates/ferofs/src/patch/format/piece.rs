@@ -12,6 +12,7 @@ use super::plan::{Item, Plan, Reference};
 use super::prediction::Prediction;
 use super::reencode::Encoders;
 use crate::error::{Error, PatchFault, Result};
+use crate::patch::image::digest::PieceDigest;
 
 /// Bytes of content that `create` puts into a piece: see [`PAYLOAD_MAX`].
 pub(crate) const PIECE_LEN: usize = 4 << 20;
@@ -50,6 +51,8 @@ pub(crate) struct Piece {
     pub(crate) payload_len: usize,
     /// Bytes that it appends.
     pub(crate) region_len: usize,
+    /// The digest of these.
+    pub(crate) digest: PieceDigest,
     /// Whether the payload is compressed.
     pub(crate) compressed: bool,
     /// The payload as stored.

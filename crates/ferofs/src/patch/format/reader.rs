@@ -1,8 +1,8 @@
 //! Reads a patch file. Nothing in it is used before the digest of the whole file was checked.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use ferofs_codec::{Algorithm, Params};
 use ferofs_format::BytePos;
@@ -21,7 +21,7 @@ use super::reencode::Encoders;
 use super::relocation::{COLUMNS_MAX, Relocations};
 use super::start::{Cursor, Start};
 use crate::error::{Error, PatchFault, Result};
-use crate::patch::image::digest::Digest;
+use crate::patch::image::digest::{Digest, PieceDigest};
 use crate::patch::image::sector::{SECTOR, SECTOR_POS, Sector, covered_end};
 
 /// Bytes that are read and hashed at once.
@@ -333,6 +333,16 @@ impl Patch {
         })
     }
 
+    /// The positions in the result of the bytes that each piece appends, and their digest.
+    pub(crate) fn appended(&self) -> impl Iterator<Item = (Range<u64>, PieceDigest)> + '_ {
+        let mut at = self.header.base_size;
+        self.pieces.iter().map(move |piece| {
+            let start = at;
+            at = at.saturating_add(piece.region_len.get().into());
+            (start..at, piece.digest)
+        })
+    }
+
     /// Checks that this program has the encoders that the patch needs.
     pub(crate) fn check_encoders(&self) -> Result<()> {
         self.methods.iter().try_for_each(|method| method.params().map(drop))
@@ -356,11 +366,6 @@ pub(crate) struct PieceDecoder<S> {
 }
 
 impl<S: Source> PieceDecoder<S> {
-    /// The number of bytes that each piece appends.
-    pub(crate) fn lens(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
-        self.pieces.iter().map(|(_, piece)| piece.region_len.get().into())
-    }
-
     /// Puts the bytes that piece `number` appends into `region`. `check` is called between units, and can end this.
     pub(crate) fn decode(
         &mut self,
@@ -388,22 +393,6 @@ impl<S: Source> PieceDecoder<S> {
             threads: self.threads,
         };
         stored.decode(&base, &mut self.encoders, &mut self.buffers, region, check)
-    }
-
-    /// Passes the bytes of all pieces to `each`, in their order.
-    pub(crate) fn all(
-        &mut self,
-        cancel: &AtomicBool,
-        mut each: impl FnMut(&[u8]) -> Result<()>,
-    ) -> Result<()> {
-        let check = || if cancel.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) };
-        let mut region = Vec::new();
-        for number in 0..self.pieces.len() {
-            check()?;
-            self.decode(number, &mut region, check)?;
-            each(&region)?;
-        }
-        Ok(())
     }
 
     /// Frees the memory that is kept for the next piece.

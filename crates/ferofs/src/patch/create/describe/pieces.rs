@@ -17,6 +17,7 @@ use crate::patch::format::piece::{Base, PIECE_LEN, Piece, PieceKind, REFERENCES_
 use crate::patch::format::plan::{Item, Plan, Reference};
 use crate::patch::format::prediction::Prediction;
 use crate::patch::format::reencode::Encoders;
+use crate::patch::image::digest::of_piece;
 
 /// Zstandard's level up to [`LARGE`] appended bytes, and above.
 const LEVELS: [i32; 2] = [19, 12];
@@ -104,11 +105,15 @@ pub(crate) fn make(inputs: &Inputs<'_>) -> Result<Vec<Piece>> {
                 Some(_) => plan,
                 None => Plan { references: Vec::new(), ..plan },
             };
+            let start = context.area.size();
+            let digest = of_piece(inputs.region, group.range.start - start..group.range.end - start)
+                .map_err(|e| Error::io_unnamed("read a temporary file", e))?;
             Ok(Piece {
                 kind: group.kind,
                 plan: plan.encode()?,
                 payload_len: payload.len(),
                 region_len: (group.range.end - group.range.start) as usize,
+                digest,
                 compressed: compressed.is_some(),
                 payload: compressed.unwrap_or(payload),
             })
