@@ -14,6 +14,7 @@ use zerocopy::IntoBytes;
 use super::change::{self, CHANGES_MAX, Change, NewParents};
 use super::header::{COMPRESSED, Header, MAGIC, METADATA, RawPiece};
 use super::method::RawMethod;
+use super::piece::delta::DELTA_MAX;
 use super::piece::{Base, Buffers, PAYLOAD_MAX, PieceSizes, REGION_MAX, StoredPiece};
 use super::plan::Plan;
 use super::prediction::Prediction;
@@ -129,6 +130,7 @@ impl Patch {
             if piece.payload_len.get() as usize > PAYLOAD_MAX
                 || piece.region_len.get() as usize > REGION_MAX
                 || piece.stored_len() > STORED_MAX
+                || piece.delta_len.get() as usize > DELTA_MAX
             {
                 return fault("a piece is too long");
             }
@@ -275,7 +277,10 @@ impl Patch {
             let plan = Plan::decode(&cursor.bytes(piece.plan_stored.get().into())?)?;
             cursor.at = cursor.at.saturating_add(piece.payload_stored.get().into());
             let sizes = PieceSizes {
-                stored: piece.stored_len().saturating_add(plan.memory()),
+                stored: piece
+                    .stored_len()
+                    .saturating_add(plan.memory())
+                    .saturating_add(piece.delta_len.get().into()),
                 dictionary: 0,
                 payload: piece.payload_len.get().into(),
                 region: piece.region_len.get().into(),
@@ -385,6 +390,7 @@ impl<S: Source> PieceDecoder<S> {
             payload_len: piece.payload_len.get() as usize,
             region_len: piece.region_len.get() as usize,
             compressed: piece.flags.get() & COMPRESSED != 0,
+            delta_len: piece.delta_len.get() as usize,
         };
         let base = Base {
             source: &self.base,
