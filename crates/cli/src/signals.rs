@@ -17,7 +17,7 @@ use crate::print::output::message;
 /// How long a command may take to stop after a signal. A command that takes longer is blocked in a system call, for
 /// example a read from a pipe.
 pub(crate) const GRACE_PERIOD: Duration = Duration::from_secs(1);
-/// The same for a command that changes an image in place: it must first undo its changes.
+/// The same for a command that changes an image in place: it must first undo its changes, or make them durable.
 pub(crate) const GRACE_PERIOD_IN_PLACE: Duration = Duration::from_secs(10);
 
 /// Folders with temporary files.

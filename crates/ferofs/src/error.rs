@@ -101,6 +101,12 @@ pub enum AfterFailure {
     /// All writes were undone.
     #[error("the image is as before")]
     Unchanged,
+    /// The superblock is the old one. What was written stays, so that the same change continues there.
+    #[error(
+        "the image shows the old tree; the same command continues where this one stopped, and `ferofs patch repair` removes \
+         what was written"
+    )]
+    Resumable,
     /// The superblock is the old one, but other writes could not be undone.
     #[error(
         "the image shows the old tree; bytes that it does not use were written and could not be restored: the next change \

@@ -5,6 +5,7 @@
 //! | [`medium`] | the file or block device that an image is changed on |
 //! | [`commit`](mod@commit) | writes a change in a safe order, and undoes it if it fails |
 //! | [`lazy_region`] | decodes pieces when they are read, for an image in memory |
+//! | [`resume`] | finds what an interrupted change has written |
 //! | [`rollback`] | makes an earlier state of the history current |
 //! | [`repair`] | restores a damaged superblock from the history |
 
@@ -12,14 +13,16 @@ pub(crate) mod commit;
 pub(crate) mod lazy_region;
 pub(crate) mod medium;
 pub(crate) mod repair;
+pub(crate) mod resume;
 pub(crate) mod rollback;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use self::commit::{ImageChange, Sink, TrailingData, check_trailing, commit, recover};
 use self::lazy_region::{LazyRegion, PieceCache};
 use self::medium::Medium;
+use self::resume::{ApplyProgress, pieces_there};
 use crate::error::{Error, PatchFault, Result};
 use crate::patch::format::header::Header;
 use crate::patch::format::reader::Patch;
@@ -93,34 +96,81 @@ fn check_base(image: &dyn Source, header: &Header, cancel: &AtomicBool) -> Resul
 ///
 /// # Errors
 /// [`Error::Patch`] when the patch is not for this image: nothing was written. [`Error::Unfinished`] when writing failed: it
-/// says in what state the image is.
+/// says in what state the image is. After an interruption the same call continues.
 pub fn apply<M: Medium>(
     medium: &M,
     patch: &Patch,
     trailing: TrailingData,
     cancel: &AtomicBool,
 ) -> Result<()> {
+    apply_with(medium, patch, trailing, &ApplyProgress::default(), cancel)
+}
+
+/// As [`apply`], and tells how far it is.
+///
+/// # Errors
+/// As [`apply`].
+pub fn apply_with<M: Medium>(
+    medium: &M,
+    patch: &Patch,
+    trailing: TrailingData,
+    progress: &ApplyProgress,
+    cancel: &AtomicBool,
+) -> Result<()> {
     let header = patch.header();
     let digests = check_base(medium, header, cancel)?;
     patch.check_encoders()?;
     let area = SuperblockArea::read(medium)?;
-    let appended = header.base_size..header.result_size;
-    recover(medium, &area)?;
-    check_trailing(medium, appended.clone(), trailing)?;
     let (root, root_bytes) = match &header.root {
         Some((pos, bytes)) => (Some(*pos..*pos + bytes.len() as u64), &bytes[..]),
         None => (None, &[][..]),
     };
-    let change = ImageChange {
-        ranges: WrittenRanges { appended, root, medium_size: medium.size() },
-        root: root_bytes,
-        sector: &header.sector,
+    let appended = header.base_size..header.result_size;
+    let interrupted = WrittenRanges::find_interrupted(medium, &area)?
+        .filter(|ranges| ranges.appended == appended && ranges.root == root);
+    let (ranges, there) = match interrupted {
+        Some(ranges) => (ranges, pieces_there(medium, patch, cancel)?),
+        None => {
+            recover(medium, &area)?;
+            check_trailing(medium, appended.clone(), trailing)?;
+            (WrittenRanges { appended, root, medium_size: medium.size() }, Vec::new())
+        }
     };
+    progress.begin(patch, &there);
+    let change = ImageChange { ranges, root: root_bytes, sector: &header.sector };
+    // Without what an interrupted change has written.
+    let base = MaskedSource::new(medium, &area)?;
     let reader = medium.reader().map_err(|e| Error::io_unnamed("read the image", e))?;
-    let image = open_base(reader)?;
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
-    let region = |sink: &mut Sink<'_>| patch.pieces(medium, &image, threads)?.all(cancel, sink);
+    let image = open_base(Box::new(MaskedSource::new(reader, &area)?))?;
+    let region = |sink: &mut Sink<'_, M>| write_pieces(patch, base, &image, &there, sink, progress, cancel);
     commit(medium, &area, &change, region, |result| check_result(result, header, &digests, cancel))
+}
+
+/// Makes the pieces of `patch` that are not `there`, and passes them to `sink`.
+fn write_pieces<M: Medium>(
+    patch: &Patch,
+    base: MaskedSource<&M>,
+    image: &Image,
+    there: &[bool],
+    sink: &mut Sink<'_, M>,
+    progress: &ApplyProgress,
+    cancel: &AtomicBool,
+) -> Result<()> {
+    let check = || if cancel.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+    let mut decoder = patch.pieces(base, image, threads)?;
+    let mut region = Vec::new();
+    for (number, (range, _)) in patch.appended().enumerate() {
+        check()?;
+        if there.get(number) == Some(&true) {
+            sink.keep(range.end.saturating_sub(range.start));
+            continue;
+        }
+        decoder.decode(number, &mut region, check)?;
+        sink.append(&region)?;
+        progress.add_written(&range);
+    }
+    Ok(())
 }
 
 /// Opens the base image to read its files.
@@ -169,7 +219,7 @@ pub fn overlay_with(
     let base: Arc<dyn Source> = Arc::new(MaskedSource::new(base, &area)?);
     patch.check_encoders()?;
     let image = open_base(Box::new(Arc::clone(&base)))?;
-    let region = Arc::new(LazyRegion::new(patch.pieces(Arc::clone(&base), &image, 1)?, cache));
+    let region = Arc::new(LazyRegion::new(patch, patch.pieces(Arc::clone(&base), &image, 1)?, cache));
     let mut overlay = Overlay::new(Arc::clone(&base), header.base_size, Box::new(Arc::clone(&region)))
         .with(SECTOR_POS, &header.sector);
     if let Some((pos, bytes)) = &header.root {

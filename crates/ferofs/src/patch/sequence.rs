@@ -11,7 +11,8 @@ use std::sync::atomic::AtomicBool;
 use super::apply::commit::TrailingData;
 use super::apply::lazy_region::PieceCache;
 use super::apply::medium::Medium;
-use super::apply::{apply, check_state, overlay_with};
+use super::apply::resume::ApplyProgress;
+use super::apply::{apply_with, check_state, overlay_with};
 use super::format::reader::Patch;
 use super::format::start::Start;
 use crate::error::{Error, PatchFault, Result};
@@ -106,6 +107,24 @@ impl PatchReader {
     pub fn next_patch(&mut self) -> Result<Option<Patch>> {
         let Some(next) = self.start()? else { return Ok(None) };
         self.open_patch(next).map(Some)
+    }
+
+    /// Opens the patch of an input that may have only one.
+    ///
+    /// # Errors
+    /// As [`Patch::open`]; [`PatchFault::Several`] if another patch follows, [`Error::InSequence`] if anything else does.
+    pub fn only_patch(&mut self) -> Result<Patch> {
+        let next = self.start()?.ok_or(Error::Patch(PatchFault::NotAPatch))?;
+        let patch = self.open_patch(next)?;
+        match self.start() {
+            Ok(None) => Ok(patch),
+            Ok(Some(_)) => Err(Error::Patch(PatchFault::Several)),
+            Err(cause) => Err(Error::InSequence {
+                number: self.number.saturating_add(1),
+                applied: 0,
+                cause: Box::new(cause),
+            }),
+        }
     }
 
     /// Reads the start of the next patch; `None` at the end. Each input has at least one patch.
@@ -235,21 +254,22 @@ impl PatchReader {
         }
     }
 
-    /// Applies the patches that fit the image on `medium`, in their order, each as [`apply`] does.
+    /// Applies the patches that fit the image on `medium`, in their order, each as [`apply_with`] does.
     ///
     /// # Errors
-    /// As [`apply`]; [`PatchFault::NoneFits`]. After an error in a later patch, the earlier ones are applied:
+    /// As [`apply_with`]; [`PatchFault::NoneFits`]. After an error in a later patch, the earlier ones are applied:
     /// [`Error::InSequence`].
     pub fn apply<M: Medium>(
         &mut self,
         medium: &M,
         trailing: TrailingData,
+        progress: &ApplyProgress,
         cancel: &AtomicBool,
     ) -> Result<AppliedPatches> {
         self.each_fitting(
             &mut &*medium,
             |medium| *medium,
-            |medium, patch| apply(*medium, patch, trailing, cancel),
+            |medium, patch| apply_with(*medium, patch, trailing, progress, cancel),
         )
     }
 

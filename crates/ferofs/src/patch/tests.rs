@@ -5,6 +5,7 @@ mod faults;
 mod in_memory;
 mod prediction;
 mod reencoding;
+mod resume;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -65,7 +66,13 @@ impl Fixture {
 
     /// Makes a patch from the image to a directory.
     fn create(&self, new: &str, patch: &str) -> crate::Result<PatchSummary> {
+        self.create_at(None, new, patch)
+    }
+
+    /// As [`Self::create`], at a level of Zstandard: a low one for large files.
+    fn create_at(&self, level: Option<i32>, new: &str, patch: &str) -> crate::Result<PatchSummary> {
         let mut options = CreateOptions::new(self.path(new));
+        options.level = level;
         options.build.attributes.all_time = TIME;
         create(&self.path("image"), &options, &self.path(patch))
     }

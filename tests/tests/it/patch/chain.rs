@@ -50,7 +50,7 @@ fn chain(fixture: &Fixture, options: &str, steps: usize, between: usize) -> Chai
         let patch = fixture.path(&format!("patch-{step}"));
         let create = ferofs().args(["patch", "create", "-T", &step.to_string()]);
         create.args([&last, &source]).arg("-o").arg(&patch).run().success();
-        ferofs().args(["patch", "apply"]).args([&last, &patch]).run().success();
+        super::apply(&last, &patch);
         patches.push(patch);
         trees.push(tree(step));
     }
@@ -105,7 +105,7 @@ fn a_composed_patch_has_nothing_of_the_states_between() {
         for (patch, time) in [(&composed, 3), (&portable, 77)] {
             let image = fixture.path("image");
             fs::copy(&base, &image).unwrap();
-            ferofs().args(["patch", "apply"]).args([&image, patch]).run().success();
+            super::apply(&image, patch);
             assert!(size(&image) + 390_000 < size(&last), "{options}");
             assert_shows(&fixture, &image, &trees[3]);
             assert_eq!(states(&image), (2, time), "{options}");
@@ -138,7 +138,7 @@ fn a_chain_that_does_not_fit_is_not_composed() {
     // A chain that leads back to the tree of the base.
     let (image, back) = (fixture.path("image"), fixture.path("back"));
     fs::copy(&base, &image).unwrap();
-    ferofs().args(["patch", "apply"]).args([&image, first]).run().success();
+    super::apply(&image, first);
     ferofs().args(["patch", "create"]).args([&image, &trees[0]]).arg("-o").arg(&back).run().success();
     refused(&[&base, first, &back], ["base: ", "nothing to patch"]);
     // The output is an input.
@@ -182,7 +182,7 @@ fn of_a_file_with_several_patches_those_that_fit_are_applied() {
         let result = applied_both_ways(&fixture, &image, &all);
         assert!(fs::read(&result).unwrap() == fs::read(&last).unwrap(), "{done}");
         assert_eq!(states(&result).0, 4);
-        ferofs().args(["patch", "apply"]).args([&image, patch]).run().success();
+        super::apply(&image, patch);
     }
     let refused = ferofs().args(["patch", "apply"]).args([&image, &all]).run().failure(1);
     assert!(refused.stderr.contains("applied already"), "{}", refused.stderr);
@@ -205,7 +205,7 @@ fn of_a_file_with_several_patches_those_that_fit_are_applied() {
     // In memory, too: a mount, and the input of compose.
     let composed = fixture.path("composed");
     ferofs().args(["patch", "compose"]).args([&base, &all]).arg("-o").arg(&composed).run().success();
-    ferofs().args(["patch", "apply"]).args([&base, &composed]).run().success();
+    super::apply(&base, &composed);
     assert_shows(&fixture, &base, &trees[3]);
     let shown = ferofs().args(["patch", "show", "--json"]).arg(&all).run().success();
     let shown = String::from_utf8(shown.stdout).unwrap();
@@ -308,6 +308,18 @@ fn a_damaged_file_of_several_patches_is_refused() {
     let signed = ferofs().args(["patch", "apply"]).args([&base, &all]).arg("--signature").arg(&signature);
     let refused = signed.arg("--cert").arg(&cert).run().failure(1);
     assert!(refused.stderr.contains("a signature is for one patch"), "{}", refused.stderr);
+    // Nor may one come after it in a pipe, or anything else.
+    for (file, reason) in [(&all, "a signature is for one patch"), (&bad, "patch 2 of the file: not a patch")]
+    {
+        fs::write(
+            &bad,
+            [&bytes[..middle], b"something else, which is long enough to be the start of a patch"].concat(),
+        )
+        .unwrap();
+        let signed = ferofs().args(["patch", "apply"]).arg(&base).arg("-").arg("--signature").arg(&signature);
+        let refused = signed.arg("--cert").arg(&cert).input(fs::File::open(file).unwrap()).run().failure(1);
+        assert!(refused.stderr.contains(reason), "{}", refused.stderr);
+    }
     let sign = ferofs().args(["patch", "sign"]).arg(&all).arg("--key").arg(&key).arg("--cert").arg(&cert);
     let refused = sign.arg("-o").arg(&signature).run().failure(1);
     assert!(refused.stderr.contains("several patches"), "{}", refused.stderr);

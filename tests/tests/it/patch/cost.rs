@@ -39,7 +39,7 @@ fn the_stated_cost_is_that_of_applying() {
         fs::write(next.join("new"), Content::Text.bytes(3_000_000, &mut Rng::new(77))).unwrap();
         let (image, patch, memory) =
             (fixture.build("image", options.split(' ')), fixture.path("patch"), fixture.path("memory"));
-        ferofs().args(["patch", "create"]).args([&image, &next]).arg("-o").arg(&patch).run().success();
+        super::create(&image, &next, &patch);
         let shown = ferofs().args(["patch", "show", "--json"]).arg(&patch).run().success();
         let shown = String::from_utf8(shown.stdout).unwrap();
         let before = fs::metadata(&image).unwrap().len();

@@ -86,15 +86,9 @@ fn images_of_erofs_utils_are_patched() {
             let base = fs::read(&image).unwrap();
             let old = change(&fixture);
             whole_seconds(&fixture.source());
-            ferofs()
-                .args(["patch", "create"])
-                .args([&image, &fixture.source()])
-                .arg("-o")
-                .arg(&patch)
-                .run()
-                .success();
+            super::create(&image, &fixture.source(), &patch);
             ferofs().args(["patch", "show"]).arg(&patch).run().success();
-            ferofs().args(["patch", "apply"]).args([&image, &patch]).run().success();
+            super::apply(&image, &patch);
             ferofs().args(["check", "--deep"]).arg(&image).run().success();
             assert_shows(&fixture, &image, &fixture.source());
             ferofs().args(["patch", "rollback"]).arg(&image).run().success();
@@ -122,13 +116,13 @@ fn after_an_interrupted_change_any_patch_can_be_applied() {
     fs::write(third.join("alone"), "alone").unwrap();
     let (patch, other) = (fixture.path("patch"), fixture.path("other"));
     for (new, patch) in [(&fixture.source(), &patch), (&third, &other)] {
-        ferofs().args(["patch", "create"]).args([&image, new]).arg("-o").arg(patch).run().success();
+        super::create(&image, new, patch);
     }
     let base = fs::read(&image).unwrap();
     let changed = fixture.path("changed");
     let applied = |image: &[u8], patch: &Path| {
         fs::write(&changed, image).unwrap();
-        ferofs().args(["patch", "apply"]).args([&changed, patch]).run().success();
+        super::apply(&changed, patch);
         fs::read(&changed).unwrap()
     };
     let (new, new_other) = (applied(&base, &patch), applied(&base, &other));

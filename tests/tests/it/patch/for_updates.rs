@@ -27,8 +27,8 @@ fn growth(fixture: &Fixture, image: &Path) -> u64 {
     let patch = fixture.path("patch");
     let before = fs::metadata(image).unwrap().len();
     touch(&fixture.source(), 1_700_000_000);
-    ferofs().args(["patch", "create"]).args([image, &fixture.source()]).arg("-o").arg(&patch).run().success();
-    ferofs().args(["patch", "apply"]).args([image, &patch]).run().success();
+    super::create(image, &fixture.source(), &patch);
+    super::apply(image, &patch);
     assert_valid(image);
     ferofs().arg("diff").args([image, &fixture.source()]).run().success();
     fs::metadata(image).unwrap().len() - before

@@ -73,7 +73,7 @@ fn each_state_of_a_growing_image_is_shown() {
             (fixture.path("patch"), fixture.path("other"), fixture.path("squashed"));
         fs::copy(&image, &other).unwrap();
         ferofs().args(["patch", "create"]).args([&image, &states[0]]).arg("-o").arg(&patch).run().success();
-        ferofs().args(["patch", "apply"]).args([&other, &patch]).run().success();
+        super::apply(&other, &patch);
         assert_valid(&other);
         assert_shows(&fixture, &other, &states[0]);
         ferofs().args(["patch", "squash"]).args([&image, &squashed]).run().success();

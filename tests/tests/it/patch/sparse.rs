@@ -12,8 +12,8 @@ use crate::common::fixture::{Fixture, same};
 use crate::common::mkfs::assert_valid;
 
 fn patch(image: &Path, tree: &Path, patch: &Path) {
-    ferofs().args(["patch", "create"]).args([image, tree]).arg("-o").arg(patch).run().success();
-    ferofs().args(["patch", "apply"]).args([image, patch]).run().success();
+    super::create(image, tree, patch);
+    super::apply(image, patch);
 }
 
 fn write(file: &Path, content: Content, len: usize, at: u64, seed: u64) {

@@ -9,6 +9,7 @@ use ferofs_tests::rng::Rng;
 use ferofs_tests::run::ferofs_path;
 use ferofs_tests::{Mount, Run, ferofs, need};
 
+use super::{apply, create};
 use crate::common::fixture::Fixture;
 use crate::common::mkfs::assert_valid;
 
@@ -25,14 +26,8 @@ fn patched(fixture: &Fixture) -> PathBuf {
             0 => fs::write(&extra, Content::Noise.bytes(400_000, &mut Rng::new(1))).unwrap(),
             _ => fs::remove_file(&extra).unwrap(),
         }
-        ferofs()
-            .args(["patch", "create"])
-            .args([&image, &fixture.source()])
-            .arg("-o")
-            .arg(&patch)
-            .run()
-            .success();
-        ferofs().args(["patch", "apply"]).args([&image, &patch]).run().success();
+        create(&image, &fixture.source(), &patch);
+        apply(&image, &patch);
     }
     image
 }

@@ -11,6 +11,7 @@ use ferofs_tests::rng::Rng;
 use ferofs_tests::run::ferofs_path;
 use ferofs_tests::{Mount, Run, compare, ferofs, need, tree, update};
 
+use super::{apply, create};
 use crate::common::fixture::{Fixture, full, same};
 use crate::common::mkfs::{assert_valid, mkfs_command};
 
@@ -41,14 +42,6 @@ fn fixture() -> Fixture {
         fs::remove_dir_all(fixture.source().join("sparse")).unwrap();
     }
     fixture
-}
-
-fn create(old: &Path, new: &Path, patch: &Path) {
-    ferofs().args(["patch", "create"]).args([old, new]).arg("-o").arg(patch).run().success();
-}
-
-fn apply(image: &Path, patch: &Path) {
-    ferofs().args(["patch", "apply"]).args([image, patch]).run().success();
 }
 
 /// Fails unless the image shows `tree`, through Linux and through FUSE.

@@ -2,10 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use ferofs::patch::{FileMedium, Patch, PatchFault, PatchReader, apply};
-use ferofs::read::{FileSource, Hex};
+use ferofs::patch::{ApplyProgress, FileMedium, Patch, PatchFault, PatchReader, apply_with};
+use ferofs::read::Hex;
+
+use indicatif::HumanBytes;
+use serde_json::json;
 
 use super::args::TrailingArgs;
 use crate::args::signature;
@@ -18,7 +21,8 @@ use crate::signals::{GRACE_PERIOD_IN_PLACE, cancel_on_signals};
 /// Apply a patch to an image, in place
 ///
 /// The change is atomic: after a power failure the image shows either the old tree or the new one. Of a file with several patches, one
-/// after another, those that fit the state of the image are applied in their order; each is a change of its own.
+/// after another, those that fit the state of the image are applied in their order; each is a change of its own. After an interruption the
+/// same command continues: what was written and is right is not made again.
 #[derive(clap::Args)]
 pub(super) struct ApplyArgs {
     /// The image: a file or a block device
@@ -40,6 +44,10 @@ pub(super) struct ApplyArgs {
     #[command(flatten)]
     trailing: TrailingArgs,
 
+    /// Print the summary as one JSON object
+    #[arg(long)]
+    json: bool,
+
     #[command(flatten)]
     shown: OutputArgs,
 }
@@ -56,18 +64,29 @@ pub(super) fn run(args: &ApplyArgs) -> Outcome {
     let medium = FileMedium::open(&args.image).about(&args.image)?;
     let cancel = Arc::new(AtomicBool::new(false));
     cancel_on_signals(&cancel, GRACE_PERIOD_IN_PLACE)?;
-    let display = Display::on_terminal(|bar| bar.set_message("checking the image, and writing what changes"));
+    let progress = Arc::new(ApplyProgress::default());
+    let shown = Arc::clone(&progress);
+    let display = Display::on_terminal(move |bar| bar.set_message(state(&shown)));
     let trailing = args.trailing.trailing();
     let applied = match &mut patches {
-        Input::All(patches) => patches.apply(&medium, trailing, &cancel).map(|applied| applied.count),
-        Input::Signed(patch) => apply(&medium, patch, trailing, &cancel).map(|()| 1),
+        Input::All(patches) => {
+            patches.apply(&medium, trailing, &progress, &cancel).map(|applied| applied.count)
+        }
+        Input::Signed(patch) => apply_with(&medium, patch, trailing, &progress, &cancel).map(|()| 1),
     };
     drop(display);
     let count = match applied {
         Err(error) if is_about_patch(&error) => return Err(Failure::about(patch_name, error)),
         applied => applied.about(&args.image)?,
     };
-    if wants_summary() {
+    let [appended, resumed] = [&progress.appended, &progress.resumed].map(bytes);
+    if args.json {
+        print_line!("{}", json!({ "patches": count, "appended": appended, "resumed": resumed }))?;
+    } else if wants_summary() {
+        if resumed > 0 {
+            let (resumed, appended) = (HumanBytes(resumed), HumanBytes(appended));
+            print_line!("continued an interrupted change: {resumed} of {appended} were written already")?;
+        }
         match count {
             1 => print_line!("the image has the new tree, which the next mount shows")?,
             _ => print_line!(
@@ -76,6 +95,21 @@ pub(super) fn run(args: &ApplyArgs) -> Outcome {
         }
     }
     Ok(0)
+}
+
+fn bytes(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+/// How far applying is.
+fn state(progress: &ApplyProgress) -> String {
+    let [appended, written, resumed] = [&progress.appended, &progress.written, &progress.resumed].map(bytes);
+    let done = format!("{} of {} written", HumanBytes(written), HumanBytes(appended));
+    match (appended, resumed) {
+        (0, _) => "checking the image".into(),
+        (_, 0) => done,
+        _ => format!("{done}, {} of these before an interruption", HumanBytes(resumed)),
+    }
 }
 
 /// The patches to apply.
@@ -88,11 +122,11 @@ enum Input {
 
 /// Opens the only patch, and checks its signature.
 fn signed(args: &ApplyArgs, signature: &Path, name: &Path) -> Result<Patch, Failure> {
-    let patch = match args.patch.as_os_str() == "-" {
-        true => patch_from_stdin(),
-        false => Patch::open(&args.patch),
+    let patches = match args.patch.as_os_str() == "-" {
+        true => Ok(PatchReader::stream(std::io::stdin())),
+        false => PatchReader::open(&args.patch),
     };
-    let patch = match patch {
+    let patch = match patches.and_then(|mut patches| patches.only_patch()) {
         Err(ferofs::Error::Patch(PatchFault::Several)) => {
             let reason =
                 "a signature is for one patch, and the file has several: apply each with its own signature";
@@ -117,12 +151,4 @@ fn is_about_patch(error: &ferofs::Error) -> bool {
             | PatchFault::Damaged
             | PatchFault::Malformed(_)
     )
-}
-
-/// Stores the patch in a temporary file: nothing of it may be used before its digest, which comes last, was checked.
-fn patch_from_stdin() -> Result<Patch, ferofs::Error> {
-    let failed = |e| ferofs::Error::io_unnamed("store the patch in a temporary file", e);
-    let mut file = tempfile::tempfile().map_err(failed)?;
-    std::io::copy(&mut std::io::stdin().lock(), &mut file).map_err(failed)?;
-    Patch::new(Box::new(FileSource::new(file, 0).map_err(failed)?))
 }

@@ -46,15 +46,43 @@ impl TrailingArgs {
     }
 }
 
+/// Options about what a change may do to the image.
+#[derive(clap::Args)]
+pub(super) struct AllowedArgs {
+    /// Use only features that the image already has, so that every kernel that mounts the old image mounts the new one
+    #[arg(long)]
+    keep_features: bool,
+
+    /// Do not rewrite a directory if only the inode number of its parent changes. The image grows less, and Linux accepts
+    /// it, but programs that check images report a wrong `..` entry
+    #[arg(long)]
+    loose_parents: bool,
+}
+
+impl AllowedArgs {
+    pub(super) const fn set(&self, options: &mut CreateOptions) {
+        options.keep_features = self.keep_features;
+        options.loose_parents = self.loose_parents;
+    }
+}
+
+/// The option about what a patch file contains.
+#[derive(clap::Args)]
+pub(super) struct PortableArgs {
+    /// Make a patch that programs with other versions of the compressors can apply: it contains compressed data, not what to
+    /// compress, and is larger
+    #[arg(long)]
+    pub(super) portable: bool,
+}
+
 /// Options of the commands that create a change from a source.
 #[derive(clap::Args)]
 pub(super) struct ChangeArgs {
     #[command(flatten)]
     encoding: EncodingArgs,
 
-    /// Use only features that the image already has, so that every kernel that mounts the old image mounts the new one
-    #[arg(long)]
-    keep_features: bool,
+    #[command(flatten)]
+    allowed: AllowedArgs,
 
     /// Set the time of every file of the source to SECS, in seconds since 1970 [default of SECS: the time of -T]
     #[arg(long, value_name = "SECS", num_args = 0..=1, require_equals = true, allow_hyphen_values = true)]
@@ -93,7 +121,7 @@ impl ChangeArgs {
         (new.attributes.force_uid, new.attributes.force_gid) =
             (self.all_root.then_some(0), self.all_root.then_some(0));
         options.encoding = self.encoding.for_image(image)?;
-        options.keep_features = self.keep_features;
+        self.allowed.set(&mut options);
         Ok(options)
     }
 }

@@ -9,7 +9,7 @@ use ferofs::escape::Escaped;
 use ferofs::patch::{self, CreateOptions, PatchFile, PatchSummary};
 use indicatif::HumanBytes;
 
-use super::args::{ChangeArgs, EncodingArgs, TrailingArgs};
+use super::args::{AllowedArgs, ChangeArgs, EncodingArgs, PortableArgs, TrailingArgs};
 use super::show;
 use crate::args::exclude::ExcludeArgs;
 use crate::args::image::refuse_as_output;
@@ -36,15 +36,8 @@ pub(super) struct CreateArgs {
     #[command(flatten)]
     change: ChangeArgs,
 
-    /// Do not rewrite a directory if only the inode number of its parent changes. The patch is smaller, and Linux accepts
-    /// it, but programs that check images report a wrong `..` entry
-    #[arg(long)]
-    loose_parents: bool,
-
-    /// Make a patch that programs with other versions of the compressors can apply: it contains compressed data, not what to
-    /// compress, and is larger
-    #[arg(long)]
-    portable: bool,
+    #[command(flatten)]
+    form: PortableArgs,
 
     /// Keep a file of the old image as it is if it differs from the new one at the same path only in these attributes: times,
     /// owner, mode, xattrs
@@ -86,19 +79,11 @@ pub(super) struct ComposeArgs {
     #[command(flatten)]
     encoding: EncodingArgs,
 
-    /// Use only features that BASE already has, so that every kernel that mounts it mounts the new image
-    #[arg(long)]
-    keep_features: bool,
+    #[command(flatten)]
+    allowed: AllowedArgs,
 
-    /// Do not rewrite a directory if only the inode number of its parent changes. The patch is smaller, and Linux accepts
-    /// it, but programs that check images report a wrong `..` entry
-    #[arg(long)]
-    loose_parents: bool,
-
-    /// Make a patch that programs with other versions of the compressors can apply: it contains compressed data, not what to
-    /// compress, and is larger
-    #[arg(long)]
-    portable: bool,
+    #[command(flatten)]
+    form: PortableArgs,
 
     /// Set the time of the patch, in seconds since 1970 [default: that of the last patch]
     #[arg(short = 'T', long, value_name = "SECS", allow_hyphen_values = true)]
@@ -132,11 +117,6 @@ pub(super) struct AddArgs {
 
     #[command(flatten)]
     change: ChangeArgs,
-
-    /// Do not rewrite a directory if only the inode number of its parent changes. The image grows less, and Linux accepts
-    /// it, but programs that check images report a wrong `..` entry
-    #[arg(long)]
-    loose_parents: bool,
 
     #[command(flatten)]
     trailing: TrailingArgs,
@@ -183,8 +163,7 @@ impl CreateArgs {
     fn options(&self, old: &Path, new: &Path) -> Result<CreateOptions, Failure> {
         let mut options = self.change.options(old, new)?;
         options.build.source.excludes = self.excludes.excludes()?;
-        options.loose_parents = self.loose_parents;
-        options.portable = self.portable;
+        options.portable = self.form.portable;
         let ignored = |what| self.ignore.contains(&what);
         options.ignore.times = ignored(Ignored::Times);
         options.ignore.owner = ignored(Ignored::Owner);
@@ -201,9 +180,8 @@ pub(super) fn compose(args: &ComposeArgs) -> Outcome {
     options.build.output.verify = args.verify;
     options.build.image.build_time = args.time;
     options.encoding = args.encoding.for_image(&args.base)?;
-    options.keep_features = args.keep_features;
-    options.loose_parents = args.loose_parents;
-    options.portable = args.portable;
+    args.allowed.set(&mut options);
+    options.portable = args.form.portable;
     let inputs: Vec<&Path> = std::iter::once(&args.base).chain(&args.patches).map(PathBuf::as_path).collect();
     refuse_as_output(&args.output, &inputs)?;
     cancel_on_signals(&options.build.run.cancel, GRACE_PERIOD)?;
@@ -221,8 +199,7 @@ pub(super) fn compose(args: &ComposeArgs) -> Outcome {
 
 pub(super) fn add(args: &AddArgs) -> Outcome {
     args.change.shown.apply();
-    let mut options = args.change.options(&args.image, &args.source)?;
-    options.loose_parents = args.loose_parents;
+    let options = args.change.options(&args.image, &args.source)?;
     if !matches!(options.build.source.format, SourceFormat::Directory | SourceFormat::Archive) {
         return Err(Failure::about(&args.source, "not a directory and not a tar archive: use ferofs build"));
     }

@@ -14,6 +14,10 @@ use ferofs_verity::Seal;
 /// Zeroes that are written at once over the bytes of an interrupted change.
 const BUFFER: usize = 1 << 20;
 
+/// Appended bytes after which they are made durable: a power cut loses at most these. A sync takes much less time than making so many bytes, and
+/// most patches append fewer.
+const SYNC_EACH: usize = 32 << 20;
+
 /// The treatment of bytes after the image on its medium, into which the image would grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -36,7 +40,38 @@ pub(crate) struct ImageChange<'a> {
 }
 
 /// Takes the appended bytes, one part after the other.
-pub(crate) type Sink<'a> = dyn FnMut(&[u8]) -> Result<()> + 'a;
+pub(crate) struct Sink<'a, M> {
+    medium: &'a M,
+    /// The next position.
+    at: u64,
+    /// The first sector, where the journal is until all other bytes are durable.
+    first: Vec<u8>,
+    /// Bytes since the last sync.
+    unsynced: usize,
+}
+
+impl<M: Medium> Sink<'_, M> {
+    pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        let (head, rest) = bytes.split_at(bytes.len().min(SECTOR - self.first.len()));
+        self.first.extend_from_slice(head);
+        self.at += head.len() as u64;
+        if !rest.is_empty() {
+            self.medium.write_all_at(self.at, rest).map_err(unwritten)?;
+            self.at += rest.len() as u64;
+        }
+        self.unsynced = self.unsynced.saturating_add(bytes.len());
+        if self.unsynced >= SYNC_EACH {
+            self.medium.sync().map_err(unwritten)?;
+            self.unsynced = 0;
+        }
+        Ok(())
+    }
+
+    /// Leaves `len` bytes as they are, because an interrupted change has written them. They are behind the first sector.
+    pub(crate) fn keep(&mut self, len: u64) {
+        self.at += len;
+    }
+}
 
 /// Undoes an interrupted change, if there was one; returns whether there was.
 pub(crate) fn recover<M: Medium>(medium: &M, area: &SuperblockArea) -> Result<bool> {
@@ -70,11 +105,15 @@ pub(crate) fn commit<M: Medium>(
     medium: &M,
     area: &SuperblockArea,
     change: &ImageChange<'_>,
-    region: impl FnOnce(&mut Sink<'_>) -> Result<()>,
+    region: impl FnOnce(&mut Sink<'_, M>) -> Result<()>,
     verify: impl FnOnce(&dyn Source) -> Result<()>,
 ) -> Result<()> {
     let (before, ranges) = (area.sector(), &change.ranges);
     if let Err(error) = prepare(medium, &before, change, region, verify) {
+        if matches!(error, Error::Interrupted) && medium.sync().is_ok() {
+            // The journal is there, so the same change can continue.
+            return Err(error.unfinished(AfterFailure::Resumable));
+        }
         // The superblock is still the old one: nothing refers to the bytes that were written.
         return Err(error.unfinished(match undo(medium, ranges, &before) {
             Ok(()) => AfterFailure::Unchanged,
@@ -97,7 +136,7 @@ fn prepare<M: Medium>(
     medium: &M,
     before: &Sector,
     change: &ImageChange<'_>,
-    region: impl FnOnce(&mut Sink<'_>) -> Result<()>,
+    region: impl FnOnce(&mut Sink<'_, M>) -> Result<()>,
     verify: impl FnOnce(&dyn Source) -> Result<()>,
 ) -> Result<()> {
     let WrittenRanges { appended, root, .. } = &change.ranges;
@@ -109,19 +148,9 @@ fn prepare<M: Medium>(
         }
         _ => Error::io_unnamed("reserve space for the patch", error),
     })?;
-    // The first sector holds the journal until all other bytes are durable.
-    let mut first = Vec::with_capacity(SECTOR);
-    let mut at = appended.start;
-    region(&mut |bytes| {
-        let (head, rest) = bytes.split_at(bytes.len().min(SECTOR - first.len()));
-        first.extend_from_slice(head);
-        at += head.len() as u64;
-        if !rest.is_empty() {
-            medium.write_all_at(at, rest).map_err(unwritten)?;
-            at += rest.len() as u64;
-        }
-        Ok(())
-    })?;
+    let mut sink = Sink { medium, at: appended.start, first: Vec::with_capacity(SECTOR), unsynced: 0 };
+    region(&mut sink)?;
+    let first = sink.first;
     if let Some(root) = root {
         medium.write_all_at(root.start, change.root).map_err(unwritten)?;
     }

@@ -1,16 +1,17 @@
 //! The bytes that a patch appends, decoded when they are read, for an image that is patched in memory.
 //!
-//! Each piece has one digest: that of its first decoding, which is before or during the comparison of the digest of the whole
-//! result. A piece that is decoded again must have the same digest, so all bytes that are ever read are the compared ones.
+//! The patch has a digest of each piece. Each time that a piece is decoded, its bytes must have this digest, so all bytes that are ever
+//! read are those of the comparison of the whole result at the start.
 
 use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Error, PatchFault, Result};
-use crate::patch::format::reader::PieceDecoder;
-use crate::patch::image::digest::Digest;
+use crate::patch::format::reader::{Patch, PieceDecoder};
+use crate::patch::image::digest::{PieceDigest, of_piece};
 use ferofs_read::{Image, Source};
 
 /// Decoded pieces of all patches that share it. A clone is the same cache.
@@ -87,59 +88,44 @@ static NEXT_REGION: AtomicU64 = AtomicU64::new(0);
 /// The bytes that a patch appends.
 pub(crate) struct LazyRegion {
     number: u64,
-    /// Where each piece ends.
-    ends: Vec<u64>,
-    decoding: Mutex<Decoding>,
+    /// The positions of each piece, from the start of the region on, and its digest.
+    pieces: Vec<(Range<u64>, PieceDigest)>,
+    decoder: Mutex<PieceDecoder<Arc<dyn Source>>>,
     cache: PieceCache,
 }
 
-struct Decoding {
-    decoder: PieceDecoder<Arc<dyn Source>>,
-    /// The digest of each piece that was decoded.
-    digests: Vec<Option<Digest>>,
-}
-
 impl LazyRegion {
-    pub(crate) fn new(decoder: PieceDecoder<Arc<dyn Source>>, cache: &PieceCache) -> Self {
-        let mut end = 0u64;
-        let ends: Vec<u64> = decoder
-            .lens()
-            .map(|len| {
-                end = end.saturating_add(len);
-                end
-            })
-            .collect();
-        let digests = vec![None; ends.len()];
+    /// What `decoder` makes of the pieces of `patch`.
+    pub(crate) fn new(patch: &Patch, decoder: PieceDecoder<Arc<dyn Source>>, cache: &PieceCache) -> Self {
+        let start = patch.base_size();
+        let within = |range: Range<u64>| range.start.saturating_sub(start)..range.end.saturating_sub(start);
+        let pieces = patch.appended().map(|(range, digest)| (within(range), digest)).collect();
         let number = NEXT_REGION.fetch_add(1, Ordering::Relaxed);
-        Self { number, ends, decoding: Mutex::new(Decoding { decoder, digests }), cache: cache.clone() }
+        Self { number, pieces, decoder: Mutex::new(decoder), cache: cache.clone() }
     }
 
     /// Reads the files of the base through `image` from now on.
     pub(crate) fn set_image(&self, image: &Image) {
-        locked(&self.decoding).decoder.set_image(image);
+        locked(&self.decoder).set_image(image);
     }
 
-    fn piece(&self, number: usize) -> Result<Arc<Vec<u8>>> {
+    fn piece(&self, number: usize, digest: PieceDigest) -> Result<Arc<Vec<u8>>> {
         if let Some(bytes) = self.cache.get(self.number, number) {
             return Ok(bytes);
         }
         // One piece is decoded at a time, so that memory is bounded.
-        let mut decoding = locked(&self.decoding);
+        let mut decoder = locked(&self.decoder);
         if let Some(bytes) = self.cache.get(self.number, number) {
             return Ok(bytes);
         }
-        let Decoding { decoder, digests } = &mut *decoding;
-        let len = decoder.lens().nth(number).unwrap_or(0);
+        let len = self.pieces.get(number).map_or(0, |(range, _)| range.end.saturating_sub(range.start));
         self.cache.make_space(usize::try_from(len).unwrap_or(usize::MAX));
         let mut bytes = Vec::new();
         let decoded = decoder.decode(number, &mut bytes, || Ok(()));
         decoder.release();
         decoded?;
         bytes.shrink_to_fit();
-        let digest = *blake3::hash(&bytes).as_bytes();
-        if let Some(known) = digests.get_mut(number)
-            && *known.get_or_insert(digest) != digest
-        {
+        if of_piece(&bytes, 0..len).ok() != Some(digest) {
             return Err(Error::Patch(PatchFault::ResultDiffers));
         }
         let bytes = Arc::new(bytes);
@@ -150,18 +136,19 @@ impl LazyRegion {
 
 impl Source for LazyRegion {
     fn size(&self) -> u64 {
-        self.ends.last().copied().unwrap_or(0)
+        self.pieces.last().map_or(0, |(range, _)| range.end)
     }
 
     fn read_exact_at(&self, pos: u64, mut buf: &mut [u8]) -> io::Result<()> {
         let mut at = pos;
         while !buf.is_empty() {
-            let number = self.ends.partition_point(|end| *end <= at);
-            let Some(end) = self.ends.get(number) else { return Err(io::ErrorKind::UnexpectedEof.into()) };
-            let start = number.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
-            let piece = self.piece(number).map_err(io::Error::other)?;
-            let len = end.saturating_sub(at).min(buf.len() as u64) as usize;
-            let skip = at.saturating_sub(start) as usize;
+            let number = self.pieces.partition_point(|(range, _)| range.end <= at);
+            let Some((range, digest)) = self.pieces.get(number) else {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            };
+            let piece = self.piece(number, *digest).map_err(io::Error::other)?;
+            let len = range.end.saturating_sub(at).min(buf.len() as u64) as usize;
+            let skip = at.saturating_sub(range.start) as usize;
             let (now, later) = std::mem::take(&mut buf).split_at_mut(len);
             let bytes = piece.get(skip..).and_then(|rest| rest.get(..len));
             now.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);

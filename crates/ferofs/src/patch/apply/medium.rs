@@ -2,6 +2,8 @@
 
 use std::fs::File;
 use std::io;
+use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
@@ -33,6 +35,12 @@ pub trait Medium: Source {
     /// # Errors
     /// All errors of the medium.
     fn sync(&self) -> io::Result<()>;
+
+    /// Drops copies of the bytes in `range` that are held in memory, if they were written, so that they are read from the disk again: a system
+    /// can hold bytes that it failed to write.
+    fn drop_cached(&self, range: Range<u64>) {
+        let _ = range;
+    }
 
     /// Another handle to the same bytes, which only reads: files of the old tree are read through it while the medium is
     /// written.
@@ -119,6 +127,12 @@ impl Medium for FileMedium {
     fn sync(&self) -> io::Result<()> {
         // The size and the places of the bytes, too. Not the times, which would cost a write of their own for each sync.
         self.file.sync_data()
+    }
+
+    fn drop_cached(&self, range: Range<u64>) {
+        let len = NonZeroU64::new(range.end.saturating_sub(range.start));
+        // File systems without a cache do not know the call.
+        let _ = rustix::fs::fadvise(&self.file, range.start, len, rustix::fs::Advice::DontNeed);
     }
 
     fn reader(&self) -> io::Result<Box<dyn Source>> {

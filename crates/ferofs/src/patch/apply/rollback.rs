@@ -49,6 +49,6 @@ pub fn rollback<M: Medium>(medium: &M, to: Option<u64>, trailing: TrailingData, 
     let change = ImageChange { ranges, root: &[], sector: &after };
     let mut bytes = vec![0; (end - start - RECORD) as usize];
     bytes.extend_from_slice(&record.to_bytes());
-    commit(medium, &area, &change, |sink| sink(&bytes), |_| Ok(()))?;
+    commit(medium, &area, &change, |sink| sink.append(&bytes), |_| Ok(()))?;
     Ok(to)
 }

@@ -37,6 +37,11 @@ impl Columns {
         self.0.extend_from_slice(bytes);
     }
 
+    /// The columns as they are.
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+
     /// Bytes so far.
     pub(super) const fn len(&self) -> usize {
         self.0.len()
@@ -66,7 +71,7 @@ pub(crate) fn decompress(stored: &[u8], limit: usize, fault: &'static str) -> Re
 }
 
 /// Reads what [`Columns`] wrote.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct ColumnReader<'a> {
     rest: &'a [u8],
     /// The error for columns that are too short, or have numbers that are too large.
@@ -90,6 +95,16 @@ impl<'a> ColumnReader<'a> {
     /// Fails if bytes are left.
     pub(super) const fn finish(&self) -> Result<()> {
         if self.rest.is_empty() { Ok(()) } else { Err(self.malformed()) }
+    }
+
+    /// A reader of the next `count` numbers, which this one passes over.
+    pub(super) fn split(&mut self, count: usize) -> Result<Self> {
+        let before = self.rest;
+        for _ in 0..count {
+            self.next()?;
+        }
+        let len = before.len().saturating_sub(self.rest.len());
+        Ok(Self { rest: before.get(..len).unwrap_or_default(), fault: self.fault })
     }
 
     pub(super) fn next(&mut self) -> Result<u64> {

@@ -4,12 +4,12 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::change::NewParents;
-use crate::patch::image::digest::Digest;
+use crate::patch::image::digest::{Digest, PieceDigest};
 use crate::patch::image::sector::Sector;
 
 pub(super) const MAGIC: [u8; 8] = *b"ferofspt";
 pub(super) const VERSION: u32 = 3;
-/// Bytes of the decoded header with its tables at most: 20 for each piece, so 3 TB of appended bytes. A patch with a longer one is
+/// Bytes of the decoded header with its tables at most: 40 for each piece, so 1.7 TB of content. A patch with a longer one is
 /// malformed.
 pub(super) const HEADER_MAX: usize = 16 << 20;
 
@@ -62,6 +62,10 @@ pub(super) struct RawPiece {
     pub(super) payload_stored: U32,
     /// [`METADATA`] and [`COMPRESSED`].
     pub(super) flags: U32,
+    /// Bytes of the payload as a [delta](super::piece::delta); 0: the payload as it is.
+    pub(super) delta_len: U32,
+    /// That of the bytes that it appends.
+    pub(super) digest: PieceDigest,
 }
 
 /// The piece describes metadata, not content.

@@ -1,6 +1,8 @@
 //! The pieces of a patch file: parts of the appended bytes. A piece has a plan and a payload; the payload is compressed alone, with
 //! bytes of the base as dictionary. Layout: docs/PATCH.md.
 
+pub(crate) mod delta;
+
 use std::io::Write;
 use std::sync::{Mutex, PoisonError};
 
@@ -12,6 +14,7 @@ use super::plan::{Item, Plan, Reference};
 use super::prediction::Prediction;
 use super::reencode::Encoders;
 use crate::error::{Error, PatchFault, Result};
+use crate::patch::image::digest::PieceDigest;
 
 /// Bytes of content that `create` puts into a piece: see [`PAYLOAD_MAX`].
 pub(crate) const PIECE_LEN: usize = 4 << 20;
@@ -50,8 +53,12 @@ pub(crate) struct Piece {
     pub(crate) payload_len: usize,
     /// Bytes that it appends.
     pub(crate) region_len: usize,
+    /// The digest of these.
+    pub(crate) digest: PieceDigest,
     /// Whether the payload is compressed.
     pub(crate) compressed: bool,
+    /// Bytes of the payload as a delta; 0: as it is.
+    pub(crate) delta_len: usize,
     /// The payload as stored.
     pub(crate) payload: Vec<u8>,
 }
@@ -177,12 +184,13 @@ pub(crate) struct StoredPiece<'a> {
     pub(crate) payload_len: usize,
     pub(crate) region_len: usize,
     pub(crate) compressed: bool,
+    pub(crate) delta_len: usize,
 }
 
 /// Bytes of memory that decoding a piece takes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PieceSizes {
-    /// The plan and the payload as stored, and the decoded plan.
+    /// The plan and the payload as stored, the decoded plan, and the decoded delta.
     pub(crate) stored: u64,
     pub(crate) dictionary: u64,
     pub(crate) payload: u64,
@@ -209,6 +217,7 @@ impl PieceSizes {
 #[derive(Default)]
 pub(crate) struct Buffers {
     dictionary: Vec<u8>,
+    delta: Vec<u8>,
     payload: Vec<u8>,
 }
 
@@ -230,9 +239,12 @@ impl StoredPiece<'_> {
         {
             return malformed("the lengths in the plan of a piece do not add up");
         }
-        let Buffers { dictionary, payload } = buffers;
+        let Buffers { dictionary, delta, payload } = buffers;
         base.read(&plan.references, dictionary)?;
-        if self.compressed {
+        if self.compressed && self.delta_len > 0 {
+            decode_payload(self.payload, dictionary, self.delta_len, delta)?;
+            delta::decode(delta, dictionary, self.payload_len, payload)?;
+        } else if self.compressed {
             decode_payload(self.payload, dictionary, self.payload_len, payload)?;
         } else if self.payload.len() == self.payload_len {
             payload.clear();

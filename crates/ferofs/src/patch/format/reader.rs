@@ -1,8 +1,8 @@
 //! Reads a patch file. Nothing in it is used before the digest of the whole file was checked.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use ferofs_codec::{Algorithm, Params};
 use ferofs_format::BytePos;
@@ -14,6 +14,7 @@ use zerocopy::IntoBytes;
 use super::change::{self, CHANGES_MAX, Change, NewParents};
 use super::header::{COMPRESSED, Header, MAGIC, METADATA, RawPiece};
 use super::method::RawMethod;
+use super::piece::delta::DELTA_MAX;
 use super::piece::{Base, Buffers, PAYLOAD_MAX, PieceSizes, REGION_MAX, StoredPiece};
 use super::plan::Plan;
 use super::prediction::Prediction;
@@ -21,7 +22,7 @@ use super::reencode::Encoders;
 use super::relocation::{COLUMNS_MAX, Relocations};
 use super::start::{Cursor, Start};
 use crate::error::{Error, PatchFault, Result};
-use crate::patch::image::digest::Digest;
+use crate::patch::image::digest::{Digest, PieceDigest};
 use crate::patch::image::sector::{SECTOR, SECTOR_POS, Sector, covered_end};
 
 /// Bytes that are read and hashed at once.
@@ -129,6 +130,7 @@ impl Patch {
             if piece.payload_len.get() as usize > PAYLOAD_MAX
                 || piece.region_len.get() as usize > REGION_MAX
                 || piece.stored_len() > STORED_MAX
+                || piece.delta_len.get() as usize > DELTA_MAX
             {
                 return fault("a piece is too long");
             }
@@ -275,7 +277,10 @@ impl Patch {
             let plan = Plan::decode(&cursor.bytes(piece.plan_stored.get().into())?)?;
             cursor.at = cursor.at.saturating_add(piece.payload_stored.get().into());
             let sizes = PieceSizes {
-                stored: piece.stored_len().saturating_add(plan.memory()),
+                stored: piece
+                    .stored_len()
+                    .saturating_add(plan.memory())
+                    .saturating_add(piece.delta_len.get().into()),
                 dictionary: 0,
                 payload: piece.payload_len.get().into(),
                 region: piece.region_len.get().into(),
@@ -333,6 +338,16 @@ impl Patch {
         })
     }
 
+    /// The positions in the result of the bytes that each piece appends, and their digest.
+    pub(crate) fn appended(&self) -> impl Iterator<Item = (Range<u64>, PieceDigest)> + '_ {
+        let mut at = self.header.base_size;
+        self.pieces.iter().map(move |piece| {
+            let start = at;
+            at = at.saturating_add(piece.region_len.get().into());
+            (start..at, piece.digest)
+        })
+    }
+
     /// Checks that this program has the encoders that the patch needs.
     pub(crate) fn check_encoders(&self) -> Result<()> {
         self.methods.iter().try_for_each(|method| method.params().map(drop))
@@ -356,11 +371,6 @@ pub(crate) struct PieceDecoder<S> {
 }
 
 impl<S: Source> PieceDecoder<S> {
-    /// The number of bytes that each piece appends.
-    pub(crate) fn lens(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
-        self.pieces.iter().map(|(_, piece)| piece.region_len.get().into())
-    }
-
     /// Puts the bytes that piece `number` appends into `region`. `check` is called between units, and can end this.
     pub(crate) fn decode(
         &mut self,
@@ -380,6 +390,7 @@ impl<S: Source> PieceDecoder<S> {
             payload_len: piece.payload_len.get() as usize,
             region_len: piece.region_len.get() as usize,
             compressed: piece.flags.get() & COMPRESSED != 0,
+            delta_len: piece.delta_len.get() as usize,
         };
         let base = Base {
             source: &self.base,
@@ -388,22 +399,6 @@ impl<S: Source> PieceDecoder<S> {
             threads: self.threads,
         };
         stored.decode(&base, &mut self.encoders, &mut self.buffers, region, check)
-    }
-
-    /// Passes the bytes of all pieces to `each`, in their order.
-    pub(crate) fn all(
-        &mut self,
-        cancel: &AtomicBool,
-        mut each: impl FnMut(&[u8]) -> Result<()>,
-    ) -> Result<()> {
-        let check = || if cancel.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) };
-        let mut region = Vec::new();
-        for number in 0..self.pieces.len() {
-            check()?;
-            self.decode(number, &mut region, check)?;
-            each(&region)?;
-        }
-        Ok(())
     }
 
     /// Frees the memory that is kept for the next piece.

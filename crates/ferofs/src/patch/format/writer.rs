@@ -94,6 +94,8 @@ fn pieces_table(pieces: &[Piece]) -> Vec<RawPiece> {
             plan_stored: (piece.plan.len() as u32).into(),
             payload_stored: (piece.payload.len() as u32).into(),
             flags: (metadata | if piece.compressed { COMPRESSED } else { 0 }).into(),
+            delta_len: (piece.delta_len as u32).into(),
+            digest: piece.digest,
         }
     };
     pieces.iter().map(raw).collect()

@@ -2,6 +2,7 @@
 //!
 //! So all processors hash at the same time, and parts that a patch does not change are not hashed again.
 
+use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -18,6 +19,25 @@ const WORKERS_MAX: usize = 8;
 
 /// A BLAKE3 hash.
 pub(crate) type Digest = [u8; 32];
+
+/// The first half of the BLAKE3 hash of the bytes that a piece of a patch appends. The digest of the result proves all of them once more.
+pub(crate) type PieceDigest = [u8; 16];
+
+/// The digest of the piece that appends the bytes in `range` of `source`.
+pub(crate) fn of_piece(source: &dyn Source, range: std::ops::Range<u64>) -> io::Result<PieceDigest> {
+    let mut hasher = blake3::Hasher::new();
+    let mut buffer = vec![0; range.end.saturating_sub(range.start).min(PART) as usize];
+    let mut at = range.start;
+    while at < range.end {
+        let len = (range.end - at).min(PART) as usize;
+        source.read_exact_at(at, &mut buffer[..len])?;
+        hasher.update(&buffer[..len]);
+        at += len as u64;
+    }
+    let mut digest = PieceDigest::default();
+    hasher.finalize_xof().fill(&mut digest);
+    Ok(digest)
+}
 
 /// The digests of an image's parts.
 #[derive(Clone, Debug)]

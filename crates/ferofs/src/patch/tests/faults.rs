@@ -17,7 +17,7 @@ fn fixture(large: usize) -> Fixture {
 }
 
 /// The image after each number of writes, as if the program had been killed; the last one is complete.
-fn killed(image: &[u8], change: impl FnOnce(&Recorder)) -> Vec<Vec<u8>> {
+pub(super) fn killed(image: &[u8], change: impl FnOnce(&Recorder)) -> Vec<Vec<u8>> {
     let recorder = Recorder::new(image.to_vec());
     change(&recorder);
     let mut states = vec![image.to_vec()];
@@ -114,6 +114,7 @@ fn failed_writes_leave_the_old_image_or_say_what_is_left() {
                     let what = format!("{large} {space_behind} {fails_once} {number} {state:?}");
                     match state {
                         AfterFailure::Unchanged => assert!(after == before, "{what}"),
+                        AfterFailure::Resumable => panic!("{what}"),
                         AfterFailure::Leftovers => assert_eq!(shown(after.clone()), old, "{what}"),
                         AfterFailure::UncertainSuperblock => {
                             let now = shown(after.clone());

@@ -184,7 +184,8 @@ fn decode(fixture: &Fixture, plan: &Plan, payload: &[u8], region_len: usize) -> 
         [Params::new(Algorithm::Lz4, Some(0)).unwrap(), Params::new(Algorithm::Zstd, Some(3)).unwrap()];
     let (plan, mut region) = (plan.encode().unwrap(), Vec::new());
     let payload_len = payload.len();
-    let piece = StoredPiece { plan: &plan, payload, payload_len, region_len, compressed: false };
+    let piece =
+        StoredPiece { plan: &plan, payload, payload_len, region_len, compressed: false, delta_len: 0 };
     piece.decode(&base, &mut [Encoders::new(&methods)], &mut Buffers::default(), &mut region, || Ok(()))?;
     Ok(region)
 }
@@ -247,4 +248,36 @@ fn pieces_that_lie_are_refused() {
     assert!(refer(Reference::Image { pos: 0, len: REFERENCES_MAX as u32 }, 2).is_err());
     assert!(refer(Reference::Image { pos: 0, len: u32::MAX }, 1).is_err());
     const { assert!(PAYLOAD_MAX + REGION_MAX + REFERENCES_MAX < 40 << 20) }
+}
+
+#[test]
+fn a_program_with_other_addresses_is_a_delta() {
+    use crate::patch::create::describe::alignment::tests::program;
+    let go = AtomicBool::new(false);
+    for compression in [None, Some(Compression::lz4(0).unwrap())] {
+        let fixture = Fixture::new(compression);
+        let len = 700_000;
+        std::fs::write(fixture.path("new/program"), &program(1, len, 0)[..len]).unwrap();
+        fixture.create("new", "first").unwrap();
+        let medium = FileMedium::open(&fixture.path("image")).unwrap();
+        apply(&medium, &Patch::open(&fixture.path("first")).unwrap(), TrailingData::Keep, &go).unwrap();
+        std::fs::write(fixture.path("new/program"), &program(1, len, 0x40)[..len]).unwrap();
+        fixture.create_at(Some(12), "new", "plain").unwrap();
+        fixture.create("new", "patch").unwrap();
+        let (plain, patch) = (Patch::open(&fixture.path("plain")).unwrap(), fixture.patch());
+        // One or two bytes of each address differ, and all the rest is equal.
+        assert!(patch.file_len() * 3 < plain.file_len(), "{} {}", patch.file_len(), plain.file_len());
+        let recorder = Recorder::new(fixture.image());
+        apply(&recorder, &patch, TrailingData::Keep, &go).unwrap();
+        let applied = recorder.bytes.into_inner().unwrap();
+        let image = Image::open(applied.clone()).unwrap();
+        let inode = image.resolve("program".as_ref(), true).unwrap();
+        let mut content = vec![0; len];
+        image.read_at(&inode, FileOffset::new(0), &mut content).unwrap();
+        assert!(content == program(1, len, 0x40)[..len]);
+        let over = overlay(Arc::new(fixture.image()), &patch, &go).unwrap();
+        let mut bytes = vec![0; over.size() as usize];
+        over.read_exact_at(0, &mut bytes).unwrap();
+        assert!(bytes == applied);
+    }
 }

@@ -8,15 +8,18 @@ use ferofs_codec::Params;
 use ferofs_format::{FileOffset, Nid};
 use ferofs_read::{Image, Source};
 
+use super::alignment::align;
 use super::similar::OldRange;
 use super::units::{CheckedUnit, FoundUnit};
 use crate::error::{Error, Result};
 use crate::patch::create::context::CreateContext;
 use crate::patch::create::metadata::emit::WrittenMetadata;
+use crate::patch::format::piece::delta::{self, DELTA_MAX};
 use crate::patch::format::piece::{Base, PIECE_LEN, Piece, PieceKind, REFERENCES_MAX, compress};
 use crate::patch::format::plan::{Item, Plan, Reference};
 use crate::patch::format::prediction::Prediction;
 use crate::patch::format::reencode::Encoders;
+use crate::patch::image::digest::of_piece;
 
 /// Zstandard's level up to [`LARGE`] appended bytes, and above.
 const LEVELS: [i32; 2] = [19, 12];
@@ -31,6 +34,9 @@ const AROUND: u64 = 4 << 20;
 const WHOLE_MAX: u64 = 12 << 20;
 /// Bytes around a piece of metadata whose inodes count as its own: directory blocks are near their inodes.
 const METADATA_AROUND: u64 = 256 << 10;
+
+/// Bytes of a compressed payload from which on a delta is tried.
+const DELTA_FROM: usize = 256;
 
 /// Workers at most: each needs up to 300 MB for Zstandard's tables at these levels.
 const WORKERS_MAX: usize = 8;
@@ -98,22 +104,45 @@ pub(crate) fn make(inputs: &Inputs<'_>) -> Result<Vec<Piece>> {
                 threads: 1,
             };
             base.read(&plan.references, dictionary)?;
-            let compressed =
-                compress(&payload, dictionary, level).map_err(|e| Error::io_unnamed("compress", e))?;
+            let (compressed, delta_len) = shortest(&payload, dictionary, level)?;
             let plan = match &compressed {
                 Some(_) => plan,
                 None => Plan { references: Vec::new(), ..plan },
             };
+            let start = context.area.size();
+            let digest = of_piece(inputs.region, group.range.start - start..group.range.end - start)
+                .map_err(|e| Error::io_unnamed("read a temporary file", e))?;
             Ok(Piece {
                 kind: group.kind,
                 plan: plan.encode()?,
                 payload_len: payload.len(),
                 region_len: (group.range.end - group.range.start) as usize,
+                digest,
                 compressed: compressed.is_some(),
+                delta_len,
                 payload: compressed.unwrap_or(payload),
             })
         },
     )
+}
+
+/// The shorter of the compressed payload and its compressed delta to the dictionary, and the length of the delta if that is it; `None` if
+/// neither makes it shorter.
+fn shortest(payload: &[u8], dictionary: &[u8], level: i32) -> Result<(Option<Vec<u8>>, usize)> {
+    let compress = |bytes| compress(bytes, dictionary, level).map_err(|e| Error::io_unnamed("compress", e));
+    let plain = compress(payload)?;
+    let len = plain.as_ref().map_or(payload.len(), Vec::len);
+    if level < LEVELS[0] || dictionary.is_empty() || len < DELTA_FROM {
+        return Ok((plain, 0));
+    }
+    let delta = delta::encode(dictionary, payload, &align(dictionary, payload));
+    if delta.len() > DELTA_MAX {
+        return Ok((plain, 0));
+    }
+    Ok(match compress(&delta)? {
+        Some(shorter) if shorter.len() < len => (Some(shorter), delta.len()),
+        _ => (plain, 0),
+    })
 }
 
 /// The items and the payload of a piece.
