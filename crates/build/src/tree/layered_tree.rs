@@ -23,7 +23,7 @@ use crate::tree::compact_time::CompactTime;
 use crate::tree::origin::Origin;
 use crate::tree::xattr::Attributes;
 pub(crate) use names::Names;
-use names::{Link, Texts};
+use names::{FileId, Link, Texts};
 
 /// The most symbolic links on one path, as in Linux; more are an error.
 const LINKS_MAX: usize = 40;
@@ -45,18 +45,6 @@ const REPLACED: u64 = 200;
 const IMPLIED: u64 = 256;
 /// The permissions of a directory without an entry of its own.
 const IMPLIED_DIRECTORY_MODE: u16 = 0o755;
-
-/// The index of a file in [`LayeredTree::files`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FileId(u32);
-
-impl FileId {
-    const ROOT: Self = Self(0);
-
-    const fn index(self) -> usize {
-        self.0 as usize
-    }
-}
 
 /// A file of a layer, without its names.
 #[derive(Clone, Debug)]

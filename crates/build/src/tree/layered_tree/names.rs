@@ -7,9 +7,20 @@ use std::hash::BuildHasher;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
-use super::FileId;
 use crate::options::run::tables::MemoryLimit;
 use crate::tree::arena::{Arena, Text};
+
+/// The index of a file in the list of a [`LayeredTree`](super::LayeredTree).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileId(pub(super) u32);
+
+impl FileId {
+    pub(super) const ROOT: Self = Self(0);
+
+    pub(super) const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
 
 /// A name in a directory.
 #[derive(Clone, Copy, Debug)]
