@@ -51,7 +51,7 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::build::estimate::content::{EachByte, Levels, Sum, holes};
+use crate::build::estimate::content::{EachByte, Levels, Sampled, Sum, holes};
 use crate::build::estimate::encode::Measurer;
 use crate::build::estimate::identical::Stored;
 use crate::build::estimate::metadata::{Content, Plan};
@@ -191,11 +191,12 @@ impl Estimator {
         let streams = Stream::of(&self.tree, &order, &self.stored, sampling.small_max, &chunked);
         let data = streams.iter().filter(|stream| stream.kind() != StreamKind::Holes);
         let all = data.map(Stream::bytes).sum();
+        let sampled = Sampled { tree: &self.tree, contents: &self.contents, probes: &self.probes };
         let mut each = [EachByte::default(); 3];
         for (stream, each) in streams.iter().zip(&mut each) {
             *each = match stream.kind() {
                 StreamKind::Holes => holes(stream, &sampling, &levels, &mut sum)?,
-                _ => self.content(stream, all, &sampling, &levels, &mut sum)?,
+                _ => sampled.each_byte(stream, all, &sampling, &levels, &mut sum)?,
             };
             let bytes = stream.bytes() as f64;
             sum.size += each.size * bytes;

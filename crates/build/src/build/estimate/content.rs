@@ -1,17 +1,26 @@
 //! What content takes in the image and in the build, from what samples of it take.
 
-use crate::build::estimate::Estimator;
 use crate::build::estimate::encode::{Effort, Measured, Measurer};
 use crate::build::estimate::regression::{self, Point};
 use crate::build::estimate::sampling::Sampling;
-use crate::build::estimate::windows::{Prober, Stream, Window, WindowLimits};
+use crate::build::estimate::windows::{Prober, Probes, Stream, Window, WindowLimits};
 use crate::error::Result;
 use crate::options::run::RunOptions;
+use crate::sources::content::Contents;
+use crate::tree::Tree;
 
-impl Estimator {
+/// Content that is sampled.
+#[derive(Clone, Copy)]
+pub(super) struct Sampled<'a> {
+    pub(super) tree: &'a Tree,
+    pub(super) contents: &'a Contents,
+    pub(super) probes: &'a Probes,
+}
+
+impl Sampled<'_> {
     /// What each byte of `stream` takes, which is a part of `all` bytes.
-    pub(super) fn content(
-        &self,
+    pub(super) fn each_byte(
+        self,
         stream: &Stream,
         all: u64,
         sampling: &Sampling,
@@ -106,8 +115,8 @@ impl Estimator {
     }
 
     /// How compressible each window is: see [`Probes::mean`].
-    fn compressibility(&self, windows: &[Window], run: &RunOptions) -> Result<Vec<f64>> {
-        let context = || Prober::new(&self.tree, &self.contents);
+    fn compressibility(self, windows: &[Window], run: &RunOptions) -> Result<Vec<f64>> {
+        let context = || Prober::new(self.tree, self.contents);
         run.parallel(windows.len(), context, |prober, number| prober.window(&windows[number]))
     }
 }
