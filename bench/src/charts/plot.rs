@@ -203,7 +203,7 @@ fn legend(picture: &mut Picture, theme: Theme, front: &[&Point<'_>]) {
     y += 28.0;
     for line in [
         "Circles of one colour: levels and",
-        "cluster sizes of 4 to 256 KiB, with",
+        "cluster sizes of 4K to 1M, with",
         "fragments. Numbered: nothing is both",
         "smaller and faster to build.",
     ] {

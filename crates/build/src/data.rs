@@ -27,7 +27,7 @@ pub mod identical;
 pub mod order;
 mod packed_inode;
 mod read_ahead;
-mod schedule;
+pub(crate) mod schedule;
 pub mod stored;
 pub mod worker;
 
@@ -71,6 +71,23 @@ struct Finished {
     result: JobResult,
 }
 
+/// The most jobs that are submitted and not appended. `segment` is [`WorkerContext::segment`].
+pub(crate) fn jobs_limit(options: &Options, segment: u64) -> usize {
+    let workers = options.run.worker_count();
+    // Large segments must not take more memory than many small ones.
+    let jobs_per_worker = if segment > SEGMENT { 1 } else { JOBS_PER_WORKER };
+    let limit = workers * jobs_per_worker + 2;
+    // A job can take 8 MiB, more with large segments: jobs may take a quarter of the memory limit, but each worker has one.
+    let job_bytes = JOB_BYTES / SEGMENT * segment;
+    let by_memory =
+        |limit: &MemoryLimit| usize::try_from(limit.bytes() / (4 * job_bytes)).unwrap_or(usize::MAX);
+    let limit =
+        options.run.memory_limit.as_ref().map_or(limit, |most| limit.min(by_memory(most).max(workers + 1)));
+    // The extents that a job may refer to must be in the image before the job starts.
+    let dedupes = options.data.compression.as_ref().is_some_and(|compression| compression.dedupe);
+    if dedupes { limit.min(dedupe::DISTANCE) } else { limit }
+}
+
 /// Appends the content of every regular file to `output`.
 pub fn run(
     options: &Options,
@@ -82,17 +99,7 @@ pub fn run(
     let workers = options.run.worker_count();
     let mut duplicates = large::find(options, context)?;
     let mut appender = Appender::new(options, context, output, spill, warnings);
-    // Large segments must not take more memory than many small ones.
-    let jobs_per_worker = if context.segment() > SEGMENT { 1 } else { JOBS_PER_WORKER };
-    let limit = workers * jobs_per_worker + 2;
-    // A job can take 8 MiB, more with large segments: jobs may take a quarter of the memory limit, but each worker has one.
-    let job_bytes = JOB_BYTES / SEGMENT * context.segment();
-    let by_memory =
-        |limit: &MemoryLimit| usize::try_from(limit.bytes() / (4 * job_bytes)).unwrap_or(usize::MAX);
-    let limit =
-        options.run.memory_limit.as_ref().map_or(limit, |most| limit.min(by_memory(most).max(workers + 1)));
-    // The extents that a job may refer to must be in the image before the job starts.
-    let limit = if context.extent_index.is_some() { limit.min(dedupe::DISTANCE) } else { limit };
+    let limit = jobs_limit(options, context.segment());
     let appending = &mut appender;
     let drive = |read_ahead: &ReadAhead<'_>| {
         with_pipeline(

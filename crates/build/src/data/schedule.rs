@@ -10,9 +10,9 @@ use crate::tree::{Kind, NodeId};
 
 /// A batch ends when its small files have this many bytes: enough work to make the cost of a job small, and little enough to
 /// occupy all workers. A deduplicating image depends on it.
-const BATCH_BYTES: u64 = 1 << 20;
+pub(crate) const BATCH_BYTES: u64 = 1 << 20;
 /// A batch also ends with this many files, so that many tiny files do not make one long job. A deduplicating image depends on it.
-const BATCH_FILES: usize = 256;
+pub(crate) const BATCH_FILES: usize = 256;
 
 /// A large file whose parts follow.
 pub(super) struct LargeFile {

@@ -432,7 +432,7 @@ fn presets_give_the_same_images_as_their_options() {
     for (preset, options) in [
         ("fast", &["-z", "lz4"][..]),
         ("balanced", &["-z", "lz4hc,9", "-C", "64K", "-E", "ztailpacking"]),
-        ("small", &["-z", "zstd,level=19", "-C", "128K", "-E", "fragments"]),
+        ("small", &["-z", "zstd,level=19", "-C", "256K", "-E", "fragments"]),
         ("android", &["-z", "lz4hc,9"]),
         ("live", &["-z", "zstd,level=12", "-C", "64K", "-E", "ztailpacking"]),
     ] {

@@ -1,6 +1,6 @@
 //! Encodes windows as the data stage does, and measures size and time.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -11,9 +11,10 @@ use crate::data::identical::small::IdenticalFiles;
 use crate::data::order::Order;
 use crate::data::worker::context::WorkerContext;
 use crate::data::worker::{Job, JobResult, PieceKind, Worker};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::options::Options;
 use crate::options::compression::{Compression, IndexKind};
+use crate::options::run::RunOptions;
 use crate::progress::timings::Timings;
 use crate::sources::content::Contents;
 use crate::tree::Tree;
@@ -28,12 +29,38 @@ pub(super) struct Measured {
     pub(super) size: f64,
     /// Of them, those of fragments.
     pub(super) fragments: f64,
-    /// Processor time, in seconds.
-    pub(super) processor: f64,
-    /// Time, in seconds.
-    pub(super) elapsed: f64,
+    /// What encoding takes outside of the packed inode, and in it.
+    pub(super) direct: Effort,
+    pub(super) packed: Effort,
     /// For each whole file, the bytes of its tail that follow its inode.
     pub(super) tails: Vec<u16>,
+}
+
+/// What encoding takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Effort {
+    /// Processor time of the worker, in seconds.
+    pub(super) seconds: f64,
+    /// Bytes of content.
+    pub(super) bytes: f64,
+    /// Bytes in which the compressor searched matches, with those of trials that did not fit. `None` for compressors without trials.
+    pub(super) searched: Option<f64>,
+}
+
+impl Effort {
+    /// Measures `run`.
+    fn of<'a>(
+        worker: &mut Worker<'a>,
+        bytes: usize,
+        run: impl FnOnce(&mut Worker<'a>) -> Result<()>,
+    ) -> Result<Self> {
+        let (before, started) = (worker.searched(), processor_time());
+        run(worker)?;
+        let seconds = processor_time().saturating_sub(started).as_secs_f64();
+        // A worker creates its compressors when it needs them.
+        let searched = worker.searched().map(|all| all.saturating_sub(before.unwrap_or(0)) as f64);
+        Ok(Self { seconds, bytes: bytes as f64, searched })
+    }
 }
 
 /// Encodes windows with one setting.
@@ -41,6 +68,7 @@ pub(super) struct Measurer<'a> {
     tree: &'a Tree,
     contents: &'a Contents,
     settings: &'a Options,
+    run: &'a RunOptions,
     order: &'a Order,
     inode_sizes: &'a InodeSizes,
     compression: Option<&'a Compression>,
@@ -52,13 +80,14 @@ impl<'a> Measurer<'a> {
     pub(super) fn new(
         (tree, contents): (&'a Tree, &'a Contents),
         settings: &'a Options,
+        run: &'a RunOptions,
         order: &'a Order,
         inode_sizes: &'a InodeSizes,
         compression: Option<&'a Compression>,
     ) -> Self {
         let identical_files = IdenticalFiles::none(tree);
         let timings = Timings::default();
-        Self { tree, contents, settings, order, inode_sizes, compression, identical_files, timings }
+        Self { tree, contents, settings, run, order, inode_sizes, compression, identical_files, timings }
     }
 
     pub(super) fn measure(&self, windows: &[Window]) -> Result<Vec<Measured>> {
@@ -76,14 +105,10 @@ impl<'a> Measurer<'a> {
             skip_unreadable: true,
         };
         let worker = || (Worker::new(context), JobResult::default(), JobResult::default());
-        let run = &self.settings.run;
-        run.parallel(windows.len(), worker, |(worker, result, packed), number| {
+        self.run.parallel(windows.len(), worker, |(worker, result, packed), number| {
             result.clear();
             packed.clear();
-            let (started, processor) = (Instant::now(), processor_time());
-            let measured = self.window(&windows[number], worker, result, packed)?;
-            let processor = processor_time().saturating_sub(processor).as_secs_f64();
-            Ok::<_, Error>(Measured { processor, elapsed: started.elapsed().as_secs_f64(), ..measured })
+            self.window(&windows[number], worker, result, packed)
         })
     }
 
@@ -114,7 +139,7 @@ impl<'a> Measurer<'a> {
                 (Job::Part { node, offset, len, store: false, last: false }, len as u64)
             }
         };
-        worker.run(0, &job, result)?;
+        let mut direct = Effort::of(worker, bytes as usize, |worker| worker.run(0, &job, result))?;
         let (mut size, mut fragments, mut inline) = (0.0, Vec::new(), Vec::new());
         let mut tails = result.tails.as_slice();
         for piece in &result.pieces {
@@ -146,10 +171,12 @@ impl<'a> Measurer<'a> {
                 PieceKind::Duplicate | PieceKind::Unreadable(_) => {}
             }
         }
-        let mut packed_size = 0.0;
+        direct.bytes -= fragments.len() as f64;
+        let (mut packed_size, mut packed_effort) = (0.0, Effort::default());
         if !fragments.is_empty() {
             let whole = fragments.len() as f64;
-            worker.run(0, &Job::Packed(fragments), packed)?;
+            let (len, job) = (fragments.len(), Job::Packed(fragments));
+            packed_effort = Effort::of(worker, len, |worker| worker.run(0, &job, packed))?;
             for piece in &packed.pieces {
                 if let PieceKind::Encoded(encoded, _) = &piece.kind {
                     let encoded = encoded.log.size() as f64;
@@ -160,7 +187,7 @@ impl<'a> Measurer<'a> {
         let tails = if matches!(window, Window::Range { .. }) { Vec::new() } else { inline };
         let inline: f64 = tails.iter().map(|bytes| f64::from(*bytes)).sum();
         let (bytes, size) = (bytes as f64, size + packed_size + inline);
-        Ok(Measured { bytes, size, fragments: packed_size, tails, ..Measured::default() })
+        Ok(Measured { bytes, size, fragments: packed_size, direct, packed: packed_effort, tails })
     }
 }
 

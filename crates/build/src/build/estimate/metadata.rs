@@ -9,6 +9,7 @@ use ferofs_format::superblock::Superblock;
 use ferofs_format::units::SLOT_SIZE;
 use ferofs_format::{BlockSize, Incompat, Nid};
 
+use crate::build::estimate::identical::Stored;
 use crate::build::{new_superblock, now};
 use crate::data::chunks::sparse::ChunkPlan;
 use crate::data::encode::SEGMENT;
@@ -48,6 +49,7 @@ pub(super) struct Plan<'a> {
 pub(super) struct Content<'a> {
     pub(super) order: &'a Order,
     pub(super) contents: &'a Contents,
+    pub(super) stored: &'a Stored,
     /// Files that are stored in chunks.
     pub(super) chunked: &'a HashMap<NodeId, ChunkPlan>,
     /// Bytes of the data, with all inline tails.
@@ -131,7 +133,8 @@ impl<'a> Plan<'a> {
                             if size == 0 || is_known(self.settings, size) { None } else { tails.next() };
                         let room = block.bytes64().saturating_sub(len + after);
                         let tail = tail.map_or(0, |tail| u64::from(*tail)).min(room).min(size);
-                        places.inline += tail;
+                        // The content of an identical file is not in the sum of the data, but it has its own tail.
+                        places.inline += if content.stored.contains(id) { tail } else { 0 };
                         (after + tail, tail, 0)
                     }
                 },

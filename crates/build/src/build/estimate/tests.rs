@@ -4,9 +4,11 @@ use std::fs;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 
+use ferofs_codec::Params;
+
 use super::*;
 use crate::build;
-use crate::options::compression::MetadataCompression;
+use crate::options::compression::{Compression, Fragments, MetadataCompression};
 
 /// Bytes that are compressible in a way that depends on `kind`: words, numbers, or noise.
 fn content(kind: usize, number: usize, len: usize) -> Vec<u8> {

@@ -1,6 +1,6 @@
 //! Chooses parts of the content: at equal distances in the order of the image.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use ferofs_codec::{Algorithm, Compressor, Fit, Params};
 
@@ -18,6 +18,8 @@ use crate::tree::{NodeId, Tree};
 pub(super) const PROBE_LEN: usize = 16 << 10;
 /// The most probes. Each reads one or a few files.
 const PROBES_MAX: u64 = 3000;
+/// The fewest probes of a stream that say more about it than its windows do.
+const PROBES_MIN: usize = 50;
 
 /// Content that is stored in the same way, in the order of the image, without that of files whose content another file has.
 pub(super) struct Stream {
@@ -37,7 +39,7 @@ struct Part {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StreamKind {
-    /// Whole files with fewer bytes than a window.
+    /// Whole files.
     Small,
     /// Larger files, of which windows are parts.
     Large,
@@ -64,24 +66,24 @@ pub(super) struct WindowLimits {
 }
 
 impl Stream {
-    /// The streams of all kinds. Files of `chunked` are in none of them.
+    /// The streams of all kinds: files up to `small_max` bytes are small. Files of `chunked` are in none of them.
     pub(super) fn of(
         tree: &Tree,
         order: &Order,
         stored: &Stored,
-        window: u64,
+        small_max: u64,
         chunked: &HashMap<NodeId, ChunkPlan>,
     ) -> [Self; 3] {
         let mut streams = [StreamKind::Small, StreamKind::Large, StreamKind::Holes].map(Self::new);
         let [small, large, holes] = &mut streams;
         for node in order.ids().filter(|id| stored.contains(*id) && !chunked.contains_key(id)) {
             let size = tree.node(node).size;
-            if size <= window {
+            if size <= small_max {
                 small.push(Part { node, offset: 0, len: size });
                 continue;
             }
             let mut end = 0;
-            for (start, stop) in without_short_holes(&stored.data_ranges(node, size), window) {
+            for (start, stop) in without_short_holes(&stored.data_ranges(node, size), small_max) {
                 holes.push(Part { node, offset: end, len: start - end });
                 large.push(Part { node, offset: start, len: stop - start });
                 end = stop;
@@ -109,11 +111,6 @@ impl Stream {
     /// Bytes of all parts.
     pub(super) fn bytes(&self) -> u64 {
         self.starts.last().copied().unwrap_or(0)
-    }
-
-    /// The bytes of each part.
-    pub(super) fn part_lens(&self) -> impl Iterator<Item = u64> {
-        self.parts.iter().map(|part| part.len)
     }
 
     /// `count` windows, or as many as there are.
@@ -180,29 +177,45 @@ fn place(bytes: u64, count: u64, number: u64) -> u64 {
     half as u64
 }
 
-/// The numbers of `wanted` of `count` things, at equal distances.
-pub(super) fn every(count: usize, wanted: usize) -> Vec<usize> {
-    let wanted = wanted.min(count);
-    (0..wanted).map(|number| place(count as u64, wanted as u64, number as u64) as usize).collect()
-}
-
-/// How compressible a stream is.
+/// How compressible pieces of the whole content are, at equal distances, encoded with LZ4 each for itself.
+#[derive(Debug)]
 pub(super) struct Probes {
-    /// The mean ratio of the encoded size to the size of pieces of the stream, encoded with LZ4 each for itself.
-    pub(super) mean: f64,
+    /// In which file each is, its bytes, and what they were encoded to.
+    each: Vec<(NodeId, f64, f64)>,
 }
 
 impl Probes {
-    pub(super) fn of(run: &RunOptions, tree: &Tree, contents: &Contents, stream: &Stream) -> Result<Self> {
-        let count = stream.bytes().div_ceil(PROBE_LEN as u64).min(PROBES_MAX);
+    /// Probes all stored content.
+    pub(super) fn of(run: &RunOptions, tree: &Tree, contents: &Contents, stored: &Stored) -> Result<Self> {
+        let mut all = Stream::new(StreamKind::Small);
+        for node in tree.ids().filter(|id| stored.contains(*id)) {
+            for (start, end) in stored.data_ranges(node, tree.node(node).size).iter() {
+                all.push(Part { node, offset: *start, len: end - start });
+            }
+        }
+        let count = all.bytes().div_ceil(PROBE_LEN as u64).min(PROBES_MAX);
         let each = run.parallel(
             count as usize,
             || Prober::new(tree, contents),
-            |prober, number| prober.probe(stream, place(stream.bytes(), count, number as u64)),
+            |prober, number| {
+                let at = place(all.bytes(), count, number as u64);
+                let part = all.part_at(at);
+                let (size, bytes) = prober.probe(&all, at)?;
+                Ok::<_, Error>((all.parts[part].node, bytes, size))
+            },
         )?;
-        let (size, bytes) =
-            each.iter().fold((0.0, 0.0), |sum, one: &(f64, f64)| (sum.0 + one.0, sum.1 + one.1));
-        Ok(Self { mean: if bytes > 0.0 { size / bytes } else { 1.0 } })
+        Ok(Self { each })
+    }
+
+    /// The mean ratio of the encoded size to the size of the pieces in `stream`; `None` if these are too few.
+    pub(super) fn mean(&self, stream: &Stream) -> Option<f64> {
+        let parts: HashSet<NodeId> = stream.parts.iter().map(|part| part.node).collect();
+        let within = self.each.iter().filter(|(node, ..)| parts.contains(node));
+        let (mut count, mut bytes, mut size) = (0, 0.0, 0.0);
+        for (_, len, encoded) in within {
+            (count, bytes, size) = (count + 1, bytes + len, size + encoded);
+        }
+        (count >= PROBES_MIN && bytes > 0.0).then(|| size / bytes)
     }
 }
 
@@ -316,8 +329,6 @@ mod tests {
     #[test]
     fn places_are_at_equal_distances() {
         assert_eq!((0..4).map(|number| place(80, 4, number)).collect::<Vec<_>>(), [10, 30, 50, 70]);
-        assert_eq!(every(10, 3), [1, 5, 8]);
-        assert_eq!(every(2, 5), [0, 1]);
     }
 
     fn stream(kind: StreamKind, parts: impl IntoIterator<Item = Part>) -> Stream {

@@ -65,11 +65,23 @@ pub(super) fn run(request: Request<'_>) -> Outcome {
     if !forms.iter().any(|(_, form)| *form == given) {
         forms.push(("as given".to_owned(), given.clone()));
     }
-    let mut rows = Vec::new();
-    for (name, form) in forms {
-        show(format!("encoding samples for {name}"));
-        rows.push(row(&estimator, options.clone(), apply, name, form)?);
-    }
+    let settings = forms.iter().map(|(_, form)| {
+        let mut options = options.clone();
+        apply(form, &mut options).map(|()| options)
+    });
+    let settings: Vec<Options> = settings.collect::<Result<_, _>>()?;
+    show("encoding samples".to_owned());
+    let estimates = estimator.estimate_all(&settings).map_err(Failure::without_subject)?;
+    let rows: Vec<Row> = forms
+        .into_iter()
+        .zip(settings.iter().zip(estimates))
+        .map(|((name, form), (options, estimate))| Row {
+            name,
+            form,
+            linux: Requirement::of(options),
+            estimate,
+        })
+        .collect();
     drop(display);
     for warning in &warnings {
         message!("{warning}");
@@ -80,18 +92,6 @@ pub(super) fn run(request: Request<'_>) -> Outcome {
         false => print_line!("{}", table(&estimator, &rows, took))?,
     }
     Ok(0)
-}
-
-fn row(
-    estimator: &Estimator,
-    mut options: Options,
-    apply: &dyn Fn(&Form, &mut Options) -> Result<(), Failure>,
-    name: String,
-    form: Form,
-) -> Result<Row, Failure> {
-    apply(&form, &mut options)?;
-    let estimate = estimator.estimate(&options).map_err(Failure::without_subject)?;
-    Ok(Row { name, form, linux: Requirement::of(&options), estimate })
 }
 
 /// A table of all rows: size and time as numbers and as bars.

@@ -21,7 +21,7 @@ pub(crate) enum Preset {
     /// Smaller than fast, with the same speed of sequential reads: LZ4HC level 9, pclusters of 64 KiB, tail packing. The
     /// build takes several times as long, and random reads read more data. Linux 5.17
     Balanced,
-    /// Smallest image that is still practical: Zstandard level 19, pclusters of 128 KiB, fragments. The build is slow,
+    /// Smallest image that is still practical: Zstandard level 19, pclusters of 256 KiB, fragments. The build is slow,
     /// and random reads decode much data. Linux 6.10
     Small,
     /// For system partitions of phones: LZ4HC level 9, pclusters of one block, because phones have little memory and
@@ -88,7 +88,7 @@ impl Preset {
             Self::Default => ("lz4", Some(64 << 10), &["fragments"]),
             Self::Fast => ("lz4", None, &[]),
             Self::Balanced => ("lz4hc,9", Some(64 << 10), &["ztailpacking"]),
-            Self::Small => ("zstd,19", Some(128 << 10), &["fragments"]),
+            Self::Small => ("zstd,19", Some(256 << 10), &["fragments"]),
             Self::Android => ("lz4hc,9", None, &[]),
             Self::Live => ("zstd,12", Some(64 << 10), &["ztailpacking"]),
             Self::Backup => ("zstd,15", Some(1 << 20), &["all-fragments", "48bit"]),
@@ -257,7 +257,7 @@ impl Form {
     }
 }
 
-/// The options that give the same form: `-z zstd,19 -C 128K -E fragments`.
+/// The options that give the same form: `-z zstd,19 -C 256K -E fragments`.
 impl fmt::Display for Form {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "-z {}", self.compressors.as_deref().unwrap_or("none"))?;
@@ -315,9 +315,9 @@ mod tests {
 
     #[test]
     fn an_option_changes_only_its_own_part_of_a_preset() {
-        assert_eq!(form(Preset::Small, None, None, &[]), "-z zstd,19 -C 128K -E fragments");
-        assert_eq!(form(Preset::Small, None, None, &["dedupe"]), "-z zstd,19 -C 128K -E fragments,dedupe");
-        assert_eq!(form(Preset::Small, Some("zstd,3"), None, &[]), "-z zstd,3 -C 128K -E fragments");
+        assert_eq!(form(Preset::Small, None, None, &[]), "-z zstd,19 -C 256K -E fragments");
+        assert_eq!(form(Preset::Small, None, None, &["dedupe"]), "-z zstd,19 -C 256K -E fragments,dedupe");
+        assert_eq!(form(Preset::Small, Some("zstd,3"), None, &[]), "-z zstd,3 -C 256K -E fragments");
         assert_eq!(form(Preset::Small, None, Some(1 << 20), &[]), "-z zstd,19 -C 1M -E fragments");
         assert_eq!(form(Preset::Small, Some("none"), None, &[]), "-z none");
         let backup = "-C 1M -E all-fragments,48bit --compress-large lzma,6 -m 64K --compress-directories --order similar";
