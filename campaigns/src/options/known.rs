@@ -84,6 +84,7 @@ const LEFT_OUT: &[(&str, &str, &str)] = &[
     ("patch add", "--verbose", "prints more"),
     ("patch apply", "--quiet", "prints less"),
     ("patch apply", "--verbose", "prints more"),
+    ("patch apply", "--json", "tests/it/patch/resume.rs"),
     ("patch rollback", "--quiet", "prints less"),
     ("patch rollback", "--verbose", "prints more"),
     ("patch squash", "--quiet", "prints less"),

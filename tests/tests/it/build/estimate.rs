@@ -3,6 +3,7 @@
 use std::fs;
 
 use ferofs_tests::ferofs;
+use ferofs_tests::rng::Rng;
 
 use crate::common::fixture::Fixture;
 
@@ -40,4 +41,27 @@ fn each_preset_and_the_given_options_are_estimated() {
     assert_eq!(entries(), before, "an estimate writes nothing");
     let chunks = ferofs().args(["build", "--estimate", "--chunk-size=64K"]).arg(fixture.source()).run();
     assert_eq!(chunks.code, 2, "{}", chunks.stderr);
+}
+
+#[test]
+fn a_small_tree_with_one_long_file_is_estimated_whole() {
+    let fixture = Fixture::empty();
+    // Half of it can be compressed.
+    let mut long = vec![0; 600_000];
+    Rng::new(7).fill(&mut long);
+    long.extend_from_slice(&b"words that occur again and again\n".repeat(18_000));
+    fs::write(fixture.source().join("long"), long).unwrap();
+    for number in 0..40 {
+        let words = format!("line {number} of a short file\n").repeat(20 + number);
+        fs::write(fixture.source().join(format!("short{number}")), words).unwrap();
+    }
+    let estimate = ferofs().args(["build", "--estimate", "--json"]).arg(fixture.source()).run().success();
+    let json = String::from_utf8(estimate.stdout).unwrap();
+    let sizes = values(&json, "bytes_out");
+    for (preset, size) in values(&json, "name").into_iter().zip(sizes) {
+        let image = fixture.path(preset);
+        ferofs().args(["build", "--preset", preset]).arg(fixture.source()).arg(&image).run().success();
+        let (estimated, built) = (size.parse::<f64>().unwrap(), fs::metadata(&image).unwrap().len() as f64);
+        assert!((estimated - built).abs() <= 0.03 * built + 8192.0, "{preset}: {estimated} and {built}");
+    }
 }

@@ -24,6 +24,8 @@ const SLOW_MAX: f64 = (16 << 20) as f64;
 /// At least this for levels that encode 10 MB a second and more, but not more than a part of the content.
 const SLOW_MIN: f64 = (3 << 20) as f64;
 const SLOW_SHARE: f64 = 14.0;
+/// Of content with so few bytes, a sample says little, and all of it takes little time.
+const FEW: u64 = 4 << 20;
 /// The fewest bytes of a window. A window must hold some pclusters; more windows of fewer bytes represent the content better.
 const WINDOW_LEN: u64 = 256 << 10;
 /// A window has at least as many bytes as this many pclusters.
@@ -128,11 +130,14 @@ impl Sampling {
             true => (LARGE_WINDOWS_PART, 1),
             false => (WINDOWS_PART, WINDOWS_SHARE),
         };
-        (all / part).clamp(WINDOWS_MIN.min(all / share), WINDOWS_MAX)
+        if all <= FEW { all } else { (all / part).clamp(WINDOWS_MIN.min(all / share), WINDOWS_MAX) }
     }
 
     /// Bytes to encode at the slow level, of `all` that the compressor searches `times` times in the image.
     pub(super) fn slow_bytes(&self, all: u64, times: f64) -> f64 {
+        if all <= FEW {
+            return all as f64;
+        }
         let all = all as f64;
         let least = if self.slowness <= CHEAP { SLOW_MIN.min(all / SLOW_SHARE) } else { 0.0 };
         (all * times / SLOW_PART).clamp(least, SLOW_MAX.max(least))

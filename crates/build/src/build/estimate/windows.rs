@@ -1,6 +1,7 @@
 //! Chooses parts of the content: at equal distances in the order of the image.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 use ferofs_codec::{Algorithm, Compressor, Fit, Params};
 
@@ -135,13 +136,21 @@ impl Stream {
             let end = at.saturating_add(len / 2);
             let first = self.starts.partition_point(|start| *start < at.saturating_sub(len / 2));
             let next = self.starts.partition_point(|start| *start < end).min(self.parts.len());
-            let files = self.parts.get(first..next).unwrap_or_default();
-            if !files.is_empty() {
-                let bytes = files.iter().map(|part| part.len).sum();
-                windows.push(Window::Files(files.iter().map(|part| part.node).collect(), bytes));
-            }
+            windows.extend(self.files(first..next));
+        }
+        // No file starts within short windows if all windows are in long files.
+        if windows.is_empty() && self.kind == StreamKind::Small {
+            let middle = self.part_at(self.bytes() / 2);
+            windows.extend(self.files(middle..middle + 1));
         }
         windows
+    }
+
+    /// A window of whole files; `None` without files.
+    fn files(&self, parts: Range<usize>) -> Option<Window> {
+        let files = self.parts.get(parts).filter(|files| !files.is_empty())?;
+        let bytes = files.iter().map(|part| part.len).sum();
+        Some(Window::Files(files.iter().map(|part| part.node).collect(), bytes))
     }
 
     /// One window: all zeroes are alike. It starts where the data stage starts a part, if there is such a place.
