@@ -98,14 +98,16 @@ impl Base<'_> {
             }
             parts.push((reference, part));
         }
-        parallel(self.threads, parts, || |(reference, part)| self.read_one(reference, part))
+        // Asking a device for its size takes longer than reading a few bytes.
+        let size = self.source.size();
+        parallel(self.threads, parts, || |(reference, part)| self.read_one(size, reference, part))
     }
 
-    fn read_one(&self, reference: Reference, part: &mut [u8]) -> Result<()> {
+    fn read_one(&self, size: u64, reference: Reference, part: &mut [u8]) -> Result<()> {
         match reference {
             Reference::Image { pos, .. } => {
                 // Bytes past the end count as zeroes.
-                let have = self.source.size().saturating_sub(pos).min(part.len() as u64) as usize;
+                let have = size.saturating_sub(pos).min(part.len() as u64) as usize;
                 if have > 0 {
                     self.source
                         .read_exact_at(pos, &mut part[..have])

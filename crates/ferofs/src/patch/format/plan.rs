@@ -221,7 +221,11 @@ impl Plan {
             1 => Reference::Predicted { pos, len },
             nid => Reference::File { nid: nid.wrapping_sub(2), offset: pos, len },
         });
-        let references = references.collect();
+        let references: Vec<Reference> = references.collect();
+        // Empty parts would take time, and no space in the patch.
+        if references.iter().any(|reference| reference.len() == 0) {
+            return Err(malformed());
+        }
         let count = columns.count()?;
         let kinds = columns.column(count)?;
         let lens = columns.column(count)?;
@@ -252,6 +256,9 @@ impl Plan {
                 }),
             });
         }
+        if items.iter().any(|item| item.region_len() == 0) {
+            return Err(malformed());
+        }
         Ok(Self { references, items })
     }
 }
@@ -262,20 +269,22 @@ mod tests {
     use proptest::prelude::*;
 
     fn plan() -> impl Strategy<Value = Plan> {
-        let reference =
-            prop_oneof![
-                (any::<u64>(), any::<u32>()).prop_map(|(pos, len)| Reference::Image { pos, len }),
-                (any::<u64>(), any::<u32>()).prop_map(|(pos, len)| Reference::Predicted { pos, len }),
-                (0..u64::MAX - 1, any::<u64>(), any::<u32>())
-                    .prop_map(|(nid, offset, len)| Reference::File { nid, offset, len }),
-            ];
+        let reference = prop_oneof![
+            (any::<u64>(), 1..u32::MAX).prop_map(|(pos, len)| Reference::Image { pos, len }),
+            (any::<u64>(), 1..u32::MAX).prop_map(|(pos, len)| Reference::Predicted { pos, len }),
+            (0..u64::MAX - 1, any::<u64>(), 1..u32::MAX).prop_map(|(nid, offset, len)| Reference::File {
+                nid,
+                offset,
+                len
+            }),
+        ];
         let extent =
-            (0usize..4, any::<u32>(), any::<u32>(), any::<u32>()).prop_map(|(kind, len, size, capacity)| {
+            (0usize..4, any::<u32>(), 1..u32::MAX, any::<u32>()).prop_map(|(kind, len, size, capacity)| {
                 UnitExtent { kind: ExtentKind::ALL[kind], len, size, capacity }
             });
-        let unit = (any::<u8>(), any::<u32>(), proptest::collection::vec(extent, 0..5))
+        let unit = (any::<u8>(), any::<u32>(), proptest::collection::vec(extent, 1..5))
             .prop_map(|(method, content_len, extents)| Item::Unit(Unit { method, content_len, extents }));
-        let item = prop_oneof![any::<u32>().prop_map(|len| Item::Raw { len }), unit];
+        let item = prop_oneof![(1..u32::MAX).prop_map(|len| Item::Raw { len }), unit];
         (proptest::collection::vec(reference, 0..20), proptest::collection::vec(item, 0..20))
             .prop_map(|(references, items)| Plan { references, items })
     }
@@ -290,6 +299,21 @@ mod tests {
         fn garbage_is_refused_without_panic(columns: Vec<u8>) {
             let _ = Plan::decode(&columns);
             let _ = Plan::decode(&zstd::bulk::compress(&columns, 1).unwrap());
+        }
+    }
+
+    #[test]
+    fn empty_parts_are_refused() {
+        let reference = |len| Reference::Image { pos: 0, len };
+        let unit = |extents| Item::Unit(Unit { method: 0, content_len: 4, extents });
+        for (references, items, is_right) in [
+            (vec![reference(1)], vec![Item::Raw { len: 1 }], true),
+            (vec![reference(0); 1000], Vec::new(), false),
+            (Vec::new(), vec![Item::Raw { len: 0 }; 1000], false),
+            (Vec::new(), vec![unit(Vec::new())], false),
+        ] {
+            let plan = Plan { references, items };
+            assert_eq!(Plan::decode(&plan.encode().unwrap()).is_ok(), is_right, "{plan:?}");
         }
     }
 

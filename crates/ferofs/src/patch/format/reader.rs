@@ -134,6 +134,9 @@ impl Patch {
             {
                 return fault("a piece is too long");
             }
+            if piece.region_len.get() == 0 {
+                return fault("a piece is empty");
+            }
             if piece.flags.get() & !(METADATA | COMPRESSED) != 0 {
                 return fault("a piece has unknown flags");
             }
