@@ -34,7 +34,6 @@ pub(super) struct Link {
 /// The names of one directory. The text of each is in the [`Texts`] of its tree.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
-    /// In the order in which they came, but for names that took the place of a removed one.
     links: Vec<Link>,
     /// The positions in `links`, by the hash of the name.
     positions: HashTable<u32>,
@@ -45,12 +44,12 @@ impl Names {
         self.links.is_empty()
     }
 
-    /// All names, in no order.
+    /// All names, in the order in which they came, but for those that took the place of a removed one.
     pub(super) fn links(&self) -> &[Link] {
         &self.links
     }
 
-    /// All names, in the order in which they came.
+    /// The same.
     pub(super) fn into_links(self) -> Vec<Link> {
         self.links
     }

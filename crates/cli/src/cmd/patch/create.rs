@@ -103,7 +103,8 @@ pub(super) struct ComposeArgs {
 
 /// Add a directory or a tar archive to the tree of an image, in place
 ///
-/// Files replace files of the same name; existing directories keep their other entries. The change is atomic: after a
+/// Files replace files of the same name; existing directories keep their other entries. Nothing is removed: whiteouts in an archive (`.wh.NAME`)
+/// are added as files. The change is atomic: after a
 /// power failure the image shows either the old tree or the new one. `ferofs patch rollback` goes back to the old tree.
 #[derive(clap::Args)]
 pub(super) struct AddArgs {

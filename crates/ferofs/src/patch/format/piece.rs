@@ -65,8 +65,10 @@ pub(crate) struct Piece {
 
 /// The base image, from which dictionaries are read.
 pub(crate) struct Base<'a> {
-    /// Its bytes.
+    /// Its bytes. The source can be longer, by what is appended to it.
     pub(crate) source: &'a dyn Source,
+    /// The number of its bytes.
+    pub(crate) size: u64,
     /// The same image, for the content of files.
     pub(crate) image: &'a Image,
     /// What is predicted of the bytes that the patch appends.
@@ -98,16 +100,14 @@ impl Base<'_> {
             }
             parts.push((reference, part));
         }
-        // Asking a device for its size takes longer than reading a few bytes.
-        let size = self.source.size();
-        parallel(self.threads, parts, || |(reference, part)| self.read_one(size, reference, part))
+        parallel(self.threads, parts, || |(reference, part)| self.read_one(reference, part))
     }
 
-    fn read_one(&self, size: u64, reference: Reference, part: &mut [u8]) -> Result<()> {
+    fn read_one(&self, reference: Reference, part: &mut [u8]) -> Result<()> {
         match reference {
             Reference::Image { pos, .. } => {
                 // Bytes past the end count as zeroes.
-                let have = size.saturating_sub(pos).min(part.len() as u64) as usize;
+                let have = self.size.saturating_sub(pos).min(part.len() as u64) as usize;
                 if have > 0 {
                     self.source
                         .read_exact_at(pos, &mut part[..have])

@@ -335,6 +335,7 @@ impl Patch {
             encoders: (0..encoders).map(|_| Encoders::new(&methods)).collect(),
             threads,
             base,
+            base_size: self.header.base_size,
             image: image.clone(),
             prediction,
             buffers: Buffers::default(),
@@ -368,6 +369,7 @@ pub(crate) struct PieceDecoder<S> {
     /// The number of threads that read the base.
     threads: usize,
     base: S,
+    base_size: u64,
     image: Image,
     prediction: Prediction,
     buffers: Buffers,
@@ -397,6 +399,7 @@ impl<S: Source> PieceDecoder<S> {
         };
         let base = Base {
             source: &self.base,
+            size: self.base_size,
             image: &self.image,
             prediction: &self.prediction,
             threads: self.threads,

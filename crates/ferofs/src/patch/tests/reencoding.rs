@@ -179,7 +179,8 @@ fn decode(fixture: &Fixture, plan: &Plan, payload: &[u8], region_len: usize) -> 
     }
     let prediction =
         Prediction::new(fixture.patch().header(), Relocations::default(), &image, &bytes).unwrap();
-    let base = Base { source: &bytes, image: &image, prediction: &prediction, threads: 2 };
+    let size = bytes.len() as u64;
+    let base = Base { source: &bytes, size, image: &image, prediction: &prediction, threads: 2 };
     let methods =
         [Params::new(Algorithm::Lz4, Some(0)).unwrap(), Params::new(Algorithm::Zstd, Some(3)).unwrap()];
     let (plan, mut region) = (plan.encode().unwrap(), Vec::new());

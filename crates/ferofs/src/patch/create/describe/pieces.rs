@@ -99,6 +99,7 @@ pub(crate) fn make(inputs: &Inputs<'_>) -> Result<Vec<Piece>> {
             let (plan, payload) = fill(inputs, group, encoders)?;
             let base = Base {
                 source: &**context.base,
+                size: context.area.size(),
                 image: context.inputs.old,
                 prediction: inputs.prediction,
                 threads: 1,
