@@ -17,6 +17,14 @@ pub(crate) fn looks_random(src: &[u8], output: usize) -> bool {
         && span.chunks(PIECE).all(|piece| piece.len() < MIN_LEN || is_uniform(piece))
 }
 
+/// How many bytes at the start of `src` look random, in whole pieces of 16 KiB, if other bytes follow; 0 if nothing but random bytes follows,
+/// or less than a piece.
+#[must_use]
+pub fn random_before_others(src: &[u8]) -> usize {
+    let random = src.chunks_exact(PIECE).take_while(|piece| is_uniform(piece)).count() * PIECE;
+    if src.len() - random < PIECE { 0 } else { random }
+}
+
 /// Whether the bytes of `src` are distributed uniformly.
 ///
 /// This is the chi-square test of the sampled bytes. X has 255 degrees of freedom and is below 330 for 999 of 1000 random
@@ -66,5 +74,13 @@ mod tests {
         assert!(!looks_random(&noise(1000).repeat(400), 131_072));
         let half = [noise(8192), vec![b'x'; 60000]].concat();
         assert!(!looks_random(&half, 65536));
+    }
+
+    #[test]
+    fn random_bytes_before_others_are_counted_in_pieces() {
+        assert_eq!(random_before_others(&[noise(40_000), vec![b'x'; 60_000]].concat()), 32_768);
+        assert_eq!(random_before_others(&noise(40_000)), 0);
+        assert_eq!(random_before_others(&[vec![b'x'; 60_000], noise(40_000)].concat()), 0);
+        assert_eq!(random_before_others(&noise(1000)), 0);
     }
 }

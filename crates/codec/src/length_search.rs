@@ -7,7 +7,9 @@
 
 mod cost;
 
-use self::cost::CostEstimate;
+use memchr::memmem;
+
+use self::cost::{CostEstimate, common_prefix};
 use crate::error::EncodeError;
 use crate::fit::{self, Compressor, Fit};
 use crate::incompressible;
@@ -44,6 +46,11 @@ const MAX_TRIALS: u32 = 7;
 const LARGE_OUTPUT: usize = 1 << 20;
 /// A parse covers the predicted length and this part of it: most trials that follow are not longer.
 const PARSE_MARGIN: usize = 16;
+
+/// Bytes behind an accepted trial that are searched in its input, to see whether what follows repeats it.
+const PROBE: usize = 64;
+/// A repetition of at least this part of the input is worth another trial.
+const REPEATED_MIN: usize = 8;
 
 /// A compressor with fixed-size output that runs trials of a compressor with fixed-size input.
 pub(crate) struct LengthSearch<E> {
@@ -218,6 +225,13 @@ impl<E: FixedInput> LengthSearch<E> {
                 self.history.ratio = trial.ratio();
                 self.history.saved_slack =
                     (self.history.saved_slack + allowance).saturating_sub(output - trial.size);
+                if let Some(len) = repeated_behind(src, trial, output) {
+                    let longer = self.trial(src, len, output)?;
+                    if longer.size <= output {
+                        dst[..longer.size].copy_from_slice(&self.scratch[..longer.size]);
+                        below = Some(longer);
+                    }
+                }
             }
         }
         Ok(below.map_or((0, 0), |t| (t.len, t.size)))
@@ -239,6 +253,17 @@ impl<E: FixedInput> LengthSearch<E> {
         self.history.end_ratio += (last - usual) / 4.0;
         last * trial.ratio()
     }
+}
+
+/// How long the input can be if what follows `trial` repeats a large part of its input: the next copy of a file, for which there may be
+/// room, as it takes nearly none.
+fn repeated_behind(src: &[u8], trial: Trial, output: usize) -> Option<usize> {
+    // Twice what would fill the rest of the output on average: the end of a cluster compresses better than its start.
+    let start = trial.len + 2 * trial.len * (output - trial.size) / trial.size.max(1);
+    let probe = src.get(start..start + PROBE)?;
+    let earlier = memmem::find(&src[..trial.len], probe)?;
+    let len = common_prefix(&src[earlier..], &src[start..]);
+    (len >= trial.len / REPEATED_MIN).then_some(start + len)
 }
 
 impl<E: FixedInput> Compressor for LengthSearch<E> {

@@ -37,6 +37,8 @@ pub use error::{DecodeError, EncodeError, ParamsError};
 pub use ferofs_format::Algorithm;
 pub use fit::{Compressor, Fit, MAX_DECODED, MAX_ENCODED, right_align, strip_padding};
 #[cfg(feature = "encode")]
+pub use incompressible::random_before_others;
+#[cfg(feature = "encode")]
 pub use linux::{ClusterPlace, LinuxChecker, LinuxRefusal, PAGE as LINUX_PAGE};
 pub use lz4::lz4_window;
 pub use params::{DeflateParams, Lz4Params, LzmaParams, Method, Params, ZstdParams};
@@ -150,6 +152,25 @@ mod tests {
             assert_eq!(c.fit_exact(&text, &mut dst[..produced / 2]), Ok(Fit::Incompressible));
             assert!(matches!(c.fit_exact(&text, &mut dst), Ok(Fit::Encoded { .. })));
         }
+    }
+
+    #[test]
+    fn the_copy_of_what_nearly_fills_a_cluster_is_taken() {
+        let words =
+            |from: u32| (from..from + 30_000).flat_map(|n| format!("{} ", n * n % 99_991).into_bytes());
+        let text: Vec<u8> = words(0).collect();
+        let twice: Vec<u8> = text.iter().chain(&text).copied().chain(words(31_000)).collect();
+        let params = Params { unused: 24, ..Params::new(Algorithm::Zstd, None).unwrap() };
+        let mut c = compressor(&params).unwrap();
+        let mut dst = vec![0; text.len()];
+        let Fit::Encoded { produced, .. } = c.fit_exact(&text, &mut dst).unwrap() else {
+            panic!("not compressed")
+        };
+        // The text leaves less unused than is accepted. Its copy takes some bytes.
+        let output = produced + produced / 64;
+        c.begin();
+        let fit = c.fit(&twice, 0, &mut dst[..output]).unwrap();
+        assert!(matches!(fit, Fit::Encoded { consumed, .. } if consumed + 8 > 2 * text.len()), "{fit:?}");
     }
 
     fn method() -> impl Strategy<Value = (Algorithm, u8)> {

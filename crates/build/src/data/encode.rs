@@ -4,7 +4,7 @@
 pub mod dedupe;
 pub mod deflate_pages;
 
-use ferofs_codec::{Compressor, Fit, right_align};
+use ferofs_codec::{Compressor, Fit, random_before_others, right_align};
 use ferofs_format::{Algorithm, BlockSize};
 
 use crate::data::encode::dedupe::{ExtentFingerprint, ExtentIndex, Match};
@@ -352,11 +352,20 @@ impl EncodeCall<'_, '_> {
                 self.push(consumed, true, fit);
                 continue;
             }
-            let len = most.min(SLICE_MAX).min(rest);
-            self.sink.extents.extend_from_slice(&self.src[self.pos..self.pos + len]);
-            self.push(len, false, len);
+            self.store_slice(most.min(SLICE_MAX).min(rest));
+            // What is left of the random bytes would take room in the pcluster of what follows.
+            let random_end = self.pos + random_before_others(&self.src[self.pos..end]);
+            while self.pos < random_end {
+                self.store_slice(most.min(SLICE_MAX).min(random_end - self.pos));
+            }
         }
         Ok(RangeEnd::Encoded)
+    }
+
+    /// Stores the next `len` bytes in one extent.
+    fn store_slice(&mut self, len: usize) {
+        self.sink.extents.extend_from_slice(&self.src[self.pos..self.pos + len]);
+        self.push(len, false, len);
     }
 
     /// Encodes as much as fits into `capacity` bytes, but nothing after `end`, and appends it to the sink's extents. Returns the

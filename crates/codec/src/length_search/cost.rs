@@ -100,7 +100,7 @@ impl CostEstimate {
 }
 
 /// The length of the common prefix of `a` and `b`; a rest of less than eight bytes counts as different.
-fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+pub(super) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     let mut len = 0;
     for (x, y) in a.chunks_exact(8).zip(b.chunks_exact(8)) {
         let (Ok(x), Ok(y)) = (x.try_into(), y.try_into()) else { break };

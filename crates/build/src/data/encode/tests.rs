@@ -84,3 +84,29 @@ proptest! {
         prop_assert!(out == src);
     }
 }
+
+#[test]
+fn random_bytes_are_stored_up_to_where_others_begin() {
+    let mut state = 1u64;
+    let noise = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    });
+    let src: Vec<u8> = noise.take(1 << 20 | 200 << 10).chain(b"some words ".repeat(40_000)).collect();
+    let compression = Compression {
+        pcluster: Some(1 << 20),
+        index: IndexKind::Extents,
+        ..Compression::new(Params::new(Algorithm::Zstd, Some(3)).unwrap())
+    };
+    let (block, timings) = (BlockSize::DEFAULT, Timings::default());
+    let mut encoder = Encoder::new(&compression, block, &timings);
+    let (mut extents, mut tails) = (Vec::new(), Vec::new());
+    let sink = Sink { extents: &mut extents, tails: &mut tails };
+    let file = compression.for_file(0, Vec::new, block).unwrap();
+    let encoded = encoder.encode(&src, file, Following::MoreData, None, u64::MAX, sink).unwrap().unwrap();
+    let extents: Vec<(bool, u64)> = encoded.log.iter().map(|extent| (extent.encoded, extent.len)).collect();
+    let stored: u64 = extents.iter().filter(|(encoded, _)| !encoded).map(|(_, len)| len).sum();
+    // The last whole piece of 16 KiB that is random ends at 1216 KiB.
+    assert_eq!(stored, 1216 << 10, "{extents:?}");
+    assert!(extents.last().unwrap().0);
+}
