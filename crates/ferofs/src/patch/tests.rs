@@ -3,6 +3,7 @@
 mod edited;
 mod faults;
 mod in_memory;
+mod memory;
 mod prediction;
 mod reencoding;
 mod resume;

@@ -101,15 +101,19 @@ impl SourceCode {
 impl Relocations {
     /// An upper bound of the memory that decoding the list and predicting from it take, in bytes, without the queues of old inodes.
     pub(crate) fn memory(&self) -> u64 {
-        // Besides the inode: its place, its positions in two orders, and the columns that it was decoded from.
-        const OF_INODE: usize = size_of::<Relocated>() + 160;
+        // Besides the inode: its place, its positions in two orders, the columns that it was decoded from, and the allocations of its lists.
+        const OF_INODE: usize = size_of::<Relocated>() + 224;
+        // Besides the bytes of a name.
+        const OF_NAME: usize = 32;
+        // A list becomes longer step by step, while its values are still in the list before.
+        const LISTS: usize = 6;
         let of = |inode: &Relocated| {
             let names = inode.edits.iter().map(|edit| match edit {
-                Edit::Added { name, .. } => name.len(),
+                Edit::Added { name, .. } => name.len().saturating_add(OF_NAME),
                 Edit::Removed(_) => 0,
             });
-            let edits = inode.edits.len().saturating_mul(4 * size_of::<Edit>());
-            let fields = inode.fields.len().saturating_mul(4 * size_of::<(u8, u64)>());
+            let edits = inode.edits.len().saturating_mul(LISTS * size_of::<Edit>());
+            let fields = inode.fields.len().saturating_mul(LISTS * size_of::<(u8, u64)>());
             names.fold(OF_INODE, usize::saturating_add).saturating_add(edits).saturating_add(fields)
         };
         self.inodes.iter().map(of).fold(0, usize::saturating_add) as u64
