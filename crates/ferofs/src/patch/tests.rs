@@ -1,5 +1,6 @@
 //! Power cuts at each point of the sequence of writes, and malformed patches.
 
+mod base;
 mod edited;
 mod faults;
 mod in_memory;
