@@ -5,6 +5,7 @@ mod edited;
 mod faults;
 mod in_memory;
 mod memory;
+mod metabox;
 mod prediction;
 mod reencoding;
 mod resume;

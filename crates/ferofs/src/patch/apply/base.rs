@@ -58,7 +58,7 @@ fn has_applied(
     image: &dyn Source,
     area: &SuperblockArea,
     header: &Header,
-    mut appended: impl Iterator<Item = (Range<u64>, PieceDigest)>,
+    appended: impl Iterator<Item = (Range<u64>, PieceDigest)>,
     later: &[Record],
 ) -> Result<bool> {
     let unreadable = |e| Error::io_unnamed("read the image", e);
@@ -74,7 +74,7 @@ fn has_applied(
             return Ok(false);
         }
     }
-    while let Some((range, digest)) = appended.next() {
+    for (range, digest) in appended {
         if range.end > area.size() || of_piece(&masked, range).map_err(unreadable)? != digest {
             return Ok(false);
         }

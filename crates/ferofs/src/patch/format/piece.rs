@@ -120,6 +120,7 @@ impl Base<'_> {
                 part[have..].fill(0);
             }
             Reference::Predicted { pos, .. } => self.prediction.fill(pos, part)?,
+            Reference::PredictedMetabox { pos, .. } => self.prediction.fill_metabox(pos, part)?,
             Reference::File { nid, offset, .. } => {
                 let inode = self.image.inode(Nid::new(nid))?;
                 let read = self.image.read_at(&inode, FileOffset::new(offset), part)?;

@@ -19,6 +19,8 @@ pub(crate) enum Reference {
     File { nid: u64, offset: u64, len: u32 },
     /// Bytes of the new image as they are [predicted](super::prediction).
     Predicted { pos: u64, len: u32 },
+    /// The same for decoded content of the new metabox.
+    PredictedMetabox { pos: u64, len: u32 },
 }
 
 /// Bytes that one thread reads at once for a dictionary.
@@ -29,7 +31,7 @@ const PREDICTED_PART: u32 = 1 << 18;
 impl Reference {
     /// The first part that one thread reads, and the rest; `None` if it is one part.
     pub(crate) fn split(self) -> Option<(Self, Self)> {
-        let most = if matches!(self, Self::Predicted { .. }) { PREDICTED_PART } else { FILE_PART };
+        let most = if self.is_predicted() { PREDICTED_PART } else { FILE_PART };
         let rest = self.len().checked_sub(most).filter(|rest| *rest > 0)?;
         let more = u64::from(most);
         Some(match self {
@@ -40,6 +42,10 @@ impl Reference {
                 Self::Predicted { pos, len: most },
                 Self::Predicted { pos: pos.saturating_add(more), len: rest },
             ),
+            Self::PredictedMetabox { pos, .. } => (
+                Self::PredictedMetabox { pos, len: most },
+                Self::PredictedMetabox { pos: pos.saturating_add(more), len: rest },
+            ),
             Self::File { nid, offset, .. } => (
                 Self::File { nid, offset, len: most },
                 Self::File { nid, offset: offset.saturating_add(more), len: rest },
@@ -49,8 +55,16 @@ impl Reference {
 
     pub(crate) const fn len(&self) -> u32 {
         match self {
-            Self::Image { len, .. } | Self::File { len, .. } | Self::Predicted { len, .. } => *len,
+            Self::Image { len, .. }
+            | Self::File { len, .. }
+            | Self::Predicted { len, .. }
+            | Self::PredictedMetabox { len, .. } => *len,
         }
+    }
+
+    /// Whether the bytes are computed, and so not read as they are.
+    pub(crate) const fn is_predicted(&self) -> bool {
+        matches!(self, Self::Predicted { .. } | Self::PredictedMetabox { .. })
     }
 }
 
@@ -157,10 +171,13 @@ impl Plan {
         columns.push_deltas(references.iter().map(|reference| match reference {
             Reference::Image { .. } => 0,
             Reference::Predicted { .. } => 1,
-            Reference::File { nid, .. } => nid.wrapping_add(2),
+            Reference::PredictedMetabox { .. } => 2,
+            Reference::File { nid, .. } => nid.wrapping_add(3),
         }));
         columns.push_deltas(references.iter().map(|reference| match reference {
-            Reference::Image { pos, .. } | Reference::Predicted { pos, .. } => *pos,
+            Reference::Image { pos, .. }
+            | Reference::Predicted { pos, .. }
+            | Reference::PredictedMetabox { pos, .. } => *pos,
             Reference::File { offset, .. } => *offset,
         }));
         references.iter().for_each(|reference| columns.push(reference.len().into()));
@@ -237,7 +254,8 @@ impl Plan {
         let references = nids.into_iter().zip(positions).zip(lens).map(|((nid, pos), len)| match nid {
             0 => Reference::Image { pos, len },
             1 => Reference::Predicted { pos, len },
-            nid => Reference::File { nid: nid.wrapping_sub(2), offset: pos, len },
+            2 => Reference::PredictedMetabox { pos, len },
+            nid => Reference::File { nid: nid.wrapping_sub(3), offset: pos, len },
         });
         let references: Vec<Reference> = references.collect();
         // Empty parts would take time, and no space in the patch.
@@ -290,7 +308,8 @@ mod tests {
         let reference = prop_oneof![
             (any::<u64>(), 1..u32::MAX).prop_map(|(pos, len)| Reference::Image { pos, len }),
             (any::<u64>(), 1..u32::MAX).prop_map(|(pos, len)| Reference::Predicted { pos, len }),
-            (0..u64::MAX - 1, any::<u64>(), 1..u32::MAX).prop_map(|(nid, offset, len)| Reference::File {
+            (any::<u64>(), 1..u32::MAX).prop_map(|(pos, len)| Reference::PredictedMetabox { pos, len }),
+            (0..u64::MAX - 2, any::<u64>(), 1..u32::MAX).prop_map(|(nid, offset, len)| Reference::File {
                 nid,
                 offset,
                 len

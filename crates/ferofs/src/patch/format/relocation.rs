@@ -73,9 +73,14 @@ pub(crate) struct Relocations {
     pub(crate) first_ino: u32,
     /// Whether the root's inode is in the first appended block.
     pub(crate) root_is_first: bool,
+    /// Whether the new inodes are in the metabox, behind its old content.
+    pub(crate) in_metabox: bool,
     pub(crate) inodes: Vec<Relocated>,
 }
 
+/// Bits of the number that says where the inodes are.
+const ROOT_IS_FIRST: u64 = 1;
+const IN_METABOX: u64 = 2;
 /// The bit of the mask for [`Relocated::in_chunks`]; lower bits are for fields.
 const IN_CHUNKS: u64 = 1 << FIELDS;
 /// The bit of an added name's type for [`Target::Old`]; lower bits are the file type. An inode number needs all 64 bits of its column:
@@ -125,7 +130,8 @@ impl Relocations {
         let inodes = &self.inodes;
         columns.push(self.start);
         columns.push(self.first_ino.into());
-        columns.push(self.root_is_first.into());
+        let flags = [(self.root_is_first, ROOT_IS_FIRST), (self.in_metabox, IN_METABOX)];
+        columns.push(flags.iter().filter(|(is_set, _)| *is_set).fold(0, |bits, (_, bit)| bits | bit));
         columns.push(inodes.len() as u64);
         inodes.iter().for_each(|inode| columns.push(inode.source.number()));
         columns.push_deltas(inodes.iter().filter_map(|inode| match inode.source {
@@ -173,8 +179,11 @@ impl Relocations {
     pub(crate) fn decode(stored: &[u8]) -> Result<Self> {
         let bytes = decompress(stored, COLUMNS_MAX, MALFORMED)?;
         let mut columns = ColumnReader::new(&bytes, MALFORMED);
-        let (start, first_ino, root_is_first) =
-            (columns.next()?, columns.next_u32()?, columns.next_u32()? != 0);
+        let (start, first_ino, flags) = (columns.next()?, columns.next_u32()?, columns.next()?);
+        let (root_is_first, in_metabox) = (flags & ROOT_IS_FIRST != 0, flags & IN_METABOX != 0);
+        if flags & !(ROOT_IS_FIRST | IN_METABOX) != 0 {
+            return Err(malformed());
+        }
         let count = columns.count()?;
         if count > INODES_MAX {
             return Err(malformed());
@@ -239,7 +248,7 @@ impl Relocations {
                 edits: edits.by_ref().take(of(&counts) as usize).collect(),
             });
         }
-        Ok(Self { start, first_ino, root_is_first, inodes })
+        Ok(Self { start, first_ino, root_is_first, in_metabox, inodes })
     }
 }
 
@@ -284,8 +293,9 @@ mod tests {
             start: u64,
             first_ino: u32,
             root_is_first: bool,
+            in_metabox: bool,
         ) {
-            let list = Relocations { start, first_ino, root_is_first, inodes };
+            let list = Relocations { start, first_ino, root_is_first, in_metabox, inodes };
             prop_assert_eq!(Relocations::decode(&list.encode().unwrap().unwrap()).unwrap(), list);
         }
 
