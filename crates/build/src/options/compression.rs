@@ -307,8 +307,8 @@ impl Compression {
         configs.to_bytes()
     }
 
-    /// Creates the compressor of a method.
-    pub fn compressor(&self, method: usize, block: BlockSize) -> Result<Box<dyn Compressor>> {
+    /// The parameters of the compressor of a method.
+    pub fn compressor_params(&self, method: usize, block: BlockSize) -> Result<Params> {
         let no_method = Error::Option { option: "compression", problem: "an algorithm is not in the list" };
         let mut params = *self.methods.get(method).ok_or(no_method)?;
         // Versions of one file compress by more than four, which the default window allows the largest pclusters.
@@ -317,7 +317,12 @@ impl Compression {
         if self.index == IndexKind::Extents {
             params.unused = PLACED_UNUSED;
         }
-        ferofs_codec::compressor(&params).map_err(Error::Params)
+        Ok(params)
+    }
+
+    /// Creates the compressor of a method.
+    pub fn compressor(&self, method: usize, block: BlockSize) -> Result<Box<dyn Compressor>> {
+        ferofs_codec::compressor(&self.compressor_params(method, block)?).map_err(Error::Params)
     }
 }
 

@@ -51,8 +51,8 @@ pub enum PatchFault {
         /// The image's.
         found: String,
     },
-    /// The image has, or had, the superblock that the patch leads to.
-    #[error("the patch has been applied already, or another one with the same base, time and sizes")]
+    /// The image has what the patch appends, in this state or an earlier one.
+    #[error("the patch has been applied already")]
     AlreadyApplied,
     /// The image has the base's UUID, but is in another state.
     #[error("the patch is for state {expected} of this image, which is in another one ({found})")]

@@ -2,6 +2,7 @@
 //!
 //! | module | job |
 //! |---|---|
+//! | [`base`] | checks that an image is the one that a patch is for |
 //! | [`medium`] | the file or block device that an image is changed on |
 //! | [`commit`](mod@commit) | writes a change in a safe order, and undoes it if it fails |
 //! | [`lazy_region`] | decodes pieces when they are read, for an image in memory |
@@ -9,6 +10,7 @@
 //! | [`rollback`] | makes an earlier state of the history current |
 //! | [`repair`] | restores a damaged superblock from the history |
 
+pub(crate) mod base;
 pub(crate) mod commit;
 pub(crate) mod lazy_region;
 pub(crate) mod medium;
@@ -19,6 +21,7 @@ pub(crate) mod rollback;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use self::base::check_base;
 use self::commit::{ImageChange, Sink, TrailingData, check_trailing, commit, recover};
 use self::lazy_region::{LazyRegion, PieceCache};
 use self::medium::Medium;
@@ -27,11 +30,10 @@ use crate::error::{Error, PatchFault, Result};
 use crate::patch::format::header::Header;
 use crate::patch::format::reader::Patch;
 use crate::patch::image::digest::PartDigests;
-use crate::patch::image::history::{History, Origin};
 use crate::patch::image::journal::{MaskedSource, WrittenRanges};
 use crate::patch::image::overlay::Overlay;
 use crate::patch::image::sector::{SECTOR_POS, SuperblockArea};
-use ferofs_read::{Image, OpenOptions, Source, Uuid};
+use ferofs_read::{Image, OpenOptions, Source};
 
 /// Bytes of the base's metadata that are cached while its files are read: applying needs little memory, and files are read
 /// mostly in the order of their inodes.
@@ -43,53 +45,6 @@ pub(crate) const THREADS_MAX: usize = 4;
 /// The work that reading the base may take, in multiples of what a sound image of its size needs for one reading of everything: pieces refer
 /// to the same content several times. Beyond it a patch is refused: its base has directories or files without an end.
 const WORK_LIMIT: u32 = 8;
-
-/// Checks that `image` has the superblock of the image that the patch with `header` was made for, and returns it.
-pub(crate) fn check_state(image: &dyn Source, header: &Header) -> Result<SuperblockArea> {
-    let area = SuperblockArea::read(image)?;
-    let fault = |fault| Err(Error::Patch(fault));
-    if area.superblock().uuid != header.uuid {
-        let (expected, found) = (Uuid(header.uuid).to_string(), Uuid(area.superblock().uuid).to_string());
-        return fault(PatchFault::OtherImage { expected, found });
-    }
-    if area.sector() == header.sector {
-        return fault(PatchFault::AlreadyApplied);
-    }
-    if area.sector() != header.base_sector || area.size() != header.base_size {
-        let history = History::read(image, &area)?;
-        let went_back =
-            history.records.last().is_some_and(|record| matches!(record.origin, Origin::Rollback(_)));
-        if !went_back && history.records.iter().any(|record| record.after == header.sector) {
-            return fault(PatchFault::AlreadyApplied);
-        }
-        let (expected, found) = (header.base_state, history.current());
-        return fault(if expected == found {
-            PatchFault::BaseChanged
-        } else {
-            PatchFault::OtherState { expected, found }
-        });
-    }
-    Ok(area)
-}
-
-/// Checks that `image` is the one that the patch was made for, and returns the digests of its parts.
-fn check_base(image: &dyn Source, header: &Header, cancel: &AtomicBool) -> Result<PartDigests> {
-    let area = check_state(image, header)?;
-    let fault = |fault| Err(Error::Patch(fault));
-    let mut masked = MaskedSource::new(image, &area)?;
-    if let Some((pos, bytes)) = &header.root {
-        // The slots of the root hold zeroes, or this very root if applying the patch was interrupted.
-        let mut found = vec![0; bytes.len()];
-        masked.read_exact_at(*pos, &mut found).map_err(|e| Error::io_unnamed("read the image", e))?;
-        let is_expected = found.iter().zip(bytes).all(|(found, new)| *found == 0 || found == new);
-        if !is_expected {
-            return fault(PatchFault::BaseChanged);
-        }
-        masked = masked.and_zeroes(*pos..*pos + bytes.len() as u64);
-    }
-    let digests = PartDigests::of(&masked, header.base_size, cancel)?;
-    if digests.digest() == header.base_digest { Ok(digests) } else { fault(PatchFault::BaseChanged) }
-}
 
 /// Applies `patch` to the image on `medium`, so that it shows the new tree. At any moment, also after a crash, the medium holds
 /// an image that shows the old tree or the new one. `trailing` says whether bytes after the image may be overwritten.
@@ -118,7 +73,7 @@ pub fn apply_with<M: Medium>(
     cancel: &AtomicBool,
 ) -> Result<()> {
     let header = patch.header();
-    let digests = check_base(medium, header, cancel)?;
+    let digests = check_base(medium, patch, cancel)?;
     patch.check_encoders()?;
     let area = SuperblockArea::read(medium)?;
     let (root, root_bytes) = match &header.root {
@@ -214,7 +169,7 @@ pub fn overlay_with(
     cancel: &AtomicBool,
 ) -> Result<Arc<dyn Source>> {
     let header = patch.header();
-    let digests = check_base(&*base, header, cancel)?;
+    let digests = check_base(&*base, patch, cancel)?;
     let area = SuperblockArea::read(&*base)?;
     let base: Arc<dyn Source> = Arc::new(MaskedSource::new(base, &area)?);
     patch.check_encoders()?;

@@ -4,7 +4,7 @@ use ferofs_codec::{Algorithm, Method, Params};
 
 use super::apply::THREADS_MAX;
 use super::format::piece::PieceSizes;
-use super::format::plan::{ExtentKind, Item, Reference};
+use super::format::plan::{ExtentKind, Item};
 use super::format::reader::Patch;
 use super::image::sector::SECTOR;
 use crate::error::Result;
@@ -54,14 +54,15 @@ impl Patch {
         let mut most = PieceSizes::default();
         let mut encoded =
             [(Algorithm::Lz4, 0u64), (Algorithm::Lzma, 0), (Algorithm::Deflate, 0), (Algorithm::Zstd, 0)];
-        let mut used = vec![false; methods.len()];
+        // The longest unit of each method.
+        let mut longest = vec![0u64; methods.len()];
         self.each_plan(|sizes, plan| {
             let dictionary = plan.references.iter().map(|reference| u64::from(reference.len()));
             let dictionary = dictionary.fold(0, u64::saturating_add);
             cost.base_read = plan
                 .references
                 .iter()
-                .filter(|reference| !matches!(reference, Reference::Predicted { .. }))
+                .filter(|reference| !reference.is_predicted())
                 .fold(cost.base_read, |sum, reference| sum.saturating_add(reference.len().into()));
             most = most.max(PieceSizes { dictionary, ..sizes });
             for item in &plan.items {
@@ -84,17 +85,17 @@ impl Patch {
                     if let Some((_, sum)) = sum {
                         *sum = sum.saturating_add(len);
                     }
-                    if let Some(used) = used.get_mut(number) {
-                        *used = true;
+                    if let Some(longest) = longest.get_mut(number) {
+                        *longest = (*longest).max(unit.content_len.into());
                     }
                 }
             }
         })?;
         let encoded = encoded.into_iter().filter(|(_, len)| *len > 0);
         cost.encoded = encoded.map(|(algorithm, len)| (algorithm.name(), len)).collect();
-        let tables =
-            methods.iter().zip(used).filter(|(_, used)| *used).filter_map(|(params, _)| params.as_ref());
-        let tables = tables.map(tables_of).fold(0, u64::saturating_add);
+        let used = methods.iter().zip(longest).filter(|(_, longest)| *longest > 0);
+        let tables = used.filter_map(|(params, longest)| Some(tables_of(params.as_ref()?, longest)));
+        let tables = tables.fold(0, u64::saturating_add);
         // With LZ4 several threads encode, with a table each, and before their bytes come together.
         let is_lz4 = methods.iter().flatten().all(|params| params.algorithm() == Algorithm::Lz4);
         let (tables, apart) =
@@ -106,9 +107,13 @@ impl Patch {
     }
 }
 
-/// An upper bound for the tables of the compressor with `params`, in bytes, as far as they are used.
-fn tables_of(params: &Params) -> u64 {
+/// An upper bound for the tables of the compressor with `params`, in bytes, as far as units of up to `longest` bytes use them.
+fn tables_of(params: &Params, longest: u64) -> u64 {
     const MIB: u64 = 1 << 20;
+    /// The longest input in which the Zstandard compressor searches matches once, and keeps them for all trials.
+    const PARSED: u64 = MIB / 2;
+    // An extent has at most this content.
+    let input = longest.min(params.window as u64);
     match params.method {
         Method::Lz4(lz4) => match lz4.level {
             0..=2 => MIB,
@@ -118,7 +123,7 @@ fn tables_of(params: &Params) -> u64 {
         // bytes. The dictionary is at most 16 times as large as the largest output.
         Method::Lzma(lzma) => {
             let dictionary = u64::from(lzma.dict_size).min(16 * ferofs_codec::MAX_ENCODED as u64);
-            dictionary.saturating_mul(2).saturating_add(11 * params.window as u64).saturating_add(4 * MIB)
+            dictionary.saturating_mul(2).saturating_add(11 * input).saturating_add(4 * MIB)
         }
         Method::Deflate(deflate) => {
             if deflate.level < 10 {
@@ -128,9 +133,21 @@ fn tables_of(params: &Params) -> u64 {
             }
         }
         Method::Zstd(zstd) => {
-            let window = 1u64 << zstd.window_log.min(27);
-            // Tables of 4 bytes for each position, up to three of them at high levels, and the window's own buffers.
-            window.saturating_mul(if zstd.level < 13 { 10 } else { 24 }).saturating_add(2 * MIB)
+            // libzstd makes its tables for the window or for the input, whichever is shorter. Each has an entry of 4 bytes for up to two
+            // positions; high levels have the largest ones.
+            let window = (1u64 << zstd.window_log.min(27)).min(longest.next_power_of_two());
+            let tables = |window: u64| {
+                let each = match zstd.level {
+                    0..=4 => 3,
+                    5 => 5,
+                    6..=12 => 14,
+                    _ => 24,
+                };
+                window.saturating_mul(each).saturating_add(2 * MIB)
+            };
+            // One context for whole inputs, one for inputs that are searched once, with their matches, and the output of a trial.
+            let searched = tables(window.min(PARSED)).saturating_add(4 * MIB);
+            tables(window).saturating_add(searched).saturating_add(input)
         }
     }
 }

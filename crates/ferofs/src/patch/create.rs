@@ -141,12 +141,13 @@ pub(crate) fn append_patch(
         ignore: options.ignore,
     };
     let decisions = ReuseDecisions::new(inputs)?;
-    let mut growth = match options.grow {
-        true => Growth::new(inputs, &decisions)?,
-        false => Growth::default(),
+    let mut growth = match options.portable && !options.grow {
+        // The patch would carry encoded metadata, which is longer than its difference to the old one.
+        true => Growth::default(),
+        false => Growth::new(inputs, &decisions)?,
     };
-    if !matches!(options.encoding, Encoding::AsOld) {
-        // The caller's settings say how new content is stored.
+    if !options.grow || !matches!(options.encoding, Encoding::AsOld) {
+        // A patch describes each file apart; or the caller's settings say how new content is stored.
         growth.packed = None;
     }
     let compression = match &options.encoding {
@@ -164,9 +165,14 @@ pub(crate) fn append_patch(
         (_, compression) => compression.filter(|_| !pads_at_end),
     };
     let allowed = if options.keep_features { area.superblock().incompat } else { Incompat::all() };
-    let context =
-        CreateContext { options, inputs, base: &base, area: &area, history: &history, compression, allowed };
-    let region = region::write(&context, decisions, &growth, temporary, time, &mut warnings)?;
+    let metabox = growth.metabox.as_ref().map(|metabox| &metabox.compression);
+    let methods = match options.portable {
+        true => Vec::new(),
+        false => context::methods(compression.as_ref(), metabox, build.image.block_size)?,
+    };
+    let (base, area, history) = (&base, &area, &history);
+    let context = CreateContext { options, inputs, base, area, history, compression, allowed, methods };
+    let region = region::write(&context, decisions, growth, temporary, time, &mut warnings)?;
     contents.check_unchanged()?;
     let created = append_file(&context, region, time, output)?;
     Ok(PatchSummary { warnings, ..created })
@@ -218,7 +224,7 @@ fn append_file(
     };
     let (pieces, relocations) = region.pieces(context, &header)?;
     let patch_len =
-        writer::write(&header, context.methods(), &pieces, &region.changes, &relocations, |bytes| {
+        writer::write(&header, &context.methods, &pieces, &region.changes, &relocations, |bytes| {
             Ok(output.append(bytes)?)
         })?;
     Ok(PatchSummary {

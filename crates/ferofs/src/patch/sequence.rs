@@ -8,11 +8,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use super::apply::base::check_state;
 use super::apply::commit::TrailingData;
 use super::apply::lazy_region::PieceCache;
 use super::apply::medium::Medium;
 use super::apply::resume::ApplyProgress;
-use super::apply::{apply_with, check_state, overlay_with};
+use super::apply::{apply_with, overlay_with};
 use super::format::reader::Patch;
 use super::format::start::Start;
 use crate::error::{Error, PatchFault, Result};
@@ -220,7 +221,7 @@ impl PatchReader {
             let Some(next) = self.start().map_err(|e| failed(e, applied.count))? else { break };
             let header = next.start.header();
             let base = Base { uuid: header.uuid, state: header.base_state, size: header.base_size };
-            let fault = match check_state(image(state), header) {
+            let fault = match check_state(image(state), header, next.start.appended()) {
                 Ok(_) => {
                     let patch = self.open_patch(next).map_err(|e| failed(e, applied.count))?;
                     match change(state, &patch) {

@@ -1,8 +1,11 @@
 //! Power cuts at each point of the sequence of writes, and malformed patches.
 
+mod base;
 mod edited;
 mod faults;
 mod in_memory;
+mod memory;
+mod metabox;
 mod prediction;
 mod reencoding;
 mod resume;

@@ -84,7 +84,7 @@ fn number(json: &str, name: &str) -> u64 {
 
 #[test]
 fn a_composed_patch_has_nothing_of_the_states_between() {
-    for options in ["-z none", "-z lz4 -C 16K", "-z zstd -C 64K -E fragments"] {
+    for options in ["-z none", "-z lz4 -C 16K", "-z zstd -C 64K -E fragments", "--preset backup"] {
         let fixture = fixture();
         let Chain { base, patches, trees, last } = chain(&fixture, options, 3, 200_000);
         let [composed, again, portable] = ["composed", "again", "portable"].map(|name| fixture.path(name));

@@ -55,7 +55,7 @@ fn applied(image: &Path, patches: &Path) -> [u64; 3] {
 #[test]
 fn after_each_kill_the_same_patch_continues() {
     let Some(strace) = need::tool("strace", "interrupted patches") else { return };
-    for options in ["-z lz4", "-z zstd -C 64K"] {
+    for options in ["-z lz4", "-z zstd -C 64K", "-z zstd -C 64K -E 48bit -m 16K"] {
         let (fixture, image, patch) = fixture(options);
         let (base, changed) = (fs::read(&image).unwrap(), fixture.path("changed"));
         fs::write(&changed, &base).unwrap();

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use ferofs_build::sources::content::Contents;
 use ferofs_build::tree::Tree;
 use ferofs_build::{Compression, Options, Params};
-use ferofs_format::Incompat;
+use ferofs_format::{BlockSize, Incompat};
 use ferofs_read::{Image, Source};
 
 use super::options::{CreateOptions, IgnoredAttributes};
 use super::survey::Survey;
+use crate::error::Result;
 use crate::patch::image::history::History;
 use crate::patch::image::sector::SuperblockArea;
 
@@ -36,14 +37,24 @@ pub(crate) struct CreateContext<'a> {
     pub(crate) compression: Option<Compression>,
     /// Features that the new image may use.
     pub(crate) allowed: Incompat,
+    /// The compressors that a program must have to apply the patch: none if it carries all encoded bytes.
+    pub(crate) methods: Vec<Params>,
 }
 
-impl CreateContext<'_> {
-    /// The compressors that a program must have to apply the patch: none if it carries all encoded bytes.
-    pub(crate) fn methods(&self) -> &[Params] {
-        match &self.compression {
-            Some(compression) if !self.options.portable => &compression.methods,
-            _ => &[],
+/// The compressors of content and of the metabox, each once, with the parameters that the builder gives them.
+pub(crate) fn methods(
+    content: Option<&Compression>,
+    metabox: Option<&Compression>,
+    block: BlockSize,
+) -> Result<Vec<Params>> {
+    let mut methods: Vec<Params> = Vec::new();
+    for compression in content.into_iter().chain(metabox) {
+        for method in 0..compression.methods.len() {
+            let params = compression.compressor_params(method, block)?;
+            if !methods.contains(&params) {
+                methods.push(params);
+            }
         }
     }
+    Ok(methods)
 }

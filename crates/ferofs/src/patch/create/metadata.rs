@@ -4,3 +4,4 @@ pub(crate) mod directory;
 pub(crate) mod emit;
 pub(crate) mod grown_inodes;
 pub(crate) mod root;
+pub(crate) mod writer;

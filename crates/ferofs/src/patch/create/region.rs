@@ -25,9 +25,9 @@ use super::describe::relocations::{self, Relocated};
 use super::describe::segments::Segments;
 use super::describe::similar::SimilarRanges;
 use super::describe::{pieces, similar, units};
-use super::metadata::emit::{NewMetadata, WrittenMetadata};
-use super::metadata::grown_inodes;
+use super::metadata::emit::WrittenMetadata;
 use super::metadata::root::{self, RootPlace};
+use super::metadata::writer::MetadataWriter;
 use super::options::GrowthParts;
 use super::{changes, configs};
 use crate::error::{Error, PatchFault, Result};
@@ -63,6 +63,8 @@ pub(crate) struct Region {
     root_place: RootPlace,
     /// Where metadata starts in the new image.
     metadata: u64,
+    /// The largest pcluster of the metabox, if it has grown.
+    metabox_pcluster: Option<u32>,
 }
 
 impl Region {
@@ -97,11 +99,11 @@ impl Region {
             root: self.root_place,
         })?;
         let region = self.output.appended(context.area.size())?;
-        let methods = context.methods();
+        let methods = &context.methods[..];
         let Self { decisions, kept, written, segments, similar, .. } = &*self;
         let old_metadata = similar.unpredicted(&prediction, written, context)?;
-        let units = match (context.options.portable, &context.compression) {
-            (true, Some(_)) => Vec::new(),
+        let units = match (context.options.portable, &context.compression, &written.metabox) {
+            (true, Some(_), _) | (true, _, Some(_)) => Vec::new(),
             _ => units::find(context, &image, decisions, kept, written, segments)?,
         };
         let old_files = units::old_files(context, decisions, &units);
@@ -117,6 +119,7 @@ impl Region {
             prediction: &prediction,
             old_content: if units.is_empty() { &similar.content } else { &[] },
             methods,
+            metabox_pcluster: self.metabox_pcluster,
         })?;
         Ok((pieces, encoded))
     }
@@ -126,7 +129,7 @@ impl Region {
 pub(crate) fn write(
     context: &CreateContext<'_>,
     mut decisions: ReuseDecisions,
-    growth: &Growth,
+    mut growth: Growth,
     temporary: &Path,
     time: i64,
     warnings: &mut Vec<Warning>,
@@ -152,7 +155,7 @@ pub(crate) fn write(
     let content_start = output.position();
     let mut writer = ContentWriter {
         context,
-        growth,
+        growth: &growth,
         kept: &kept,
         inode_sizes: &inode_sizes,
         output: &mut output,
@@ -168,39 +171,28 @@ pub(crate) fn write(
     }
     let content_end = output.position();
 
-    // Linux reads the chunk table of an inode in the metabox, erofs-utils 1.9 does not.
-    let in_chunks = context.allowed.contains(Incompat::CHUNKED_FILE) && growth.metabox.is_none();
-    let block_dirs = match in_chunks {
-        true => directories::in_old_blocks(context.inputs, &kept, &old_dirs, root)?,
-        false => Vec::new(),
-    };
     let first_ino = survey.ino.wrapping_add(1);
-    let written = NewMetadata {
-        options,
-        tree,
+    let mut metadata = MetadataWriter {
+        context,
+        decisions: &decisions,
         inode_sizes: &inode_sizes,
         xattrs: &xattrs,
         contents: &placed,
-        decisions: &decisions,
-        spill: &mut spill,
+        packed: data.packed.as_ref(),
         kept: &kept,
+        old_dirs: &old_dirs,
         with_new_parent: &with_new_parent,
-        block_dirs: &block_dirs,
         root,
         first_ino,
-        metabox: growth.metabox.as_ref(),
+        spill: &mut spill,
+    };
+    if growth.metabox.is_some()
+        && !metadata.is_smaller_in_metabox(&growth, &superblock, content_end, temporary)?
+    {
+        growth.metabox = None;
     }
-    .emit(&superblock, start, &mut output)?;
+    let written = metadata.append(&growth, &mut superblock, start, &mut output)?;
     features |= written.features;
-    let (metabox, packed) = (written.metabox.as_ref(), data.packed.as_ref());
-    grown_inodes::append(
-        context.inputs.old,
-        growth,
-        (metabox, packed),
-        &mut superblock,
-        &mut spill,
-        &mut output,
-    )?;
 
     let end = (output.position() + RECORD).next_multiple_of(block.bytes64());
     superblock.root = written.root;
@@ -230,7 +222,7 @@ pub(crate) fn write(
     output.pad_to(end - RECORD)?;
     output.append(&record.to_bytes())?;
 
-    let similar = similar::find(context, &decisions, &kept, &old_dirs, &written)?;
+    let similar = similar::find(context, &decisions, &kept, &old_dirs, &written, superblock.metabox)?;
     let (content, known) = (content_end - content_start, written.growth);
     let counted = known.named().iter().map(|(_, len)| len).sum::<u64>() + content;
     let padding = (end - start).saturating_sub(counted);
@@ -254,6 +246,7 @@ pub(crate) fn write(
         first_ino,
         root_place: root,
         metadata: content_end,
+        metabox_pcluster: growth.metabox.as_ref().and_then(|metabox| metabox.compression.pcluster),
     };
     let image = Image::open(region.result(context)?)?;
     let costs = changes::content_costs(context, &image, &region.kept, &region.written)?;

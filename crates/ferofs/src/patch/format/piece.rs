@@ -88,18 +88,22 @@ impl Base<'_> {
         // Each part is written completely below: clearing all of it first takes a visible part of the time.
         dictionary.resize(total as usize, 0);
         let mut rest = &mut dictionary[..];
-        let mut parts = Vec::with_capacity(references.len());
-        for reference in references {
-            let (mut part, after) = std::mem::take(&mut rest).split_at_mut(reference.len() as usize);
+        let mut references = references.iter().copied();
+        let mut later = None;
+        let parts = std::iter::from_fn(|| {
+            let reference: Reference = later.take().or_else(|| references.next())?;
+            let first = match reference.split() {
+                Some((first, others)) => {
+                    later = Some(others);
+                    first
+                }
+                None => reference,
+            };
+            // The lengths were summed above.
+            let (part, after) = std::mem::take(&mut rest).split_at_mut_checked(first.len() as usize)?;
             rest = after;
-            let mut reference = *reference;
-            while let Some((first, others)) = reference.split() {
-                let (own, later) = std::mem::take(&mut part).split_at_mut(first.len() as usize);
-                parts.push((first, own));
-                (reference, part) = (others, later);
-            }
-            parts.push((reference, part));
-        }
+            Some((first, part))
+        });
         parallel(self.threads, parts, || |(reference, part)| self.read_one(reference, part))
     }
 
@@ -116,6 +120,7 @@ impl Base<'_> {
                 part[have..].fill(0);
             }
             Reference::Predicted { pos, .. } => self.prediction.fill(pos, part)?,
+            Reference::PredictedMetabox { pos, .. } => self.prediction.fill_metabox(pos, part)?,
             Reference::File { nid, offset, .. } => {
                 let inode = self.image.inode(Nid::new(nid))?;
                 let read = self.image.read_at(&inode, FileOffset::new(offset), part)?;
@@ -127,13 +132,17 @@ impl Base<'_> {
 }
 
 /// Calls the functions that `start` gives, one for each thread, with all `parts`, in up to `threads` threads. The order of the calls is any.
+/// The parts are made when a thread takes them: a list of them would take more memory than the plan that they come from.
 fn parallel<T: Send, F: FnMut(T) -> Result<()>>(
     threads: usize,
-    parts: Vec<T>,
+    parts: impl Iterator<Item = T> + Send,
     start: impl Fn() -> F + Sync,
 ) -> Result<()> {
-    let threads = threads.min(parts.len());
-    let parts = Mutex::new(parts.into_iter());
+    let mut parts = parts.peekable();
+    // A thread for one part would only cost its start.
+    let first = parts.next();
+    let is_one = parts.peek().is_none();
+    let parts = Mutex::new(first.into_iter().chain(parts));
     let work = || {
         let mut each = start();
         loop {
@@ -142,7 +151,7 @@ fn parallel<T: Send, F: FnMut(T) -> Result<()>>(
             each(part)?;
         }
     };
-    if threads <= 1 {
+    if threads <= 1 || is_one {
         return work();
     }
     std::thread::scope(|scope| {
@@ -255,22 +264,22 @@ impl StoredPiece<'_> {
             return malformed("a piece has another length");
         }
         region.clear();
-        let mut rest = &payload[..];
-        let mut jobs = Vec::with_capacity(plan.items.len());
         for item in &plan.items {
+            if let Item::Unit(unit) = item
+                && unit.extents.len() as u64 > u64::from(unit.content_len) / EXTENT_MIN + 2
+            {
+                return malformed("a unit has too many extents");
+            }
+        }
+        let mut rest = &payload[..];
+        let jobs = plan.items.iter().map(move |item| {
             // The lengths were compared above.
             let (own, after) = rest.split_at_checked(item.payload_len() as usize).unwrap_or((&[], &[]));
             rest = after;
-            if let Item::Unit(unit) = item {
-                let most = u64::from(unit.content_len) / EXTENT_MIN + 2;
-                if unit.extents.len() as u64 > most {
-                    return malformed("a unit has too many extents");
-                }
-            }
-            jobs.push((item, own));
-        }
+            (item, own)
+        });
         match encoders {
-            [_, _, ..] if jobs.len() > 1 => {
+            [_, _, ..] if plan.items.len() > 1 => {
                 region.resize(self.region_len, 0);
                 return encode_in_threads(jobs, encoders, region, check);
             }
@@ -302,21 +311,20 @@ fn append(item: &Item, own: &[u8], encoders: &mut Encoders, region: &mut Vec<u8>
 }
 
 /// Puts the bytes of all items, which follow one another, into `region`, which is as long as they are. Each of `encoders` gets a thread.
-fn encode_in_threads(
-    jobs: Vec<(&Item, &[u8])>,
+fn encode_in_threads<'p>(
+    jobs: impl Iterator<Item = (&'p Item, &'p [u8])> + Send,
     encoders: &mut [Encoders],
     region: &mut [u8],
     check: impl Fn() -> Result<()> + Sync,
 ) -> Result<()> {
     let mut rest = region;
-    let mut parts = Vec::with_capacity(jobs.len());
-    for (item, own) in jobs {
-        let len = item.region_len() as usize;
+    let parts = jobs.map_while(|(item, own)| {
         // The lengths were compared before.
-        let Some((part, after)) = std::mem::take(&mut rest).split_at_mut_checked(len) else { break };
+        let len = item.region_len() as usize;
+        let (part, after) = std::mem::take(&mut rest).split_at_mut_checked(len)?;
         rest = after;
-        parts.push((item, own, part));
-    }
+        Some((item, own, part))
+    });
     let threads = encoders.len();
     let encoders = Mutex::new(encoders.iter_mut());
     parallel(threads, parts, || {

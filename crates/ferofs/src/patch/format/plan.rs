@@ -19,6 +19,8 @@ pub(crate) enum Reference {
     File { nid: u64, offset: u64, len: u32 },
     /// Bytes of the new image as they are [predicted](super::prediction).
     Predicted { pos: u64, len: u32 },
+    /// The same for decoded content of the new metabox.
+    PredictedMetabox { pos: u64, len: u32 },
 }
 
 /// Bytes that one thread reads at once for a dictionary.
@@ -29,7 +31,7 @@ const PREDICTED_PART: u32 = 1 << 18;
 impl Reference {
     /// The first part that one thread reads, and the rest; `None` if it is one part.
     pub(crate) fn split(self) -> Option<(Self, Self)> {
-        let most = if matches!(self, Self::Predicted { .. }) { PREDICTED_PART } else { FILE_PART };
+        let most = if self.is_predicted() { PREDICTED_PART } else { FILE_PART };
         let rest = self.len().checked_sub(most).filter(|rest| *rest > 0)?;
         let more = u64::from(most);
         Some(match self {
@@ -40,6 +42,10 @@ impl Reference {
                 Self::Predicted { pos, len: most },
                 Self::Predicted { pos: pos.saturating_add(more), len: rest },
             ),
+            Self::PredictedMetabox { pos, .. } => (
+                Self::PredictedMetabox { pos, len: most },
+                Self::PredictedMetabox { pos: pos.saturating_add(more), len: rest },
+            ),
             Self::File { nid, offset, .. } => (
                 Self::File { nid, offset, len: most },
                 Self::File { nid, offset: offset.saturating_add(more), len: rest },
@@ -49,8 +55,16 @@ impl Reference {
 
     pub(crate) const fn len(&self) -> u32 {
         match self {
-            Self::Image { len, .. } | Self::File { len, .. } | Self::Predicted { len, .. } => *len,
+            Self::Image { len, .. }
+            | Self::File { len, .. }
+            | Self::Predicted { len, .. }
+            | Self::PredictedMetabox { len, .. } => *len,
         }
+    }
+
+    /// Whether the bytes are computed, and so not read as they are.
+    pub(crate) const fn is_predicted(&self) -> bool {
+        matches!(self, Self::Predicted { .. } | Self::PredictedMetabox { .. })
     }
 }
 
@@ -147,16 +161,23 @@ fn malformed() -> Error {
 impl Plan {
     /// The plan as stored.
     pub(crate) fn encode(&self) -> Result<Vec<u8>> {
+        self.columns().compress(LEVEL)
+    }
+
+    fn columns(&self) -> Columns {
         let mut columns = Columns::default();
         let references = &self.references;
         columns.push(references.len() as u64);
         columns.push_deltas(references.iter().map(|reference| match reference {
             Reference::Image { .. } => 0,
             Reference::Predicted { .. } => 1,
-            Reference::File { nid, .. } => nid.wrapping_add(2),
+            Reference::PredictedMetabox { .. } => 2,
+            Reference::File { nid, .. } => nid.wrapping_add(3),
         }));
         columns.push_deltas(references.iter().map(|reference| match reference {
-            Reference::Image { pos, .. } | Reference::Predicted { pos, .. } => *pos,
+            Reference::Image { pos, .. }
+            | Reference::Predicted { pos, .. }
+            | Reference::PredictedMetabox { pos, .. } => *pos,
             Reference::File { offset, .. } => *offset,
         }));
         references.iter().for_each(|reference| columns.push(reference.len().into()));
@@ -190,20 +211,34 @@ impl Plan {
         extents().for_each(|extent| columns.push(extent.len.into()));
         extents().for_each(|extent| columns.push(extent.size.into()));
         extents().for_each(|extent| columns.push(extent.capacity.into()));
-        columns.compress(LEVEL)
+        columns
     }
 
-    /// An upper bound of the memory that decoding it takes, in bytes: it is decoded column by column first.
+    /// An upper bound of the memory that decoding it takes, in bytes: it is decoded column by column first. Applying a piece makes no list
+    /// of its references, items or extents besides this one.
     pub(crate) fn memory(&self) -> u64 {
-        let extents = self.items.iter().map(|item| match item {
-            Item::Raw { .. } => 0,
-            Item::Unit(unit) => unit.extents.len(),
+        // Zstandard's window, the columns, and a smaller buffer that they were in before they became longer.
+        const OF_COLUMNS: usize = 3;
+        // Numbers of 64 bits are in a column of 8 bytes each, others in one of 4.
+        const OF_REFERENCE: usize = size_of::<Reference>() + 8 + 8 + 4;
+        const OF_ITEM: usize = size_of::<Item>() + 4 + 4;
+        // The column of the numbers of extents becomes longer step by step; and what an allocation takes besides its bytes.
+        const OF_UNIT: usize = 3 * size_of::<usize>() + 32;
+        // All extents follow one another before each unit gets its own.
+        const OF_EXTENT: usize = 2 * size_of::<UnitExtent>() + 4 * 4;
+        let units = self.items.iter().filter_map(|item| match item {
+            Item::Raw { .. } => None,
+            Item::Unit(unit) => Some(unit.extents.len()),
         });
-        let extents = extents.fold(0usize, usize::saturating_add);
+        let (units, extents) = units.fold((0usize, 0usize), |(units, extents), of_unit| {
+            (units.saturating_add(1), extents.saturating_add(of_unit))
+        });
         let sizes = [
-            (self.references.len(), 2 * size_of::<Reference>()),
-            (self.items.len(), 2 * size_of::<Item>()),
-            (extents, 4 * size_of::<UnitExtent>()),
+            (self.columns().len(), OF_COLUMNS),
+            (self.references.len(), OF_REFERENCE),
+            (self.items.len(), OF_ITEM),
+            (units, OF_UNIT),
+            (extents, OF_EXTENT),
         ];
         sizes.iter().fold(0, |sum: u64, (count, size)| sum.saturating_add(count.saturating_mul(*size) as u64))
     }
@@ -219,7 +254,8 @@ impl Plan {
         let references = nids.into_iter().zip(positions).zip(lens).map(|((nid, pos), len)| match nid {
             0 => Reference::Image { pos, len },
             1 => Reference::Predicted { pos, len },
-            nid => Reference::File { nid: nid.wrapping_sub(2), offset: pos, len },
+            2 => Reference::PredictedMetabox { pos, len },
+            nid => Reference::File { nid: nid.wrapping_sub(3), offset: pos, len },
         });
         let references: Vec<Reference> = references.collect();
         // Empty parts would take time, and no space in the patch.
@@ -272,7 +308,8 @@ mod tests {
         let reference = prop_oneof![
             (any::<u64>(), 1..u32::MAX).prop_map(|(pos, len)| Reference::Image { pos, len }),
             (any::<u64>(), 1..u32::MAX).prop_map(|(pos, len)| Reference::Predicted { pos, len }),
-            (0..u64::MAX - 1, any::<u64>(), 1..u32::MAX).prop_map(|(nid, offset, len)| Reference::File {
+            (any::<u64>(), 1..u32::MAX).prop_map(|(pos, len)| Reference::PredictedMetabox { pos, len }),
+            (0..u64::MAX - 2, any::<u64>(), 1..u32::MAX).prop_map(|(nid, offset, len)| Reference::File {
                 nid,
                 offset,
                 len

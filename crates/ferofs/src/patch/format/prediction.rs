@@ -29,7 +29,7 @@ const XATTRS_MAX: usize = 1 << 18;
 struct NewInode {
     /// The old inode that it resembles.
     source: Option<Nid>,
-    /// Where it is: slots from the start of the new metadata.
+    /// Where it is: slots from the start of the new metadata, or of the new content of the metabox.
     slot: u32,
     /// Blocks from there.
     first_block: u32,
@@ -47,6 +47,8 @@ pub(crate) struct Prediction {
     superblock: Superblock,
     /// The position of the new metadata.
     base: u64,
+    /// Where the new content of the metabox starts, if new inodes are there.
+    metabox: Option<u64>,
     first_ino: u32,
     /// The position of the root's inode if it is not among the other metadata.
     root: Option<u64>,
@@ -55,6 +57,8 @@ pub(crate) struct Prediction {
     inodes: Vec<NewInode>,
     /// New inodes and their blocks by position: the inode's number and 1 bit that says whether it is its blocks.
     order: Vec<u32>,
+    /// The same for inodes in the metabox.
+    in_metabox: Vec<u32>,
     /// The inodes with a source, by that.
     by_source: Vec<u32>,
     /// The fields that differ from the source.
@@ -89,14 +93,23 @@ impl Prediction {
             (None, true) => Some(header.base_size),
             (None, false) => None,
         };
+        let metabox = match relocations.in_metabox {
+            true => Some(new_metabox_content(image)?),
+            false => None,
+        };
+        if metabox.is_some() && root.is_some() {
+            return Err(malformed("its root's inode is in two places"));
+        }
         let mut prediction = Self {
             image: image.clone(),
             base,
+            metabox,
             first_ino: relocations.first_ino,
             root,
             root_is_free: header.root.is_some(),
             inodes: Vec::with_capacity(relocations.inodes.len()),
             order: Vec::new(),
+            in_metabox: Vec::new(),
             by_source: Vec::new(),
             values: Vec::new(),
             edits: Vec::new(),
@@ -114,23 +127,30 @@ impl Prediction {
         let block = self.superblock.block_size;
         let image = self.image.clone();
         let mut replay = Replay::new(&image, self.root_is_free);
+        // Inodes in the metabox are apart from blocks. They are bounded by the numbers that their slots can have.
         let mut area = AreaAllocator::new(block, 0);
+        let mut in_metabox = self.metabox.map(|_| AreaAllocator::new(block, 0));
+        if in_metabox.is_some() {
+            area = AreaAllocator::for_blocks(block);
+        }
+        let inode_room = if in_metabox.is_some() { u64::from(u32::MAX) } else { room };
         for (number, one) in relocated.into_iter().enumerate() {
             let source = replay.source(one.source)?;
             let predicted = match &source {
                 Some(source) => replay.sizes(source, &one, number == 0, block)?,
                 None => (0, 0),
             };
-            let sum = |predicted: u64, more: i64| {
+            let sum = |predicted: u64, more: i64, room: u64| {
                 let sum = predicted.checked_add_signed(more).filter(|sum| *sum <= room);
                 sum.and_then(|sum| u32::try_from(sum).ok()).ok_or_else(outside)
             };
-            let (len, blocks) = (sum(predicted.0, one.len)?, sum(predicted.1, one.blocks)?);
+            let (len, blocks) = (sum(predicted.0, one.len, inode_room)?, sum(predicted.1, one.blocks, room)?);
             if one.inline > len || u64::from(one.inline) > block.bytes64() - SLOT_SIZE {
                 return Err(malformed("an inline tail is longer than its inode"));
             }
             let apart = number == 0 && self.root.is_some();
-            let pos = if apart || len == 0 { 0 } else { area.allocate(len.into(), one.inline.into()) };
+            let inodes = in_metabox.as_mut().unwrap_or(&mut area);
+            let pos = if apart || len == 0 { 0 } else { inodes.allocate(len.into(), one.inline.into()) };
             let first_block = if blocks == 0 { 0 } else { area.allocate_blocks(blocks.into()) };
             if area.blocks().checked_mul(block.bytes64()).is_none_or(|end| end > room) {
                 return Err(outside());
@@ -139,7 +159,8 @@ impl Prediction {
             let first_block = u32::try_from(first_block).map_err(|_| outside())?;
             let source = source.map(|source| source.nid());
             if !apart && len > 0 {
-                self.order.push((number as u32) << 1);
+                let order = if in_metabox.is_some() { &mut self.in_metabox } else { &mut self.order };
+                order.push((number as u32) << 1);
             }
             if blocks > 0 {
                 self.order.push((number as u32) << 1 | 1);
@@ -162,9 +183,11 @@ impl Prediction {
                 in_chunks,
             });
         }
-        let mut order = std::mem::take(&mut self.order);
+        let (mut order, mut in_metabox) =
+            (std::mem::take(&mut self.order), std::mem::take(&mut self.in_metabox));
         order.sort_unstable_by_key(|item| self.range(*item).0);
-        self.order = order;
+        in_metabox.sort_unstable_by_key(|item| self.range(*item).0);
+        (self.order, self.in_metabox) = (order, in_metabox);
         let inodes = &self.inodes;
         self.by_source.sort_by_key(|number| inodes.get(*number as usize).and_then(|inode| inode.source));
         Ok(())
@@ -179,12 +202,15 @@ impl Prediction {
         self.inodes.get(number as usize)
     }
 
-    /// The position and the length of an item of [`Self::order`].
+    /// The position and the length of an item of [`Self::order`], or of [`Self::in_metabox`] there.
     fn range(&self, item: u32) -> (u64, u64) {
         let Some(inode) = self.inode(item >> 1) else { return (0, 0) };
-        // Each is at most the region's size.
+        // Blocks, and inodes outside of the metabox, are within the region.
         match item & 1 {
-            0 => (self.base + u64::from(inode.slot) * SLOT_SIZE, inode.len.into()),
+            0 => {
+                let start = self.metabox.unwrap_or(self.base);
+                (start.saturating_add(u64::from(inode.slot) * SLOT_SIZE), inode.len.into())
+            }
             _ => {
                 let block = self.superblock.block_size.bytes64();
                 (self.base + u64::from(inode.first_block) * block, u64::from(inode.blocks) * block)
@@ -198,6 +224,9 @@ impl Prediction {
             Some(pos) if number == 0 => pos,
             _ => self.range(number << 1).0,
         };
+        if self.metabox.is_some() {
+            return Some(Nid::metabox_slot(pos / SLOT_SIZE));
+        }
         let slots = self.superblock.inode_base()?.get();
         Some(Nid::new(pos.checked_sub(slots)? / SLOT_SIZE))
     }
@@ -220,13 +249,31 @@ impl Prediction {
 
     /// Puts the predicted bytes from `pos` on into `out`.
     pub(crate) fn fill(&self, pos: u64, out: &mut [u8]) -> Result<()> {
+        self.fill_items(&self.order, pos, out)?;
+        let end = pos.saturating_add(out.len() as u64);
+        if let (Some(root), Some(inode), false) = (self.root, self.inodes.first(), self.root_is_free)
+            && root < end
+        {
+            self.fill_inode(0, inode, root, pos, out)?;
+        }
+        overlay(out, pos, self.record.0, &self.record.1);
+        Ok(())
+    }
+
+    /// The same for the content of the metabox.
+    pub(crate) fn fill_metabox(&self, pos: u64, out: &mut [u8]) -> Result<()> {
+        self.fill_items(&self.in_metabox, pos, out)
+    }
+
+    /// Puts zeroes into `out`, which starts at `pos`, and those of `items` that are there.
+    fn fill_items(&self, items: &[u32], pos: u64, out: &mut [u8]) -> Result<()> {
         out.fill(0);
         let end = pos.saturating_add(out.len() as u64);
-        let first = self.order.partition_point(|item| {
+        let first = items.partition_point(|item| {
             let (start, len) = self.range(*item);
             start.saturating_add(len) <= pos
         });
-        for item in self.order.get(first..).unwrap_or_default() {
+        for item in items.get(first..).unwrap_or_default() {
             let (start, _) = self.range(*item);
             if start >= end {
                 break;
@@ -238,12 +285,6 @@ impl Prediction {
                 _ => overlay(out, pos, start, &self.blocks(number, inode)?),
             }
         }
-        if let (Some(root), Some(inode), false) = (self.root, self.inodes.first(), self.root_is_free)
-            && root < end
-        {
-            self.fill_inode(0, inode, root, pos, out)?;
-        }
-        overlay(out, pos, self.record.0, &self.record.1);
         Ok(())
     }
 
@@ -366,7 +407,15 @@ impl Prediction {
 /// `place` and `bytes` more.
 fn at(place: MetadataPlace, bytes: u64) -> Result<MetadataPlace> {
     let overflow = || malformed("an inode is past the image");
-    Ok(MetadataPlace::on_device(place.pos.checked_add(bytes).ok_or_else(overflow)?))
+    Ok(MetadataPlace { pos: place.pos.checked_add(bytes).ok_or_else(overflow)?, ..place })
+}
+
+/// Where the content starts that a patch adds to the metabox of `image`: in the next whole block.
+fn new_metabox_content(image: &Image) -> Result<u64> {
+    let without = || malformed("its new inodes are in a metabox that its base lacks");
+    let superblock = image.superblock();
+    let metabox = image.inode(superblock.metabox.ok_or_else(without)?)?;
+    metabox.size().checked_next_multiple_of(superblock.block_size.bytes64()).ok_or_else(without)
 }
 
 /// Copies the part of `bytes`, which start at `start`, that is within `out`, which starts at `pos`.

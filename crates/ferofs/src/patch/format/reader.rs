@@ -20,7 +20,7 @@ use super::plan::Plan;
 use super::prediction::Prediction;
 use super::reencode::Encoders;
 use super::relocation::{COLUMNS_MAX, Relocations};
-use super::start::{Cursor, Start};
+use super::start::{self, Cursor, Start};
 use crate::error::{Error, PatchFault, Result};
 use crate::patch::image::digest::{Digest, PieceDigest};
 use crate::patch::image::sector::{SECTOR, SECTOR_POS, Sector, covered_end};
@@ -344,12 +344,7 @@ impl Patch {
 
     /// The positions in the result of the bytes that each piece appends, and their digest.
     pub(crate) fn appended(&self) -> impl Iterator<Item = (Range<u64>, PieceDigest)> + '_ {
-        let mut at = self.header.base_size;
-        self.pieces.iter().map(move |piece| {
-            let start = at;
-            at = at.saturating_add(piece.region_len.get().into());
-            (start..at, piece.digest)
-        })
+        start::appended(&self.header, &self.pieces)
     }
 
     /// Checks that this program has the encoders that the patch needs.

@@ -73,9 +73,14 @@ pub(crate) struct Relocations {
     pub(crate) first_ino: u32,
     /// Whether the root's inode is in the first appended block.
     pub(crate) root_is_first: bool,
+    /// Whether the new inodes are in the metabox, behind its old content.
+    pub(crate) in_metabox: bool,
     pub(crate) inodes: Vec<Relocated>,
 }
 
+/// Bits of the number that says where the inodes are.
+const ROOT_IS_FIRST: u64 = 1;
+const IN_METABOX: u64 = 2;
 /// The bit of the mask for [`Relocated::in_chunks`]; lower bits are for fields.
 const IN_CHUNKS: u64 = 1 << FIELDS;
 /// The bit of an added name's type for [`Target::Old`]; lower bits are the file type. An inode number needs all 64 bits of its column:
@@ -101,15 +106,19 @@ impl SourceCode {
 impl Relocations {
     /// An upper bound of the memory that decoding the list and predicting from it take, in bytes, without the queues of old inodes.
     pub(crate) fn memory(&self) -> u64 {
-        // Besides the inode: its place, its positions in two orders, and the columns that it was decoded from.
-        const OF_INODE: usize = size_of::<Relocated>() + 160;
+        // Besides the inode: its place, its positions in two orders, the columns that it was decoded from, and the allocations of its lists.
+        const OF_INODE: usize = size_of::<Relocated>() + 224;
+        // Besides the bytes of a name.
+        const OF_NAME: usize = 32;
+        // A list becomes longer step by step, while its values are still in the list before.
+        const LISTS: usize = 6;
         let of = |inode: &Relocated| {
             let names = inode.edits.iter().map(|edit| match edit {
-                Edit::Added { name, .. } => name.len(),
+                Edit::Added { name, .. } => name.len().saturating_add(OF_NAME),
                 Edit::Removed(_) => 0,
             });
-            let edits = inode.edits.len().saturating_mul(4 * size_of::<Edit>());
-            let fields = inode.fields.len().saturating_mul(4 * size_of::<(u8, u64)>());
+            let edits = inode.edits.len().saturating_mul(LISTS * size_of::<Edit>());
+            let fields = inode.fields.len().saturating_mul(LISTS * size_of::<(u8, u64)>());
             names.fold(OF_INODE, usize::saturating_add).saturating_add(edits).saturating_add(fields)
         };
         self.inodes.iter().map(of).fold(0, usize::saturating_add) as u64
@@ -121,7 +130,8 @@ impl Relocations {
         let inodes = &self.inodes;
         columns.push(self.start);
         columns.push(self.first_ino.into());
-        columns.push(self.root_is_first.into());
+        let flags = [(self.root_is_first, ROOT_IS_FIRST), (self.in_metabox, IN_METABOX)];
+        columns.push(flags.iter().filter(|(is_set, _)| *is_set).fold(0, |bits, (_, bit)| bits | bit));
         columns.push(inodes.len() as u64);
         inodes.iter().for_each(|inode| columns.push(inode.source.number()));
         columns.push_deltas(inodes.iter().filter_map(|inode| match inode.source {
@@ -169,8 +179,11 @@ impl Relocations {
     pub(crate) fn decode(stored: &[u8]) -> Result<Self> {
         let bytes = decompress(stored, COLUMNS_MAX, MALFORMED)?;
         let mut columns = ColumnReader::new(&bytes, MALFORMED);
-        let (start, first_ino, root_is_first) =
-            (columns.next()?, columns.next_u32()?, columns.next_u32()? != 0);
+        let (start, first_ino, flags) = (columns.next()?, columns.next_u32()?, columns.next()?);
+        let (root_is_first, in_metabox) = (flags & ROOT_IS_FIRST != 0, flags & IN_METABOX != 0);
+        if flags & !(ROOT_IS_FIRST | IN_METABOX) != 0 {
+            return Err(malformed());
+        }
         let count = columns.count()?;
         if count > INODES_MAX {
             return Err(malformed());
@@ -235,7 +248,7 @@ impl Relocations {
                 edits: edits.by_ref().take(of(&counts) as usize).collect(),
             });
         }
-        Ok(Self { start, first_ino, root_is_first, inodes })
+        Ok(Self { start, first_ino, root_is_first, in_metabox, inodes })
     }
 }
 
@@ -280,8 +293,9 @@ mod tests {
             start: u64,
             first_ino: u32,
             root_is_first: bool,
+            in_metabox: bool,
         ) {
-            let list = Relocations { start, first_ino, root_is_first, inodes };
+            let list = Relocations { start, first_ino, root_is_first, in_metabox, inodes };
             prop_assert_eq!(Relocations::decode(&list.encode().unwrap().unwrap()).unwrap(), list);
         }
 

@@ -3,6 +3,8 @@
 //! It says which image the patch is for, and so whether it is needed at all. Nothing else of it may be used before the digest of the
 //! file was checked.
 
+use std::ops::Range;
+
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use super::change::NewParents;
@@ -10,7 +12,7 @@ use super::columns::decompress;
 use super::header::{HEADER_MAX, Header, MAGIC, RawHeader, RawPiece, RawStart, VERSION};
 use super::method::{METHODS_MAX, RawMethod};
 use crate::error::{Error, PatchFault, Result};
-use crate::patch::image::digest::Digest;
+use crate::patch::image::digest::{Digest, PieceDigest};
 use crate::patch::image::sector::ROOT_MAX;
 use ferofs_read::Source;
 
@@ -169,10 +171,28 @@ impl Start {
         &self.header
     }
 
+    /// As [`super::reader::Patch::appended`].
+    pub(crate) fn appended(&self) -> impl Iterator<Item = (Range<u64>, PieceDigest)> + '_ {
+        appended(&self.header, &self.pieces)
+    }
+
     /// Bytes of the patch.
     pub(crate) const fn file_len(&self) -> u64 {
         self.file_len
     }
+}
+
+/// The positions in the result of the bytes that each of `pieces` appends, and their digest.
+pub(super) fn appended<'a>(
+    header: &Header,
+    pieces: &'a [RawPiece],
+) -> impl Iterator<Item = (Range<u64>, PieceDigest)> + use<'a> {
+    let mut at = header.base_size;
+    pieces.iter().map(move |piece| {
+        let start = at;
+        at = at.saturating_add(piece.region_len.get().into());
+        (start..at, piece.digest)
+    })
 }
 
 /// Bytes of the header as stored.

@@ -103,7 +103,7 @@ fn times_that_all_move_cost_a_few_bytes_each() {
 fn predict(fixture: &Fixture, inodes: Vec<Relocated>) -> crate::Result<Vec<u8>> {
     let (bytes, patch) = (fixture.image(), fixture.patch());
     let image = Image::open(bytes.clone()).unwrap();
-    let list = Relocations { start: 4096, first_ino: 5, root_is_first: false, inodes };
+    let list = Relocations { start: 4096, first_ino: 5, inodes, ..Relocations::default() };
     let list = Relocations::decode(&list.encode()?.unwrap())?;
     let prediction = Prediction::new(patch.header(), list, &image, &bytes)?;
     let mut out = vec![1; 5000];

@@ -38,7 +38,7 @@ pub(crate) struct GrowingMetabox {
 }
 
 /// The packed inode.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct GrowingPacked {
     pub(crate) nid: Nid,
     pub(crate) algorithm: Algorithm,

@@ -9,8 +9,8 @@ use ferofs_format::{FileOffset, Nid};
 use ferofs_read::{Image, Source};
 
 use super::alignment::align;
-use super::similar::OldRange;
-use super::units::{CheckedUnit, FoundUnit};
+use super::similar::{OldMetadata, OldRange};
+use super::units::{CheckedUnit, FoundUnit, Owner};
 use crate::error::{Error, Result};
 use crate::patch::create::context::CreateContext;
 use crate::patch::create::metadata::emit::WrittenMetadata;
@@ -56,11 +56,13 @@ pub(crate) struct Inputs<'a> {
     pub(crate) old_files: &'a HashMap<NodeId, Nid>,
     /// What `apply` predicts of the appended bytes.
     pub(crate) prediction: &'a Prediction,
-    /// Old metadata, by the position of the new inode that resembles it; sorted.
-    pub(crate) old_metadata: &'a [(u64, OldRange)],
+    /// Old metadata that is not predicted.
+    pub(crate) old_metadata: &'a OldMetadata,
     /// Old stored content, for patches that carry encoded bytes.
-    pub(crate) old_content: &'a [OldRange],
+    pub(crate) old_content: &'a [Range<u64>],
     pub(crate) methods: &'a [Params],
+    /// The largest pcluster of the metabox, if it has grown.
+    pub(crate) metabox_pcluster: Option<u32>,
 }
 
 /// A part of the appended bytes, before compression.
@@ -179,7 +181,14 @@ fn fill(inputs: &Inputs<'_>, group: &Group, encoders: &mut Encoders) -> Result<(
                 let unit = &inputs.units[*number];
                 let appended = read(&(unit.at..unit.at + unit.size))?;
                 let mut content = vec![0; unit.len as usize];
-                let inode = inputs.image.inode(inputs.written.nids[unit.node.index()])?;
+                let (nid, pcluster) = match unit.owner {
+                    Owner::File(node) => (inputs.written.nids[node.index()], pcluster),
+                    Owner::Metabox => (
+                        inputs.image.superblock().metabox.unwrap_or_default(),
+                        inputs.metabox_pcluster.unwrap_or(pcluster),
+                    ),
+                };
+                let inode = inputs.image.inode(nid)?;
                 inputs.image.read_at(&inode, FileOffset::new(unit.offset), &mut content)?;
                 let CheckedUnit { unit, payload: own } =
                     unit.check(content, &appended, inputs.methods, encoders, block, pcluster)?;
@@ -264,11 +273,17 @@ fn groups(inputs: &Inputs<'_>) -> Result<Vec<Group>> {
     Ok(groups)
 }
 
-/// The content of the old file that `part` resembles.
+/// The content of the old file that `part` resembles, or what is predicted of it.
 fn reference(inputs: &Inputs<'_>, part: &Part) -> Result<Option<Reference>> {
     let Part::Unit(number) = part else { return Ok(None) };
     let unit = &inputs.units[*number];
-    let Some(nid) = inputs.old_files.get(&unit.node) else { return Ok(None) };
+    let node = match unit.owner {
+        Owner::File(node) => node,
+        Owner::Metabox => {
+            return Ok(Some(Reference::PredictedMetabox { pos: unit.offset, len: unit.len as u32 }));
+        }
+    };
+    let Some(nid) = inputs.old_files.get(&node) else { return Ok(None) };
     let size = inputs.context.inputs.old.inode(*nid)?.size();
     let (from, to) = match size <= WHOLE_MAX {
         true => (0, size),
@@ -282,31 +297,78 @@ fn reference(inputs: &Inputs<'_>, part: &Part) -> Result<Option<Reference>> {
 
 /// Adds old metadata, or old stored content, to the references of `group`.
 fn add_ranges(inputs: &Inputs<'_>, group: &mut Group) {
-    let mut ranges: Vec<(u64, u64)> = match group.kind {
+    let mut ranges = Vec::new();
+    // Ranges in the old metabox.
+    let mut in_metabox = Vec::new();
+    match group.kind {
+        PieceKind::Content => ranges.extend(inputs.old_content.iter().map(|old| (old.start, old.end))),
         PieceKind::Metadata => {
-            let (from, to) =
-                (group.range.start.saturating_sub(METADATA_AROUND), group.range.end + METADATA_AROUND);
-            let first = inputs.old_metadata.partition_point(|(at, _)| *at < from);
-            let near = inputs.old_metadata[first..].iter().take_while(|(at, _)| *at < to);
-            near.map(|(_, old)| (old.start, old.end)).collect()
+            let OldMetadata { by_pos, by_metabox } = inputs.old_metadata;
+            let mut add = |all: &[(u64, OldRange)], near: Range<u64>| {
+                let first = all.partition_point(|(at, _)| *at < near.start);
+                for (_, old) in all[first..].iter().take_while(|(at, _)| *at < near.end) {
+                    let list = if old.in_metabox { &mut in_metabox } else { &mut ranges };
+                    list.push((old.range.start, old.range.end));
+                }
+            };
+            let (start, end) = (group.range.start, group.range.end);
+            add(by_pos, start.saturating_sub(METADATA_AROUND)..end + METADATA_AROUND);
+            for part in &group.parts {
+                if let Some(unit) = metabox_unit(inputs, part) {
+                    add(by_metabox, unit.offset..unit.offset + unit.len);
+                }
+            }
+            // First, so that it is as near to what resembles it in each piece.
+            group.references.splice(..0, predicted(inputs, group));
         }
-        PieceKind::Content => inputs.old_content.iter().map(|old| (old.start, old.end)).collect(),
-    };
-    if group.kind == PieceKind::Metadata {
-        // First, so that it is as near to what resembles it in each piece.
-        let len = (group.range.end - group.range.start) as u32;
-        group.references.insert(0, Reference::Predicted { pos: group.range.start, len });
     }
-    merge(&mut ranges, GAP);
+    let old = inputs.context.inputs.old;
+    let metabox = old.superblock().metabox.map_or(0, Nid::get);
     let used: u64 = group.references.iter().map(|reference| u64::from(reference.len())).sum();
     let mut left = (REFERENCES_MAX as u64).saturating_sub(used);
-    for (start, end) in ranges {
-        let len = end.min(inputs.context.area.size()).saturating_sub(start).min(left);
-        left -= len;
-        if len > 0 {
-            group.references.push(Reference::Image { pos: start, len: len as u32 });
+    for (mut ranges, is_metabox) in [(ranges, false), (in_metabox, true)] {
+        merge(&mut ranges, GAP);
+        for (start, end) in ranges {
+            let end = if is_metabox { end } else { end.min(inputs.context.area.size()) };
+            let len = end.saturating_sub(start).min(left);
+            left -= len;
+            if len > 0 {
+                group.references.push(match is_metabox {
+                    false => Reference::Image { pos: start, len: len as u32 },
+                    true => Reference::File { nid: metabox, offset: start, len: len as u32 },
+                });
+            }
         }
     }
+}
+
+/// The unit that `part` is, if it is one of the metabox.
+fn metabox_unit<'a>(inputs: &Inputs<'a>, part: &Part) -> Option<&'a FoundUnit> {
+    let Part::Unit(number) = part else { return None };
+    inputs.units.get(*number).filter(|unit| unit.owner == Owner::Metabox)
+}
+
+/// References to the predicted bytes of `group`, without those of the encoded metabox: they are not predicted, and count as zeroes.
+fn predicted(inputs: &Inputs<'_>, group: &Group) -> Vec<Reference> {
+    let mut found: Vec<Range<u64>> = Vec::new();
+    let mut at = group.range.start;
+    for part in &group.parts {
+        let len = match part {
+            Part::Raw(range) => range.end - range.start,
+            Part::Unit(number) => inputs.units[*number].size,
+        };
+        let range = at..at + len;
+        at = range.end;
+        match found.last_mut() {
+            _ if metabox_unit(inputs, part).is_some() => {}
+            Some(last) if last.end == range.start => last.end = range.end,
+            _ => found.push(range),
+        }
+    }
+    let found = found.into_iter().filter(|range| !range.is_empty());
+    found
+        .map(|range| Reference::Predicted { pos: range.start, len: (range.end - range.start) as u32 })
+        .collect()
 }
 
 /// Sorts ranges, and merges those with at most `gap` bytes between them.

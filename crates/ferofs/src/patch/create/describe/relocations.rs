@@ -41,7 +41,9 @@ pub(crate) struct Relocated {
 
 /// Lists all new inodes; none if they are too many, or too large.
 pub(crate) fn list(inputs: &Inputs<'_>) -> Result<Relocated> {
-    if inputs.written.sizes.len() <= INODES_MAX {
+    // A patch that carries the encoded metabox needs no prediction of its content.
+    let is_carried = inputs.context.options.portable && inputs.written.metabox.is_some();
+    if inputs.written.sizes.len() <= INODES_MAX && !is_carried {
         match predict(inputs, &relocate(inputs)?) {
             Ok(Some(relocated)) if is_as_written(inputs, &relocated.prediction) => return Ok(relocated),
             Ok(_) | Err(Error::Patch(_)) => {}
@@ -136,6 +138,7 @@ fn relocate(inputs: &Inputs<'_>) -> Result<Relocations> {
         start: written.base - context.area.size(),
         first_ino: inputs.first_ino,
         root_is_first: inputs.root == RootPlace::First,
+        in_metabox: written.metabox.is_some(),
         inodes,
     })
 }

@@ -1,4 +1,4 @@
-//! Finds the appended extents of changed and new files, and how to encode each one again from its content, byte for byte.
+//! Finds the appended extents of changed and new files and of the metabox, and how to encode each one again from its content, byte for byte.
 //!
 //! Consecutive extents of one file form a unit. A unit ends where the builder's compressor started again, because what an LZ4
 //! extent holds can depend on content behind it.
@@ -19,6 +19,14 @@ use crate::patch::format::piece::PIECE_LEN;
 use crate::patch::format::plan::{ExtentKind, Unit, UnitExtent};
 use crate::patch::format::reencode::Encoders;
 
+/// Whose content an extent has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    File(NodeId),
+    /// The metabox, with new inodes.
+    Metabox,
+}
+
 /// An appended extent.
 #[derive(Clone, Copy, Debug)]
 struct Appended {
@@ -26,7 +34,7 @@ struct Appended {
     at: u64,
     /// Bytes there.
     size: u64,
-    node: NodeId,
+    owner: Owner,
     /// Where its content starts in the file.
     offset: u64,
     /// Bytes of content.
@@ -35,14 +43,14 @@ struct Appended {
     algorithm: Option<Algorithm>,
 }
 
-/// Consecutive extents of one file.
+/// Consecutive extents of one file, or of the metabox.
 #[derive(Debug)]
 pub(crate) struct FoundUnit {
     /// Where its first extent is in the new image.
     pub(crate) at: u64,
     /// Bytes there.
     pub(crate) size: u64,
-    pub(crate) node: NodeId,
+    pub(crate) owner: Owner,
     /// Where its content starts in the file.
     pub(crate) offset: u64,
     /// Bytes of content.
@@ -60,7 +68,7 @@ pub(crate) fn find(
     segments: &Segments,
 ) -> Result<Vec<FoundUnit>> {
     let (tree, start) = (context.inputs.tree, context.area.size());
-    let (mut seen, mut found) = (HashSet::new(), Vec::new());
+    let (mut owners, mut seen, mut found) = (Vec::new(), HashSet::new(), Vec::new());
     for id in tree.ids().filter(|id| kept[id.index()].is_none()) {
         // The extents of a file with the same content are old ones, and its tail is in the old metadata.
         let is_new = !matches!(
@@ -70,7 +78,13 @@ pub(crate) fn find(
         if !is_new || !matches!(tree.node(id).kind, Kind::Regular { .. }) {
             continue;
         }
-        let inode = image.inode(written.nids[id.index()])?;
+        owners.push((Owner::File(id), written.nids[id.index()]));
+    }
+    if written.metabox.is_some() {
+        owners.extend(image.superblock().metabox.map(|nid| (Owner::Metabox, nid)));
+    }
+    for (owner, nid) in owners {
+        let inode = image.inode(nid)?;
         for extent in image.extents(&inode, FileOffset::new(0))? {
             let extent = extent?;
             let (at, size, algorithm) = match extent.data {
@@ -87,7 +101,7 @@ pub(crate) fn find(
             };
             if at >= start && seen.insert(at) {
                 let (offset, len) = (extent.start.get(), extent.len);
-                found.push(Appended { at, size, node: id, offset, len, algorithm });
+                found.push(Appended { at, size, owner, offset, len, algorithm });
             }
         }
     }
@@ -117,12 +131,12 @@ fn join(found: Vec<Appended>, segments: &Segments) -> Vec<FoundUnit> {
         }
         match units.last_mut() {
             Some(unit)
-                if unit.node == extent.node
+                if unit.owner == extent.owner
                     && unit.offset + unit.len == extent.offset
                     && unit.at + unit.size == extent.at
                     && unit.len + extent.len <= most
                     && unit.size + extent.size <= most
-                    && !segments.starts_at(extent.node, extent.offset) =>
+                    && !matches!(extent.owner, Owner::File(node) if segments.starts_at(node, extent.offset)) =>
             {
                 unit.len += extent.len;
                 unit.size += extent.size;
@@ -143,8 +157,8 @@ pub(crate) struct CheckedUnit {
 
 impl FoundUnit {
     fn new(extent: Appended) -> Self {
-        let Appended { at, size, node, offset, len, .. } = extent;
-        Self { at, size, node, offset, len, extents: vec![extent] }
+        let Appended { at, size, owner, offset, len, .. } = extent;
+        Self { at, size, owner, offset, len, extents: vec![extent] }
     }
 
     /// Encodes the content again as [`Patch`](crate::patch::Patch) will, and lets the payload carry each extent that does not
@@ -275,11 +289,12 @@ pub(crate) fn old_files(
     let mut found = HashMap::new();
     let mut by_name: HashMap<u64, Vec<usize>> = HashMap::new();
     for unit in units {
-        if found.contains_key(&unit.node) {
+        let Owner::File(node) = unit.owner else { continue };
+        if found.contains_key(&node) {
             continue;
         }
-        if let ReuseDecision::ChangedContent(nid) = decisions.by_node[unit.node.index()] {
-            found.insert(unit.node, nid);
+        if let ReuseDecision::ChangedContent(nid) = decisions.by_node[node.index()] {
+            found.insert(node, nid);
             continue;
         }
         if by_name.is_empty() {
@@ -289,12 +304,12 @@ pub(crate) fn old_files(
                 }
             }
         }
-        let node = context.inputs.tree.node(unit.node);
-        let name = crate::patch::create::survey::name_hash(context.inputs.tree.text(node.name));
+        let file = context.inputs.tree.node(node);
+        let name = crate::patch::create::survey::name_hash(context.inputs.tree.text(file.name));
         let same_name = by_name.get(&name).into_iter().flatten();
-        let nearest = same_name.min_by_key(|number| survey.files[**number].size.abs_diff(node.size));
+        let nearest = same_name.min_by_key(|number| survey.files[**number].size.abs_diff(file.size));
         if let Some(number) = nearest {
-            found.insert(unit.node, survey.files[*number].nid);
+            found.insert(node, survey.files[*number].nid);
         }
     }
     found

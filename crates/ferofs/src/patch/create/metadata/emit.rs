@@ -65,6 +65,8 @@ pub(crate) struct WrittenMetadata {
     pub(crate) growth: GrowthParts,
     /// The position of the new metadata.
     pub(crate) base: u64,
+    /// The first new block of each directory or symbolic link that has any, sorted by node.
+    pub(crate) blocks: Vec<(NodeId, BlockAddr)>,
     /// The sizes of all new inodes, in the order of the tree.
     pub(crate) sizes: Vec<NewSize>,
 }
@@ -156,8 +158,6 @@ impl NewMetadata<'_> {
         if let Some(metabox) = self.metabox {
             written.metabox =
                 Some(self.append_metabox(metabox, &places, superblock, &written.sizes, output)?);
-            // A patch does not predict what is in the metabox.
-            written.sizes.clear();
             written.scale(output.position() - start);
         } else if self.root != RootPlace::Anywhere {
             bytes.clear();
@@ -169,7 +169,7 @@ impl NewMetadata<'_> {
                 RootPlace::First | RootPlace::Anywhere => output.overwrite(first, &bytes)?,
             }
         }
-        written.nids = places.nids;
+        (written.nids, written.blocks) = (places.nids, places.blocks);
         Ok(written)
     }
 

@@ -78,7 +78,7 @@ impl<'a> Replay<'a> {
 
     /// Whether `inode` can be a source.
     pub(crate) fn is_usable(&self, inode: &Inode) -> bool {
-        !inode.place().in_metabox && !self.seen.contains(&inode.nid())
+        !self.seen.contains(&inode.nid())
     }
 
     /// The old inode behind `code`; its entries wait for their new inodes, if it is a directory.

@@ -1,0 +1,92 @@
+//! Patches whose base is another state of the image: they are told from patches that were applied.
+
+use super::*;
+
+/// What applying `patch` to `medium` is refused with.
+fn refused(medium: &Recorder, patch: &Patch) -> PatchFault {
+    let applied = apply(medium, patch, TrailingData::Keep, &AtomicBool::new(false));
+    let Err(crate::Error::Patch(fault)) = applied else { panic!("{applied:?}") };
+    let bytes = medium.bytes.lock().unwrap().clone();
+    let over = overlay(Arc::new(bytes), patch, &AtomicBool::new(false)).map(drop);
+    assert!(matches!(over, Err(crate::Error::Patch(same)) if same == fault));
+    fault
+}
+
+fn apply_to(medium: &Recorder, patch: &Patch) {
+    apply(medium, patch, TrailingData::Keep, &AtomicBool::new(false)).unwrap();
+}
+
+/// Makes a patch to "new" at a fixed time.
+fn create_at_time(fixture: &Fixture, name: &str) -> Patch {
+    let mut options = CreateOptions::new(fixture.path("new"));
+    options.build.attributes.all_time = TIME;
+    options.build.image.build_time = Some(1234);
+    create(&fixture.path("image"), &options, &fixture.path(name)).unwrap();
+    Patch::open(&fixture.path(name)).unwrap()
+}
+
+#[test]
+fn a_patch_that_leads_to_the_same_superblock_is_not_the_applied_one() {
+    for large in [0, 3 << 20] {
+        let fixture = Fixture::with(None, large);
+        let state = u64::from(large > 0);
+        let changed = fixture.path("new/a/same");
+        let one = create_at_time(&fixture, "one");
+        let size = std::fs::metadata(&changed).unwrap().len() as usize;
+        std::fs::write(&changed, "like".repeat(size / 4) + &"x".repeat(size % 4)).unwrap();
+        let content = create_at_time(&fixture, "content");
+        assert_eq!(one.header().root.is_some(), large > 0);
+        // Another root, and nothing else that differs in what is appended.
+        std::fs::write(&changed, "same ".repeat(5000)).unwrap();
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(fixture.path("new"), std::fs::Permissions::from_mode(0o711)).unwrap();
+        let root = create_at_time(&fixture, "root");
+        std::fs::set_permissions(fixture.path("new"), std::fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(one.header().sector, root.header().sector);
+        for other in [&content, &root] {
+            let medium = Recorder::new(fixture.image());
+            apply_to(&medium, &one);
+            let is_same = other.header().sector == one.header().sector;
+            assert!(is_same || std::ptr::eq(other, &content), "{large}");
+            assert_eq!(refused(&medium, &one), PatchFault::AlreadyApplied);
+            let wrong = PatchFault::OtherState { expected: state, found: state + 1 };
+            assert_eq!(refused(&medium, other), wrong, "{large} {is_same}");
+            // In a later state, too.
+            std::fs::write(fixture.path("image-2"), &*medium.bytes.lock().unwrap()).unwrap();
+            let options = CreateOptions::new(fixture.path("old"));
+            create(&fixture.path("image-2"), &options, &fixture.path("later")).unwrap();
+            let later = Patch::open(&fixture.path("later")).unwrap();
+            apply_to(&medium, &later);
+            for applied in [&one, &later] {
+                assert_eq!(refused(&medium, applied), PatchFault::AlreadyApplied);
+            }
+            let wrong = PatchFault::OtherState { expected: state, found: state + 2 };
+            assert_eq!(refused(&medium, other), wrong);
+        }
+    }
+}
+
+#[test]
+fn a_later_root_in_slots_that_a_patch_appended_hides_nothing() {
+    let fixture = Fixture::with(None, 3 << 20);
+    let medium = Recorder::new(fixture.image());
+    let mut patches = vec![Patch::open(&fixture.path("grow")).unwrap()];
+    // The free slots of the built image are used first.
+    for number in 0..200 {
+        std::fs::write(fixture.path("image"), &*medium.bytes.lock().unwrap()).unwrap();
+        std::fs::write(fixture.path("new/counter"), format!("{number}")).unwrap();
+        fixture.create_at(Some(1), "new", "patch").unwrap();
+        let patch = fixture.patch();
+        let (root, _) = patch.header().root.clone().unwrap();
+        apply_to(&medium, &patch);
+        let is_within = patches.iter().any(|old| (old.base_size()..old.result_size()).contains(&root));
+        patches.push(patch);
+        if is_within {
+            for patch in &patches {
+                assert_eq!(refused(&medium, patch), PatchFault::AlreadyApplied, "{number}");
+            }
+            return;
+        }
+    }
+    panic!("no root is in slots that a patch appended");
+}
