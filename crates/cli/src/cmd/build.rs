@@ -501,13 +501,13 @@ impl Args {
         options.output.verify = self.verify;
         self.metadata.apply(&mut options)?;
         let form = self.form(options.image.block_size);
-        options.data.order = form.order.map(Order::content_order).unwrap_or_default();
         self.apply(&form, &mut options, image)?;
         Ok((options, form))
     }
 
     /// Sets how content is encoded. Messages are about `image`.
     fn apply(&self, form: &Form, options: &mut Options, image: &Path) -> Result<(), Failure> {
+        options.data.order = form.order.map(Order::content_order).unwrap_or_default();
         options.data.compression = self.compression(form, image, options.image.block_size)?;
         let extended = form.extended().and_then(|extended| extended.apply(options).map(|()| extended));
         let extended = extended.map_err(|reason| Failure::about(image, format!("-E {reason}")))?;

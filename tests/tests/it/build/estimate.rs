@@ -65,3 +65,38 @@ fn a_small_tree_with_one_long_file_is_estimated_whole() {
         assert!((estimated - built).abs() <= 0.03 * built + 8192.0, "{preset}: {estimated} and {built}");
     }
 }
+
+#[test]
+fn each_preset_is_estimated_in_its_own_order() {
+    let fixture = Fixture::empty();
+    // Versions of files that do not compress: only the order of backup brings versions together.
+    for file in 0..60 {
+        let mut bytes = vec![0; 40_000];
+        Rng::new(file).fill(&mut bytes);
+        for version in 0..6 {
+            bytes[20_000] = version;
+            let dir = fixture.source().join(format!("version{version}"));
+            fs::create_dir_all(&dir).unwrap();
+            fs::write(dir.join(format!("file{file}")), &bytes).unwrap();
+        }
+    }
+    let estimate = ferofs().args(["build", "--estimate", "--json"]).arg(fixture.source()).run().success();
+    let json = String::from_utf8(estimate.stdout).unwrap();
+    let sizes = values(&json, "bytes_out").into_iter().map(|size| size.parse::<u64>().unwrap());
+    let of = |preset: &str| {
+        let mut all = values(&json, "name").into_iter().zip(sizes.clone());
+        all.find(|(name, _)| *name == preset).unwrap().1
+    };
+    assert!(of("backup") * 3 < of("small"), "{json}");
+}
+
+#[test]
+fn sources_that_cannot_be_read_give_an_error() {
+    let fixture = Fixture::empty();
+    let run = |source: &str| ferofs().args(["build", "--estimate"]).arg(fixture.path(source)).run();
+    let missing = run("missing");
+    assert!(missing.code == 1 && missing.stderr.lines().count() == 1, "{}", missing.stderr);
+    fs::write(fixture.path("cut.tar"), [b'x'; 700]).unwrap();
+    let cut = run("cut.tar");
+    assert!(cut.code == 1 && cut.stderr.lines().count() == 1, "{}", cut.stderr);
+}
