@@ -55,13 +55,13 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::build::estimate::content::{EachByte, Levels, PieceLevels, Sampled, Sum, holes};
+use crate::build::estimate::content::{EachByte, Levels, PieceLevels, Sum, holes};
 use crate::build::estimate::encode::Measurer;
 use crate::build::estimate::identical::Stored;
 use crate::build::estimate::metadata::{Content, Plan};
 use crate::build::estimate::sampling::{Sampling, at_counting_level, at_fast_level, slowness};
 use crate::build::estimate::time::{Costs, Jobs, Stage, Work};
-use crate::build::estimate::windows::{Probes, Stream, StreamKind};
+use crate::build::estimate::windows::{Probes, Sampled, Stream, StreamKind};
 use crate::build::now;
 use crate::data::chunks::sparse::ChunkPlan;
 use crate::data::encode::SEGMENT;

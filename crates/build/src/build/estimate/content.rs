@@ -4,12 +4,10 @@ use crate::build::estimate::encode::{Effort, Measured, Measurer};
 use crate::build::estimate::pieces::{PieceCost, Pieces};
 use crate::build::estimate::regression::{self, Point};
 use crate::build::estimate::sampling::Sampling;
-use crate::build::estimate::windows::{Prober, Probes, Stream, StreamKind, Window, WindowLimits};
+use crate::build::estimate::windows::{Prober, Sampled, Stream, StreamKind, Window, WindowLimits};
 use crate::error::Result;
 use crate::options::compression::Compression;
 use crate::options::run::RunOptions;
-use crate::sources::content::Contents;
-use crate::tree::Tree;
 use ferofs_format::BlockSize;
 
 /// About how much smaller content is in a large pcluster at a slow level than in a small one, or in one at a fast level: decides only how long pieces are.
@@ -17,14 +15,6 @@ const DENSER: f64 = 0.8;
 
 /// Trials are counted in this part of what is encoded at a fast level otherwise.
 const COUNTED_PART: u64 = 2;
-
-/// Content that is sampled.
-#[derive(Clone, Copy)]
-pub(super) struct Sampled<'a> {
-    pub(super) tree: &'a Tree,
-    pub(super) contents: &'a Contents,
-    pub(super) probes: &'a Probes,
-}
 
 impl Sampled<'_> {
     /// What each byte of `stream` takes, which is a part of `all` bytes.

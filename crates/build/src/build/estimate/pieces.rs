@@ -3,10 +3,9 @@
 //! The data stage tries some lengths for each pcluster, which takes several times as long. How often it does is counted elsewhere, at a level that is
 //! much faster; here it is enough to know what a byte takes in the image, and how long the compressor searches in it.
 
-use crate::build::estimate::content::Sampled;
 use crate::build::estimate::regression::{self, Point};
 use crate::build::estimate::sampling::Sampling;
-use crate::build::estimate::windows::{Encoded, Piece, Prober, Stream};
+use crate::build::estimate::windows::{Encoded, Piece, Prober, Sampled, Stream};
 use crate::error::Result;
 use crate::options::compression::Compression;
 use ferofs_format::BlockSize;

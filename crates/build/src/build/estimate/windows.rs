@@ -280,6 +280,14 @@ impl Probes {
     }
 }
 
+/// Content that is sampled.
+#[derive(Clone, Copy)]
+pub(super) struct Sampled<'a> {
+    pub(super) tree: &'a Tree,
+    pub(super) contents: &'a Contents,
+    pub(super) probes: &'a Probes,
+}
+
 /// Measures how compressible pieces are.
 pub(super) struct Prober<'a> {
     tree: &'a Tree,
