@@ -567,3 +567,29 @@ pub(super) fn all_time(option: Option<Option<i64>>, time: Option<i64>) -> Result
     let secs = seconds.or(time).ok_or_else(missing)?;
     Ok(Some(Timestamp { secs, nanos: 0 }))
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use ferofs::build::ContentOrder;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn each_form_has_its_own_order() {
+        let Line { args } = Line::try_parse_from(["build", "--estimate", "source"]).unwrap();
+        let mut options = Options::new("source");
+        for (preset, order) in [(Preset::Backup, ContentOrder::Similar), (Preset::Small, ContentOrder::Tree)]
+        {
+            let form = Form::new(Some(preset.settings()), None, None, &[], BlockSize::DEFAULT);
+            args.apply(&form, &mut options, Path::new("source")).unwrap();
+            assert_eq!(options.data.order, order);
+        }
+    }
+}
