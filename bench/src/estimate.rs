@@ -1,5 +1,5 @@
 //! `cargo xtask bench estimate [--rounds N] [--only PRESET]... TREE...`: what `ferofs build --estimate` says about each preset, compared with the
-//! images. Estimates and builds take turns, so that a slow machine slows down both; the figures are medians.
+//! images. Estimates and builds take turns, so that a slow machine slows down both; the figures are medians. CPU seconds are those of all threads.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,6 +29,7 @@ struct Estimate {
     name: String,
     bytes_out: u64,
     seconds: f64,
+    processor_seconds: f64,
 }
 
 /// The figures of one preset, of all rounds.
@@ -38,6 +39,8 @@ struct Row {
     bytes: u64,
     estimated_seconds: Vec<f64>,
     seconds: Vec<f64>,
+    estimated_processor: Vec<f64>,
+    processor: Vec<f64>,
 }
 
 pub(crate) fn estimate(options: &[&str]) -> Result<()> {
@@ -81,23 +84,28 @@ fn compare(ferofs: &Path, tree: &Path, image: &Path, rounds: usize, only: &[&str
             row.estimated_seconds.push(one.seconds);
             row.bytes = fs::metadata(image)?.len();
             row.seconds.push(outcome.wall.as_secs_f64());
+            row.estimated_processor.push(one.processor_seconds);
+            row.processor.push(outcome.cpu.as_secs_f64());
             fs::remove_file(image)?;
         }
     }
     println!("\n{}: {files} files, {:.1} MB\n", tree.display(), bytes_in as f64 / 1e6);
     println!(
-        "| preset | MB estimated | MB | error | s estimated | s | error |\n|---|---|---|---|---|---|---|"
+        "| preset | MB estimated | MB | error | s estimated | s | error | CPU s estimated | CPU s | error |\n\
+         |---|---|---|---|---|---|---|---|---|---|"
     );
     let mut all_builds = 0.0;
     for (name, row) in &rows {
         let (estimated, seconds) = (median(&row.estimated_seconds)?, median(&row.seconds)?);
+        let (estimated_processor, processor) = (median(&row.estimated_processor)?, median(&row.processor)?);
         all_builds += seconds;
         println!(
-            "| {name} | {:.2} | {:.2} | {:+.1} % | {estimated:.2} | {seconds:.2} | {:+.0} % |",
+            "| {name} | {:.2} | {:.2} | {:+.1} % | {estimated:.2} | {seconds:.2} | {:+.0} % | {estimated_processor:.2} | {processor:.2} | {:+.0} % |",
             row.estimated_bytes as f64 / 1e6,
             row.bytes as f64 / 1e6,
             (row.estimated_bytes as f64 / row.bytes as f64 - 1.0) * 100.0,
             (estimated / seconds - 1.0) * 100.0,
+            (estimated_processor / processor - 1.0) * 100.0,
         );
     }
     let cost = median(&cost)?;

@@ -8,6 +8,7 @@
 //! | probes: pieces of 16 KiB | LZ4 says how compressible they are | all settings |
 //! | windows of some pclusters | encoded as in the image, at a fast level | each setting |
 //! | windows of about one pcluster | encoded at the fast level and at that of the setting | each setting with a slow level |
+//! | pieces of about one pcluster | encoded once, without looking for the length that fits, at the fast level, and some at that of the setting | large pclusters at a slow level, in place of the windows |
 //!
 //! Sparse files that a build stores in chunks are computed, and of other long holes one window stands for all. Compressed metadata is written
 //! and encoded, or a sample of it.
@@ -16,7 +17,8 @@
 //! regression estimator corrects this ([`regression`]). No random numbers: the same source gives the same samples.
 //!
 //! The time is processor time of the samples, so that other programs that run meanwhile change it little, and a simulation of the data stage says how
-//! long its workers take together. Compressors that try lengths count the bytes that they search: the fast level, which encodes more content, says how
+//! long its workers take together with the thread that writes. What no sample has is measured on the machine, too: writing and copying memory, and a
+//! piece of work that says how fast the machine is. Compressors that try lengths count the bytes that they search: the fast level, which encodes more content, says how
 //! often a byte is searched, and the slow level how long a byte takes.
 //!
 //! | module | what it does |
@@ -25,6 +27,7 @@
 //! | [`identical`] | finds holes, and files whose content is stored once |
 //! | [`windows`] | chooses probes and windows |
 //! | [`encode`] | encodes windows with the code of the data stage |
+//! | [`pieces`] | encodes pieces of content in large pclusters |
 //! | [`metadata`] | computes the size of the metadata |
 //! | [`size`] | adds up data and metadata |
 //! | [`time`] | computes how long the workers take together |
@@ -37,6 +40,7 @@ mod content;
 mod encode;
 mod identical;
 mod metadata;
+mod pieces;
 mod regression;
 mod sampling;
 mod size;
@@ -51,13 +55,13 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::build::estimate::content::{EachByte, Levels, Sampled, Sum, holes};
+use crate::build::estimate::content::{EachByte, Levels, PieceLevels, Sum, holes};
 use crate::build::estimate::encode::Measurer;
 use crate::build::estimate::identical::Stored;
 use crate::build::estimate::metadata::{Content, Plan};
-use crate::build::estimate::sampling::{Sampling, at_fast_level, slowness};
-use crate::build::estimate::time::{Jobs, Stage, Work};
-use crate::build::estimate::windows::{Probes, Stream, StreamKind};
+use crate::build::estimate::sampling::{Sampling, at_counting_level, at_fast_level, slowness};
+use crate::build::estimate::time::{Costs, Jobs, Stage, Work};
+use crate::build::estimate::windows::{Probes, Sampled, Stream, StreamKind};
 use crate::build::now;
 use crate::data::chunks::sparse::ChunkPlan;
 use crate::data::encode::SEGMENT;
@@ -67,14 +71,11 @@ use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::options::source::SourceData;
 use crate::progress::Warning;
+use crate::progress::timings::process_time;
 use crate::sources;
 use crate::sources::content::Contents;
 use crate::tree::{Kind, NodeId, Tree, overrides};
 use ferofs_format::inode::Timestamp;
-
-/// Seconds for an identical file, which the build reads and compares: for each file and for each byte.
-const DUPLICATE: f64 = 15e-6;
-const DUPLICATE_BYTE: f64 = 0.5e-9;
 
 /// What an image would be like.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -84,6 +85,8 @@ pub struct Estimate {
     pub size: u64,
     /// The time of the build, without waiting for the disk.
     pub time: Duration,
+    /// The processor time of all threads of the build: other programs that run meanwhile change it little.
+    pub processor_time: Duration,
     /// Bytes of content that were encoded for this estimate.
     pub sampled: u64,
 }
@@ -95,6 +98,8 @@ pub struct Estimator {
     tree: Tree,
     contents: Contents,
     walk_time: Duration,
+    walk_processor_time: Duration,
+    costs: Costs,
     stored: Stored,
     probes: Probes,
 }
@@ -110,15 +115,17 @@ impl Estimator {
             let problem = "content that stays in the source has no size to estimate";
             return Err(Error::Option { option: "estimate", problem });
         }
-        let started = Instant::now();
+        let (started, processor) = (Instant::now(), process_time());
         let time = Timestamp { secs: options.image.build_time.unwrap_or_else(now), nanos: 0 };
         let temporary = std::env::temp_dir();
         let (mut tree, contents) = sources::read_source(options, &[], Path::new(&temporary), time, warnings)?;
         overrides::apply(&mut tree, &options.attributes, &options.run)?;
         let walk_time = started.elapsed();
+        let walk_processor_time = process_time().saturating_sub(processor);
         let stored = Stored::find(options, &tree, &contents)?;
         let probes = Probes::of(&options.run, &tree, &contents, &stored)?;
-        Ok(Self { options: options.clone(), tree, contents, walk_time, stored, probes })
+        let (options, costs) = (options.clone(), Costs::measure());
+        Ok(Self { options, tree, contents, walk_time, walk_processor_time, costs, stored, probes })
     }
 
     /// Files that are not directories.
@@ -186,7 +193,12 @@ impl Estimator {
         let fast_level = compression.map(at_fast_level);
         let fast = Measurer::new(source, settings, run, &order, &plan.inode_sizes, fast_level.as_ref());
         let is_slow = fast_level.as_ref().map(|fast| &fast.methods) != compression.map(|all| &all.methods);
-        let levels = Levels { fast: &fast, slow: is_slow.then_some(&slow) };
+        let counting_level = compression.map(at_counting_level);
+        let counting =
+            Measurer::new(source, settings, run, &order, &plan.inode_sizes, counting_level.as_ref());
+        let pieces = compression.zip(fast_level.as_ref()).filter(|_| is_slow);
+        let pieces = pieces.map(|(slow, fast)| PieceLevels { slow, fast, counting: &counting, block });
+        let levels = Levels { fast: &fast, slow: is_slow.then_some(&slow), pieces: pieces.as_ref() };
         let mut sum = Sum::default();
         let streams = Stream::of(&self.tree, &order, &self.stored, sampling.small_max, &chunked);
         let data = streams.iter().filter(|stream| stream.kind() != StreamKind::Holes);
@@ -202,6 +214,7 @@ impl Estimator {
             sum.size += each.size * bytes;
             sum.fragments += each.fragments * bytes;
         }
+        sum.tails.sort_unstable();
         // Chunks are not encoded.
         let chunks =
             chunked.values().flat_map(|plan| &plan.runs).map(|(start, end)| block.blocks_for(end - start));
@@ -214,19 +227,31 @@ impl Estimator {
             bytes: sum.size.max(0.0) as u64,
             tails: &sum.tails,
         };
-        let size = plan.image_size(&content)?.next_multiple_of(block.bytes64());
+        let (size, encoding_metadata) = plan.image_size(&content)?;
+        let unit = block.bytes64().saturating_mul(settings.output.size_alignment.get().into());
+        let size = size.next_multiple_of(unit.max(block.bytes64()));
+        let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let [small, ..] = each;
+        let density = if small.fragment_bytes > 0.0 { small.fragments / small.fragment_bytes } else { 0.0 };
         let stage = Stage {
             workers: settings.run.worker_count(),
+            processors,
             limit: jobs_limit(settings, sampling.segment),
             segment: sampling.segment,
-            packed: each[0].packed,
+            packed: small.packed,
+            write_packed: density * (self.costs.write + self.costs.copy),
+            new_buffer: self.costs.copy,
         };
-        let jobs = self.jobs(&order, &chunked, &sampling, each);
-        let writing = time::writing(size as f64, sum.fragments, self.tree.nodes.len()) / stage.workers as f64;
-        let seconds = jobs.seconds(stage) + writing + plan.seconds();
+        let data = self.jobs(&order, &chunked, &sampling, each).time(stage);
+        // One thread does the rest: starting, copying the packed inode into the image, and the metadata, of which it reads what it writes.
+        let others = self.costs.start
+            + 2.0 * sum.fragments.max(0.0) * self.costs.write
+            + encoding_metadata
+            + self.tree.nodes.len() as f64 * self.costs.inode;
         Ok(Estimate {
             size,
-            time: self.walk_time + Duration::from_secs_f64(seconds),
+            time: self.walk_time + Duration::from_secs_f64(data.seconds + others),
+            processor_time: self.walk_processor_time + Duration::from_secs_f64(data.processor + others),
             sampled: sum.sampled as u64,
         })
     }
@@ -241,21 +266,38 @@ impl Estimator {
     ) -> Jobs {
         let mut jobs = Jobs::default();
         let [small, large, hole] = each;
+        let costs = &self.costs;
         for id in order.ids() {
             let (node, is_stored) = (self.tree.node(id), self.stored.contains(id));
-            if !matches!(node.kind, Kind::Regular { .. }) || node.size == 0 || chunked.contains_key(&id) {
+            if !matches!(node.kind, Kind::Regular { .. }) || node.size == 0 {
+                continue;
+            }
+            if let Some(plan) = chunked.get(&id) {
+                // A worker reads the ranges, and the data is copied once more.
+                let bytes: u64 = plan.runs.iter().map(|(start, end)| end - start).sum();
+                let append = costs.append + bytes as f64 * (costs.write + costs.copy);
+                let copied = bytes as f64;
+                let work = Work { seconds: copied * costs.copy, append, fragments: 0.0, bytes: copied };
+                jobs.add_large(bytes, sampling.segment, work);
                 continue;
             }
             let size = node.size as f64;
+            let append = |each: EachByte| {
+                let direct = (each.size - each.fragments).max(0.0);
+                // Bytes that become fragments are only copied.
+                costs.append + size * (direct * (costs.write + costs.copy) + each.fragment_bytes * costs.copy)
+            };
             let work = if !is_stored {
-                Work { seconds: DUPLICATE + DUPLICATE_BYTE * size, fragments: 0.0 }
+                let seconds = costs.duplicate + costs.duplicate_byte * size;
+                Work { seconds, append: costs.append, fragments: 0.0, bytes: size }
             } else if node.size <= sampling.small_max {
-                Work { seconds: small.direct * size, fragments: small.fragment_bytes * size }
+                let (seconds, fragments) = (small.direct * size, small.fragment_bytes * size);
+                Work { seconds, append: append(small), fragments, bytes: size }
             } else {
                 let ranges = self.stored.data_ranges(id, node.size);
                 let data = ranges.iter().map(|(start, end)| end - start).sum::<u64>() as f64;
                 let seconds = large.seconds() * data + hole.seconds() * (size - data).max(0.0);
-                Work { seconds, fragments: 0.0 }
+                Work { seconds, append: append(large), fragments: 0.0, bytes: size }
             };
             match node.size > SEGMENT {
                 true => jobs.add_large(node.size, sampling.segment, work),

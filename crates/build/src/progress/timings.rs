@@ -30,6 +30,22 @@ impl Activity {
         [Self::Read, Self::Hash, Self::Find, Self::Encode, Self::Order, Self::Write, Self::Sync];
 }
 
+/// The processor time of this thread so far.
+pub(crate) fn processor_time() -> Duration {
+    time_of(ClockId::ThreadCPUTime)
+}
+
+/// The processor time of all threads so far.
+pub(crate) fn process_time() -> Duration {
+    time_of(ClockId::ProcessCPUTime)
+}
+
+fn time_of(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
+    // Neither is negative.
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+}
+
 /// The time and bytes of an activity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -72,14 +88,9 @@ impl Timings {
 
     /// Runs `work` on this many bytes, and adds the processor time that this thread needs to `activity`.
     pub(crate) fn processor_time<T>(&self, activity: Activity, bytes: usize, work: impl FnOnce() -> T) -> T {
-        let now = || {
-            let time = clock_gettime(ClockId::ThreadCPUTime);
-            // Neither is negative.
-            Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
-        };
-        let start = now();
+        let start = processor_time();
         let result = work();
-        self.add(activity, now().saturating_sub(start), bytes);
+        self.add(activity, processor_time().saturating_sub(start), bytes);
         result
     }
 

@@ -501,13 +501,13 @@ impl Args {
         options.output.verify = self.verify;
         self.metadata.apply(&mut options)?;
         let form = self.form(options.image.block_size);
-        options.data.order = form.order.map(Order::content_order).unwrap_or_default();
         self.apply(&form, &mut options, image)?;
         Ok((options, form))
     }
 
     /// Sets how content is encoded. Messages are about `image`.
     fn apply(&self, form: &Form, options: &mut Options, image: &Path) -> Result<(), Failure> {
+        options.data.order = form.order.map(Order::content_order).unwrap_or_default();
         options.data.compression = self.compression(form, image, options.image.block_size)?;
         let extended = form.extended().and_then(|extended| extended.apply(options).map(|()| extended));
         let extended = extended.map_err(|reason| Failure::about(image, format!("-E {reason}")))?;
@@ -566,4 +566,30 @@ pub(super) fn all_time(option: Option<Option<i64>>, time: Option<i64>) -> Result
     let missing = || Failure::about("--all-time".as_ref(), "no time: give --all-time=SECS, or -T too");
     let secs = seconds.or(time).ok_or_else(missing)?;
     Ok(Some(Timestamp { secs, nanos: 0 }))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use ferofs::build::ContentOrder;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn each_form_has_its_own_order() {
+        let Line { args } = Line::try_parse_from(["build", "--estimate", "source"]).unwrap();
+        let mut options = Options::new("source");
+        for (preset, order) in [(Preset::Backup, ContentOrder::Similar), (Preset::Small, ContentOrder::Tree)]
+        {
+            let form = Form::new(Some(preset.settings()), None, None, &[], BlockSize::DEFAULT);
+            args.apply(&form, &mut options, Path::new("source")).unwrap();
+            assert_eq!(options.data.order, order);
+        }
+    }
 }

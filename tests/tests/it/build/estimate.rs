@@ -65,3 +65,43 @@ fn a_small_tree_with_one_long_file_is_estimated_whole() {
         assert!((estimated - built).abs() <= 0.03 * built + 8192.0, "{preset}: {estimated} and {built}");
     }
 }
+
+#[test]
+fn versions_of_files_are_estimated_as_one_with_the_preset_for_them() {
+    let fixture = Fixture::empty();
+    // Nothing repeats but in versions of a file, of which pclusters of backup hold more.
+    for file in 0..60 {
+        let mut bytes = vec![0; 40_000];
+        Rng::new(file).fill(&mut bytes);
+        bytes.iter_mut().for_each(|byte| *byte = b'a' + *byte % 16);
+        for version in 0..6 {
+            bytes[20_000] = version;
+            let dir = fixture.source().join(format!("version{version}"));
+            fs::create_dir_all(&dir).unwrap();
+            fs::write(dir.join(format!("file{file}")), &bytes).unwrap();
+        }
+    }
+    let estimate = ferofs().args(["build", "--estimate", "--json"]).arg(fixture.source()).run().success();
+    let json = String::from_utf8(estimate.stdout).unwrap();
+    let sizes = values(&json, "bytes_out").into_iter().map(|size| size.parse::<u64>().unwrap());
+    let of = |preset: &str| {
+        let mut all = values(&json, "name").into_iter().zip(sizes.clone());
+        all.find(|(name, _)| *name == preset).unwrap().1
+    };
+    assert!(of("backup") * 3 < of("small") * 2 && of("small") * 2 < of("live"), "{json}");
+    let image = fixture.path("image");
+    ferofs().args(["build", "--preset", "backup"]).arg(fixture.source()).arg(&image).run().success();
+    let built = fs::metadata(&image).unwrap().len();
+    assert!(of("backup").abs_diff(built) < built / 5, "{} and {built}", of("backup"));
+}
+
+#[test]
+fn sources_that_cannot_be_read_give_an_error() {
+    let fixture = Fixture::empty();
+    let run = |source: &str| ferofs().args(["build", "--estimate"]).arg(fixture.path(source)).run();
+    let missing = run("missing");
+    assert!(missing.code == 1 && missing.stderr.lines().count() == 1, "{}", missing.stderr);
+    fs::write(fixture.path("cut.tar"), [b'x'; 700]).unwrap();
+    let cut = run("cut.tar");
+    assert!(cut.code == 1 && cut.stderr.lines().count() == 1, "{}", cut.stderr);
+}

@@ -2,6 +2,8 @@
 //!
 //! Positions of data are not known; numbers without a pattern stand for them, because such numbers hardly compress.
 
+use std::time::Duration;
+
 use ferofs_format::dirent::{DirPacker, Dirent, write_block};
 use ferofs_format::inode::{DataLayout, Inode, Place};
 use ferofs_format::map::MapHeader;
@@ -13,7 +15,7 @@ use crate::build::estimate::metadata::{Content, Plan, is_whole_fragment};
 use crate::data::encode::{Encoder, Following, Sink};
 use crate::error::{Error, Result};
 use crate::options::compression::Compression;
-use crate::progress::timings::Timings;
+use crate::progress::timings::{Timings, processor_time};
 use crate::sources::reader::Reader;
 use crate::tree::inode_sizes;
 use crate::tree::{Kind, NodeId};
@@ -26,6 +28,7 @@ const RUNS: u64 = 4;
 /// Encodes a part of the metadata.
 pub(super) struct Sampler<'a> {
     plan: &'a Plan<'a>,
+    content: &'a Content<'a>,
     reader: Reader<'a>,
     nids: &'a [Nid],
     compression: Compression,
@@ -33,11 +36,13 @@ pub(super) struct Sampler<'a> {
     fragments: Vec<u64>,
     /// The state of the numbers without a pattern.
     seed: u64,
+    /// Processor seconds of encoding all metadata.
+    seconds: f64,
 }
 
 impl<'a> Sampler<'a> {
     /// `None` if the metadata is not compressed. `nids` has the number of each node's inode.
-    pub(super) fn new(plan: &'a Plan<'a>, content: &Content<'a>, nids: &'a [Nid]) -> Result<Option<Self>> {
+    pub(super) fn new(plan: &'a Plan<'a>, content: &'a Content<'a>, nids: &'a [Nid]) -> Result<Option<Self>> {
         let Some(compression) = &plan.settings.data.compression else { return Ok(None) };
         if compression.metadata.is_none() && !compression.directories {
             return Ok(None);
@@ -52,7 +57,8 @@ impl<'a> Sampler<'a> {
             }
         }
         let reader = Reader::new(content.contents, plan.tree);
-        Ok(Some(Self { plan, reader, nids, compression: compression.for_metadata(), fragments, seed: 1 }))
+        let compression = compression.for_metadata();
+        Ok(Some(Self { plan, content, reader, nids, compression, fragments, seed: 1, seconds: 0.0 }))
     }
 
     const fn block(&self) -> BlockSize {
@@ -64,13 +70,26 @@ impl<'a> Sampler<'a> {
         let all: u64 = dirs.iter().map(|(_, size)| size).sum();
         let step = all.div_ceil(SAMPLE_MAX).max(1) as usize;
         let (mut encoded, mut sampled, mut bytes) = (0, 0, Vec::new());
+        let started = processor_time();
         for (id, size) in dirs.iter().step_by(step) {
             bytes.clear();
             self.write_dir(*id, &mut bytes)?;
             encoded += self.encode(&bytes)?;
             sampled += size;
         }
+        self.add_time(started, sampled, all);
         Ok(scaled(encoded, sampled, all))
+    }
+
+    /// Adds the time since `started` for `sampled` of `all` bytes.
+    fn add_time(&mut self, started: Duration, sampled: u64, all: u64) {
+        let seconds = processor_time().saturating_sub(started).as_secs_f64();
+        self.seconds += seconds * all as f64 / sampled.max(1) as f64;
+    }
+
+    /// Processor seconds of encoding all metadata that was estimated so far.
+    pub(super) const fn seconds(&self) -> f64 {
+        self.seconds
     }
 
     /// Bytes of a metabox of `len` bytes in the image.
@@ -80,6 +99,7 @@ impl<'a> Sampler<'a> {
         let run_len = SAMPLE_MAX / runs;
         let count = plan.tree.nodes.len() as u64;
         let (mut encoded, mut sampled, mut bytes) = (0, 0, Vec::new());
+        let started = processor_time();
         for run in 0..runs {
             bytes.clear();
             for id in plan.in_order().skip((count * run / runs) as usize) {
@@ -92,6 +112,7 @@ impl<'a> Sampler<'a> {
             encoded += self.encode(&bytes)?;
             sampled += bytes.len() as u64;
         }
+        self.add_time(started, sampled, sampled.max(len));
         Ok(if runs == 1 { encoded } else { scaled(encoded, sampled, len) })
     }
 
@@ -124,6 +145,13 @@ impl<'a> Sampler<'a> {
                         _ => {}
                     }
                     return Self::finish(inode, xattrs.region(id, node.xattrs), &after, superblock, out);
+                }
+                if let Some(chunks) = self.content.chunked.get(&id) {
+                    let first = BlockAddr::new(self.number() >> 44);
+                    let (format, table) = chunks.encode(first, inode_sizes.len(id)).map_err(Error::Layout)?;
+                    inode.layout = DataLayout::ChunkBased;
+                    inode.place = Place::Chunked { format };
+                    return Self::finish(inode, xattrs.region(id, node.xattrs), &table, superblock, out);
                 }
                 let (len, _) = self.plan.after_file(id);
                 let is_fragment = settings

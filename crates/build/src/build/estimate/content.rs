@@ -1,21 +1,20 @@
 //! What content takes in the image and in the build, from what samples of it take.
 
 use crate::build::estimate::encode::{Effort, Measured, Measurer};
+use crate::build::estimate::pieces::{PieceCost, Pieces};
 use crate::build::estimate::regression::{self, Point};
 use crate::build::estimate::sampling::Sampling;
-use crate::build::estimate::windows::{Prober, Probes, Stream, Window, WindowLimits};
+use crate::build::estimate::windows::{Prober, Sampled, Stream, StreamKind, Window, WindowLimits};
 use crate::error::Result;
+use crate::options::compression::Compression;
 use crate::options::run::RunOptions;
-use crate::sources::content::Contents;
-use crate::tree::Tree;
+use ferofs_format::BlockSize;
 
-/// Content that is sampled.
-#[derive(Clone, Copy)]
-pub(super) struct Sampled<'a> {
-    pub(super) tree: &'a Tree,
-    pub(super) contents: &'a Contents,
-    pub(super) probes: &'a Probes,
-}
+/// About how much smaller content is in a large pcluster at a slow level than in a small one, or in one at a fast level: decides only how long pieces are.
+const DENSER: f64 = 0.8;
+
+/// Trials are counted in this part of what is encoded at a fast level otherwise.
+const COUNTED_PART: u64 = 2;
 
 impl Sampled<'_> {
     /// What each byte of `stream` takes, which is a part of `all` bytes.
@@ -31,12 +30,48 @@ impl Sampled<'_> {
             return Ok(EachByte::default());
         }
         let share = stream.bytes() as f64 / all.max(1) as f64;
-        let len = sampling.fast_window(stream.kind());
+        let pieces = levels.pieces.filter(|_| sampling.in_pieces(stream.kind(), all));
+        let of_pieces = |pieces: &PieceLevels<'_>, expected: f64, times: f64| {
+            let PieceLevels { slow, fast, block, .. } = *pieces;
+            let wanted = (sampling.piece_bytes(all) as f64 * share) as u64;
+            let pieces = Pieces { sampled: self, stream, sampling, slow, fast, block };
+            pieces.cost(wanted, sampling.slow_bytes(all, times) * share, expected)
+        };
+        if let Some(pieces) = pieces.filter(|_| !sampling.has_trials(stream.kind())) {
+            let expected = self.probes.mean(stream).map_or(1.0, |mean| mean * DENSER);
+            let PieceCost { size, reading, searching, sampled } = of_pieces(pieces, expected, 1.0)?;
+            sum.sampled += sampled;
+            let direct =
+                reading + searching * sampling.growth(stream.kind(), sampling.piece_len(expected), size);
+            return Ok(EachByte { size, direct, ..EachByte::default() });
+        }
+        // Fragments of all small files are encoded together.
+        let whole =
+            (sampling.is_whole(all) && stream.kind() == StreamKind::Small).then(|| 2 * stream.bytes());
+        let len = whole.unwrap_or_else(|| sampling.fast_window(stream.kind()));
         let limits = WindowLimits { len, segment: sampling.segment };
         let wanted = (sampling.fast_bytes(all) as f64 * share) as u64;
+        let wanted = if pieces.is_some() { wanted / COUNTED_PART } else { wanted };
         let windows = stream.windows(wanted.div_ceil(limits.len).max(2), limits);
-        let measured = levels.fast.measure(&windows)?;
+        let measured = pieces.map_or(levels.fast, |pieces| pieces.counting).measure(&windows)?;
         sum.sampled += bytes(&measured);
+        if let Some(pieces) = pieces {
+            let (direct, packed) =
+                (searched(&measured, |one| &one.direct), searched(&measured, |one| &one.packed));
+            let fragment_bytes = part(&measured, |one| one.packed.bytes, |one| one.bytes);
+            let times = (direct * (1.0 - fragment_bytes) + packed * fragment_bytes).max(0.1);
+            let expected = part(&measured, |one| one.size, |one| one.bytes) * DENSER;
+            let PieceCost { size, reading, searching, sampled } = of_pieces(pieces, expected, times)?;
+            sum.sampled += sampled;
+            let seconds = searching * sampling.more_trials();
+            return Ok(EachByte {
+                size,
+                fragments: size * fragment_bytes,
+                fragment_bytes,
+                direct: reading + seconds * direct * (1.0 - fragment_bytes),
+                packed: seconds * packed,
+            });
+        }
         let (x, x_mean) = match self.probes.mean(stream) {
             Some(mean) => (self.compressibility(&windows, &sampling.run)?, mean),
             // Each window counts as much as its bytes.
@@ -58,19 +93,14 @@ impl Sampled<'_> {
             sum.add_tails(&measured);
             return Ok(fast);
         };
-        // How often the compressor searches each byte.
-        let searched = |effort: fn(&Measured) -> &Effort| {
-            let counted = measured.iter().filter_map(|one| effort(one).searched).sum::<f64>();
-            let bytes = measured.iter().map(|one| effort(one).bytes).sum::<f64>();
-            if counted > 0.0 && bytes > 0.0 { counted / bytes } else { 1.0 }
-        };
-        let (direct, packed) = (searched(|one| &one.direct), searched(|one| &one.packed));
+        let (direct, packed) =
+            (searched(&measured, |one| &one.direct), searched(&measured, |one| &one.packed));
         let times = match sampling.has_trials(stream.kind()) {
             true => (direct * (1.0 - fast.fragment_bytes) + packed * fast.fragment_bytes).max(0.1),
             false => 1.0,
         };
         let wanted = sampling.slow_bytes(all, times) * share;
-        let len = sampling.slow_window(fast.size, wanted as u64);
+        let len = whole.unwrap_or_else(|| sampling.slow_window(fast.size, wanted as u64));
         let limits = WindowLimits { len, ..limits };
         let windows = stream.windows((wanted / len as f64).ceil().max(1.0) as u64, limits);
         let again = slow.measure(&windows)?;
@@ -136,6 +166,13 @@ pub(super) fn holes(
     Ok(EachByte { size, direct, ..EachByte::default() })
 }
 
+/// How often the compressor searches each byte.
+fn searched(measured: &[Measured], effort: fn(&Measured) -> &Effort) -> f64 {
+    let counted = measured.iter().filter_map(|one| effort(one).searched).sum::<f64>();
+    let bytes = measured.iter().map(|one| effort(one).bytes).sum::<f64>();
+    if counted > 0.0 && bytes > 0.0 { counted / bytes } else { 1.0 }
+}
+
 pub(super) fn bytes(measured: &[Measured]) -> f64 {
     measured.iter().map(|one| one.bytes).sum()
 }
@@ -151,10 +188,21 @@ pub(super) struct Levels<'a> {
     pub(super) fast: &'a Measurer<'a>,
     /// At the level of the setting, if that is slow.
     pub(super) slow: Option<&'a Measurer<'a>>,
+    /// Those of pieces, if the setting is slow.
+    pub(super) pieces: Option<&'a PieceLevels<'a>>,
+}
+
+/// What [`pieces`](super::pieces) are encoded with.
+pub(super) struct PieceLevels<'a> {
+    pub(super) slow: &'a Compression,
+    pub(super) fast: &'a Compression,
+    /// At the level at which trials are counted.
+    pub(super) counting: &'a Measurer<'a>,
+    pub(super) block: BlockSize,
 }
 
 /// What one byte of content takes.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Debug)]
 pub(super) struct EachByte {
     /// Bytes in the image.
     pub(super) size: f64,
@@ -180,8 +228,8 @@ pub(super) struct Sum {
     pub(super) size: f64,
     pub(super) fragments: f64,
     pub(super) sampled: f64,
-    /// The tails of whole files.
-    pub(super) tails: Vec<u16>,
+    /// The sizes and tails of whole files.
+    pub(super) tails: Vec<(u64, u16)>,
 }
 
 impl Sum {

@@ -1,9 +1,5 @@
 //! Encodes windows as the data stage does, and measures size and time.
 
-use std::time::Duration;
-
-use rustix::time::{ClockId, clock_gettime};
-
 use crate::build::estimate::metadata;
 use crate::build::estimate::windows::Window;
 use crate::data::encode::{EncodedTail, SEGMENT};
@@ -15,7 +11,7 @@ use crate::error::Result;
 use crate::options::Options;
 use crate::options::compression::{Compression, IndexKind};
 use crate::options::run::RunOptions;
-use crate::progress::timings::Timings;
+use crate::progress::timings::{Timings, processor_time};
 use crate::sources::content::Contents;
 use crate::tree::Tree;
 use crate::tree::inode_sizes::InodeSizes;
@@ -32,8 +28,8 @@ pub(super) struct Measured {
     /// What encoding takes outside of the packed inode, and in it.
     pub(super) direct: Effort,
     pub(super) packed: Effort,
-    /// For each whole file, the bytes of its tail that follow its inode.
-    pub(super) tails: Vec<u16>,
+    /// For each whole file, its size and the bytes of its tail that follow its inode.
+    pub(super) tails: Vec<(u64, u16)>,
 }
 
 /// What encoding takes.
@@ -151,7 +147,7 @@ impl<'a> Measurer<'a> {
                 PieceKind::Stored => {
                     size += piece.extents_len as f64;
                     // Less than a block.
-                    inline.push(piece.tails_len as u16);
+                    inline.push((file, piece.tails_len as u16));
                 }
                 PieceKind::Copied(_) | PieceKind::Reserved => size += bytes as f64,
                 PieceKind::Encoded(encoded, _) => {
@@ -160,10 +156,10 @@ impl<'a> Measurer<'a> {
                         size -= cut;
                     }
                     match encoded.tail {
-                        EncodedTail::None => inline.push(0),
-                        EncodedTail::Inline { bytes, .. } => inline.push(bytes as u16),
+                        EncodedTail::None => inline.push((file, 0)),
+                        EncodedTail::Inline { bytes, .. } => inline.push((file, bytes as u16)),
                         EncodedTail::Fragment { .. } => {
-                            inline.push(0);
+                            inline.push((file, 0));
                             fragments.extend_from_slice(tail);
                         }
                     }
@@ -185,15 +181,8 @@ impl<'a> Measurer<'a> {
             }
         }
         let tails = if matches!(window, Window::Range { .. }) { Vec::new() } else { inline };
-        let inline: f64 = tails.iter().map(|bytes| f64::from(*bytes)).sum();
+        let inline: f64 = tails.iter().map(|(_, bytes)| f64::from(*bytes)).sum();
         let (bytes, size) = (bytes as f64, size + packed_size + inline);
         Ok(Measured { bytes, size, fragments: packed_size, direct, packed: packed_effort, tails })
     }
-}
-
-/// The processor time of this thread.
-fn processor_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    // Neither is negative.
-    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }

@@ -51,6 +51,13 @@ const MAX_RATIO: f64 = 12.0;
 const CHEAP: u32 = 8 * 12;
 /// How many more bytes these levels search than level 3, because the size is less smooth as a function of the length.
 const SLOW_TRIALS: f64 = 1.2;
+/// The level of Zstandard at which trials are counted.
+const COUNTING_ZSTD: u8 = 1;
+/// The part of the content that is encoded in pieces at the fast level, and the limits.
+const PIECES_PART: u64 = 4;
+const PIECES_MIN: u64 = 12 << 20;
+const PIECES_MAX: u64 = 32 << 20;
+
 /// How slow the slowest method is, compared with others.
 pub(super) fn slowness(compression: Option<&Compression>) -> u32 {
     let each = compression.into_iter().flat_map(|compression| &compression.methods);
@@ -66,12 +73,18 @@ pub(super) fn slowness(compression: Option<&Compression>) -> u32 {
 /// The same compression at the fastest level of each algorithm, whose sizes change from content to content as those of the slow levels
 /// do. LZMA has no fast level; Zstandard stands for it.
 pub(super) fn at_fast_level(compression: &Compression) -> Compression {
+    let is_large = compression.pcluster.is_some_and(|size| size >= PCLUSTER_MAX);
+    at_level(compression, if is_large { FAST_ZSTD_OF_LARGE } else { FAST_ZSTD })
+}
+
+/// The same compression at the level at which trials are counted.
+pub(super) fn at_counting_level(compression: &Compression) -> Compression {
+    at_level(compression, COUNTING_ZSTD)
+}
+
+/// The same compression at the fastest level of each algorithm, but with `level` of Zstandard.
+fn at_level(compression: &Compression, level: u8) -> Compression {
     let mut fast = compression.clone();
-    let level = if compression.pcluster.is_some_and(|size| size >= PCLUSTER_MAX) {
-        FAST_ZSTD_OF_LARGE
-    } else {
-        FAST_ZSTD
-    };
     for params in &mut fast.methods {
         match &mut params.method {
             Method::Lz4(lz4) => lz4.level = 0,
@@ -130,17 +143,54 @@ impl Sampling {
             true => (LARGE_WINDOWS_PART, 1),
             false => (WINDOWS_PART, WINDOWS_SHARE),
         };
-        if all <= FEW { all } else { (all / part).clamp(WINDOWS_MIN.min(all / share), WINDOWS_MAX) }
+        if self.is_whole(all) { all } else { (all / part).clamp(WINDOWS_MIN.min(all / share), WINDOWS_MAX) }
     }
 
     /// Bytes to encode at the slow level, of `all` that the compressor searches `times` times in the image.
     pub(super) fn slow_bytes(&self, all: u64, times: f64) -> f64 {
-        if all <= FEW {
+        if self.is_whole(all) {
             return all as f64;
         }
         let all = all as f64;
         let least = if self.slowness <= CHEAP { SLOW_MIN.min(all / SLOW_SHARE) } else { 0.0 };
         (all * times / SLOW_PART).clamp(least, SLOW_MAX.max(least))
+    }
+
+    /// Whether all of `all` bytes of content are encoded at each level.
+    pub(super) const fn is_whole(&self, all: u64) -> bool {
+        all <= FEW
+    }
+
+    /// Bytes to encode in pieces at the fast level, of `all`.
+    pub(super) fn piece_bytes(&self, all: u64) -> u64 {
+        (all / PIECES_PART).clamp(PIECES_MIN.min(all), PIECES_MAX)
+    }
+
+    /// Whether a stream of `all` bytes of content is encoded in pieces at the slow level: files do not end the pclusters, or rarely.
+    pub(super) fn in_pieces(&self, kind: StreamKind, all: u64) -> bool {
+        let fragments = self.compression.as_ref().map_or(Fragments::None, |all| all.fragments);
+        !self.is_whole(all)
+            && self.largest_pcluster >= LARGE_PCLUSTER
+            && (kind == StreamKind::Large || fragments != Fragments::None)
+    }
+
+    /// Bytes that a pcluster decodes to, if each byte becomes `size` bytes.
+    pub(super) fn decoded_len(&self, size: f64) -> f64 {
+        self.largest_pcluster as f64 / size.max(1.0 / MAX_RATIO)
+    }
+
+    /// Bytes of a piece, if each byte becomes about `size` bytes: what a pcluster decodes to, but within the limits of windows.
+    pub(super) fn piece_len(&self, size: f64) -> u64 {
+        (self.decoded_len(size) as u64).clamp(SLOW_WINDOW_MIN, SLOW_WINDOW_MAX)
+    }
+
+    /// The size of a pcluster that decodes to `longer` times the bytes of a piece, as a part of the size of so many pieces, if two pieces together become
+    /// `pair` times as large as apart. Zstandard finds what repeats only within the bytes of the longest piece; LZMA goes on finding more.
+    pub(super) fn size_in_longer(&self, kind: StreamKind, pair: f64, longer: f64) -> f64 {
+        match self.has_trials(kind) {
+            true => (1.0 + (longer - 1.0) * (2.0 * pair - 1.0).max(0.0)) / longer,
+            false => pair.powf(longer.log2()),
+        }
     }
 
     /// How much longer searching takes in what a pcluster decodes to than in `len` bytes of it: its tables do not stay in the caches.
@@ -154,12 +204,17 @@ impl Sampling {
 
     /// Whether the compressor of a stream searches for the input that fits: see [`Compressor::searched`](ferofs_codec::Compressor::searched).
     pub(super) fn has_trials(&self, kind: StreamKind) -> bool {
-        let compression = self.compression.as_ref();
-        let method = compression.and_then(|compression| {
-            let number = if kind == StreamKind::Large { compression.large_files } else { None };
-            compression.methods.get(number.unwrap_or(0))
-        });
-        method.is_some_and(|params| matches!(params.method, Method::Zstd(_) | Method::Deflate(_)))
+        let methods = self.compression.iter().flat_map(|compression| &compression.methods);
+        methods
+            .skip(self.method(kind))
+            .take(1)
+            .any(|params| matches!(params.method, Method::Zstd(_) | Method::Deflate(_)))
+    }
+
+    /// The number of the method of a stream.
+    pub(super) fn method(&self, kind: StreamKind) -> usize {
+        let large_files = self.compression.as_ref().and_then(|compression| compression.large_files);
+        if kind == StreamKind::Large { large_files.unwrap_or(0) } else { 0 }
     }
 
     /// How many more trials the slow level needs than the fast one.

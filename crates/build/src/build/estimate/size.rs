@@ -10,14 +10,14 @@ use crate::metadata::write::{BehindSuperblock, RESERVED};
 use crate::tree::inode_sizes;
 
 impl Plan<'_> {
-    /// Bytes of the image with this content.
-    pub(super) fn image_size(&self, content: &Content<'_>) -> Result<u64> {
+    /// Bytes of the image with this content, and the processor seconds of encoding its metadata.
+    pub(super) fn image_size(&self, content: &Content<'_>) -> Result<(u64, f64)> {
         let block = self.settings.image.block_size;
         let places = self.places(content, RESERVED);
         let stored = content.bytes.saturating_sub(places.inline).next_multiple_of(block.bytes64());
         let data = self.superblock_area.len() + stored + places.known_blocks * block.bytes64();
         if let Some(size) = self.size_behind_superblock(content, &places, data) {
-            return Ok(size + self.xattrs.shared.len() as u64);
+            return Ok((size + self.xattrs.shared.len() as u64, 0.0));
         }
         let mut size = data + self.xattrs.shared.len() as u64;
         let mut sampler = Sampler::new(self, content, &places.nids)?;
@@ -25,22 +25,22 @@ impl Plan<'_> {
             size += sampler.directories(&places.encoded_dirs)?;
         }
         let packed = self.packed_inode_len(content.bytes);
-        Ok(size
-            + match &mut sampler {
-                Some(sampler) if self.in_metabox() => {
-                    let mut area = AreaAllocator::new(block, RESERVED);
-                    let metabox = sampler.metabox(places.metabox)?;
-                    let index = compact_index_len(block, places.metabox);
-                    area.allocate(inode_sizes::PACKED_LEN as u64 + index, 0);
-                    area.allocate(packed, 0);
-                    metabox + (places.area.blocks() + area.blocks()) * block.bytes64()
-                }
-                _ => {
-                    let mut area = places.area;
-                    area.allocate(packed, 0);
-                    area.blocks() * block.bytes64()
-                }
-            })
+        size += match &mut sampler {
+            Some(sampler) if self.in_metabox() => {
+                let mut area = AreaAllocator::new(block, RESERVED);
+                let metabox = sampler.metabox(places.metabox)?;
+                let index = compact_index_len(block, places.metabox);
+                area.allocate(inode_sizes::PACKED_LEN as u64 + index, 0);
+                area.allocate(packed, 0);
+                metabox + (places.area.blocks() + area.blocks()) * block.bytes64()
+            }
+            _ => {
+                let mut area = places.area;
+                area.allocate(packed, 0);
+                area.blocks() * block.bytes64()
+            }
+        };
+        Ok((size, sampler.map_or(0.0, |sampler| sampler.seconds())))
     }
 
     /// The size of an image, without shared xattrs, whose metadata begins in the block of the superblock; `None` if it does not.

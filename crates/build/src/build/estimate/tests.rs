@@ -135,6 +135,70 @@ fn compressed_metadata_of_tiny_files_is_estimated() {
 }
 
 #[test]
+fn chunk_tables_in_compressed_metadata_are_estimated() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut sparse = fs::File::create(dir.path().join("sparse")).unwrap();
+    for number in 0..20 {
+        sparse.seek(SeekFrom::Start(number * 50_000_000 / 4096 * 4096)).unwrap();
+        sparse.write_all(&content(2, number as usize, 60_000)).unwrap();
+    }
+    sparse.set_len(1 << 30).unwrap();
+    let mut options = Options::new(dir.path());
+    let mut compression = Compression::new(Params::new(crate::Algorithm::Zstd, Some(9)).unwrap());
+    compression.metadata = Some(MetadataCompression::new(0, 64 << 10));
+    options.data.compression = Some(compression);
+    let (estimate, real) = sizes(&options);
+    assert!(estimate.abs_diff(real) <= 4 * 4096 + real / 50, "{estimate} instead of {real}");
+}
+
+#[test]
+fn copies_have_the_tails_of_their_files() {
+    let dir = tempfile::tempdir().unwrap();
+    for number in 0..40 {
+        // Tails have very different lengths.
+        let bytes = content(number % 2, number, 300 + number * number * 23);
+        for copy in 0..20 {
+            fs::write(dir.path().join(format!("file{number}-{copy}")), &bytes).unwrap();
+        }
+    }
+    let mut options = Options::new(dir.path());
+    let mut compression = Compression::lz4(9).unwrap();
+    (compression.pcluster, compression.inline_tails) = (Some(64 << 10), true);
+    options.data.compression = Some(compression);
+    let (estimate, real) = sizes(&options);
+    assert!((estimate as f64 / real as f64 - 1.0).abs() < 0.03, "{estimate} instead of {real}");
+}
+
+#[test]
+fn large_pclusters_at_slow_levels_are_estimated_from_pieces() {
+    let dir = tempfile::tempdir().unwrap();
+    for number in 0..400 {
+        let len = 5000 + number * 7919 % 60_000;
+        fs::write(dir.path().join(format!("file{number}")), content(number % 2, number, len)).unwrap();
+    }
+    let mut options = Options::new(dir.path());
+    let mut compression = Compression::new(Params::new(crate::Algorithm::Zstd, Some(9)).unwrap());
+    (compression.pcluster, compression.fragments) = (Some(128 << 10), Fragments::Tails);
+    options.data.compression = Some(compression);
+    let estimator = Estimator::new(&options, &mut Vec::new()).unwrap();
+    let estimate = estimator.estimate(&options).unwrap();
+    let real = build(&options, &dir.path().join("image")).unwrap().bytes_out;
+    assert!((estimate.size as f64 / real as f64 - 1.0).abs() < 0.05, "{} instead of {real}", estimate.size);
+    assert!(estimate.processor_time >= estimate.time / 2, "{estimate:?}");
+}
+
+#[test]
+fn the_size_is_aligned_as_the_options_say() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("file"), content(0, 1, 100_000)).unwrap();
+    let mut options = Options::new(dir.path());
+    options.output.size_alignment = 256.try_into().unwrap();
+    let estimate = Estimator::new(&options, &mut Vec::new()).unwrap().estimate(&options).unwrap();
+    build(&options, &dir.path().join("image")).unwrap();
+    assert_eq!(estimate.size, fs::metadata(dir.path().join("image")).unwrap().len());
+}
+
+#[test]
 fn what_has_no_size_is_refused() {
     let mut options = Options::new("/nowhere");
     options.source.data = SourceData::External;

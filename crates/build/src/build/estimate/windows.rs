@@ -9,7 +9,9 @@ use crate::build::estimate::identical::Stored;
 use crate::data::chunks::sparse::ChunkPlan;
 use crate::data::order::Order;
 use crate::error::{Error, Result};
+use crate::options::compression::PCLUSTER_MAX;
 use crate::options::run::RunOptions;
+use crate::progress::timings::processor_time;
 use crate::sources::content::Contents;
 use crate::sources::reader::Reader;
 use crate::tree::{NodeId, Tree};
@@ -55,6 +57,35 @@ pub(super) enum Window {
     Files(Vec<NodeId>, u64),
     /// A part of a large file.
     Range { node: NodeId, offset: u64, len: u64 },
+}
+
+/// Bytes of a stream that are encoded as one pcluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    /// Where they start in the stream.
+    pub(super) at: u64,
+    pub(super) len: u64,
+    /// How many bytes follow that start which the image could encode together.
+    pub(super) room: u64,
+}
+
+/// A piece that was encoded.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Encoded {
+    pub(super) bytes: f64,
+    /// What it was encoded to.
+    pub(super) size: f64,
+    /// Processor time of reading it, and of encoding it.
+    pub(super) reading: f64,
+    pub(super) encoding: f64,
+    /// Whether the compressor searched in it: some do not search in what looks like random bytes.
+    pub(super) is_searched: bool,
+}
+
+impl Encoded {
+    pub(super) fn ratio(&self) -> f64 {
+        if self.bytes > 0.0 { self.size / self.bytes } else { 1.0 }
+    }
 }
 
 /// Sizes that decide what a window is.
@@ -146,6 +177,27 @@ impl Stream {
         windows
     }
 
+    /// Where pieces of at most `len` bytes start, at equal distances, and their bytes: `count` of them, or as many as there are. Small files follow each
+    /// other in the packed inode, so that pieces there do not end with a file.
+    pub(super) fn pieces(&self, count: u64, len: u64) -> Vec<Piece> {
+        let len = len.min(self.bytes()).max(1);
+        let count = count.min(self.bytes().div_ceil(len));
+        let piece = |number| {
+            let middle = place(self.bytes(), count, number);
+            let (start, end) = match self.kind {
+                StreamKind::Small => (0, self.bytes()),
+                _ => {
+                    let part = self.part_at(middle);
+                    (self.starts[part], self.starts[part] + self.parts[part].len)
+                }
+            };
+            let len = len.min(end - start);
+            let at = middle.saturating_sub(len / 2).clamp(start, end - len);
+            Piece { at, len, room: end - at }
+        };
+        (0..count).map(piece).collect()
+    }
+
     /// A window of whole files; `None` without files.
     fn files(&self, parts: Range<usize>) -> Option<Window> {
         let files = self.parts.get(parts).filter(|files| !files.is_empty())?;
@@ -228,6 +280,14 @@ impl Probes {
     }
 }
 
+/// Content that is sampled.
+#[derive(Clone, Copy)]
+pub(super) struct Sampled<'a> {
+    pub(super) tree: &'a Tree,
+    pub(super) contents: &'a Contents,
+    pub(super) probes: &'a Probes,
+}
+
 /// Measures how compressible pieces are.
 pub(super) struct Prober<'a> {
     tree: &'a Tree,
@@ -240,28 +300,64 @@ pub(super) struct Prober<'a> {
 impl<'a> Prober<'a> {
     pub(super) fn new(tree: &'a Tree, contents: &'a Contents) -> Self {
         let compressor = Params::new(Algorithm::Lz4, None).ok();
-        Self {
-            tree,
-            reader: Reader::new(contents, tree),
-            compressor: compressor.and_then(|params| ferofs_codec::compressor(&params).ok()),
-            piece: Vec::new(),
-            encoded: Vec::new(),
-        }
+        Self::with(tree, contents, compressor.and_then(|params| ferofs_codec::compressor(&params).ok()))
     }
 
-    /// The encoded size and the size of the piece at `at` of `stream`.
-    fn probe(&mut self, stream: &Stream, at: u64) -> Result<(f64, f64)> {
+    /// The same, with another compressor.
+    pub(super) fn with(
+        tree: &'a Tree,
+        contents: &'a Contents,
+        compressor: Option<Box<dyn Compressor>>,
+    ) -> Self {
+        let reader = Reader::new(contents, tree);
+        Self { tree, reader, compressor, piece: Vec::new(), encoded: Vec::new() }
+    }
+
+    /// Reads `len` bytes at `at` of `stream`.
+    fn read(&mut self, stream: &Stream, at: u64, len: usize) -> Result<()> {
         self.piece.clear();
         let first = stream.part_at(at);
         let mut skipped = at - stream.starts[first].min(at);
         for part in stream.parts.iter().skip(first) {
-            self.append(part.node, part.offset + skipped, part.len - skipped.min(part.len))?;
-            if self.piece.len() >= PROBE_LEN {
+            self.append(part.node, part.offset + skipped, part.len - skipped.min(part.len), len)?;
+            if self.piece.len() >= len {
                 break;
             }
             skipped = 0;
         }
+        Ok(())
+    }
+
+    /// The encoded size and the size of the probe at `at` of `stream`.
+    fn probe(&mut self, stream: &Stream, at: u64) -> Result<(f64, f64)> {
+        self.read(stream, at, PROBE_LEN)?;
         self.finish_piece()
+    }
+
+    /// Encodes `piece` of `stream`.
+    pub(super) fn encode(&mut self, stream: &Stream, piece: Piece) -> Result<Encoded> {
+        let searched = |prober: &Self| prober.compressor.as_ref().map(|compressor| compressor.searched());
+        let (before, started) = (searched(self), processor_time());
+        self.read(stream, piece.at, piece.len as usize)?;
+        let was_read = processor_time();
+        let (size, bytes) = self.finish_piece()?;
+        Ok(Encoded {
+            bytes,
+            size,
+            reading: was_read.saturating_sub(started).as_secs_f64(),
+            encoding: processor_time().saturating_sub(was_read).as_secs_f64(),
+            is_searched: searched(self) != before || before == Some(None),
+        })
+    }
+
+    /// How compressible a piece is, in probes.
+    pub(super) fn probe_piece(&mut self, stream: &Stream, piece: Piece) -> Result<f64> {
+        let (mut size, mut bytes) = (0.0, 0.0);
+        for at in (piece.at..piece.at + piece.len).step_by(PROBE_LEN) {
+            let (one, len) = self.probe(stream, at)?;
+            (size, bytes) = (size + one, bytes + len);
+        }
+        Ok(if bytes > 0.0 { size / bytes } else { 1.0 })
     }
 
     /// How compressible the window is.
@@ -273,7 +369,7 @@ impl<'a> Prober<'a> {
             Window::Range { node, offset, len } => {
                 let mut at = *offset;
                 while at < offset + len {
-                    self.append(*node, at, offset + len - at)?;
+                    self.append(*node, at, offset + len - at, PROBE_LEN)?;
                     add(self.finish_piece()?);
                     at += PROBE_LEN as u64;
                 }
@@ -283,7 +379,7 @@ impl<'a> Prober<'a> {
                     let file = self.tree.node(*node).size;
                     let mut at = 0;
                     while at < file {
-                        at += self.append(*node, at, file - at)?;
+                        at += self.append(*node, at, file - at, PROBE_LEN)?;
                         if self.piece.len() >= PROBE_LEN {
                             add(self.finish_piece()?);
                         }
@@ -295,10 +391,10 @@ impl<'a> Prober<'a> {
         Ok(if bytes > 0.0 { size / bytes } else { 1.0 })
     }
 
-    /// Appends up to `len` bytes of `node` to the piece; returns how many.
-    fn append(&mut self, node: NodeId, offset: u64, len: u64) -> Result<u64> {
+    /// Appends up to `len` bytes of `node` to the piece, which then has at most `most` bytes; returns how many.
+    fn append(&mut self, node: NodeId, offset: u64, len: u64, most: usize) -> Result<u64> {
         let before = self.piece.len();
-        let len = len.min(PROBE_LEN.saturating_sub(before) as u64);
+        let len = len.min(most.saturating_sub(before) as u64);
         self.piece.resize(before + len as usize, 0);
         match self.reader.read(node, offset, &mut self.piece[before..]) {
             Ok(()) => {}
@@ -315,7 +411,7 @@ impl<'a> Prober<'a> {
         if len == 0 {
             return Ok((0.0, 0.0));
         }
-        self.encoded.resize(len.max(64), 0);
+        self.encoded.resize(len.clamp(64, PCLUSTER_MAX as usize), 0);
         let fit = match &mut self.compressor {
             Some(compressor) => {
                 compressor.fit_exact(&self.piece, &mut self.encoded).map_err(Error::Encode)?

@@ -164,6 +164,7 @@ fn json_text(estimator: &Estimator, rows: &[Row], took: Duration) -> String {
                 "options": row.form.to_string(),
                 "bytes_out": row.estimate.size,
                 "seconds": row.estimate.time.as_secs_f64(),
+                "processor_seconds": row.estimate.processor_time.as_secs_f64(),
                 "linux": row.linux.version.to_string(),
                 "sampled": row.estimate.sampled,
             })
