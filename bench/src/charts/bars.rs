@@ -6,14 +6,15 @@ use ferofs_devtools::svg::{Anchor, Picture, Style, Theme};
 use super::peers::{label, name};
 use super::record::{Record, Row, Tool};
 
-const WIDTH: f64 = 860.0;
+/// Narrow, so that the words can be read on a telephone.
+const WIDTH: f64 = 680.0;
 /// The left column, with the names.
-const NAMES: f64 = 130.0;
+const NAMES: f64 = 142.0;
 /// Distance of the columns.
-const COLUMN: f64 = 242.0;
+const COLUMN: f64 = 180.0;
 /// The longest bar: its value must fit behind it.
-const BAR: f64 = 170.0;
-const ROW: f64 = 26.0;
+const BAR: f64 = 112.0;
+const ROW: f64 = 27.0;
 const TOP: f64 = 62.0;
 
 /// A column: its title, its unit, and the value of a row.
@@ -36,7 +37,7 @@ pub(super) fn draw(record: &Record, theme: Theme) -> Result<Picture> {
     let height = TOP + rows * ROW + groups.len() as f64 * 34.0 + 36.0;
     let title = "Size, build time and random reads of ferofs, erofs-utils and squashfs-tools";
     let mut picture = Picture::new(WIDTH, height, theme, title);
-    let (text, muted) = (Style::new(13.0, theme.text()), Style::new(12.0, theme.muted()));
+    let (text, muted) = (Style::new(15.0, theme.text()), Style::new(13.0, theme.muted()));
     for (number, column) in COLUMNS.iter().enumerate() {
         let x = NAMES + number as f64 * COLUMN;
         picture.text(x, 26.0, text.bold(), column.title);
@@ -67,7 +68,7 @@ pub(super) fn draw(record: &Record, theme: Theme) -> Result<Picture> {
         }
         y += 4.0;
     }
-    let note = "Shorter is better. Each group has its own scale. Settings, machine and figures: docs/pictures/peers.md";
+    let note = "Shorter is better. Each group has its own scale. Figures: docs/pictures/peers.md";
     picture.text(16.0, height - 14.0, muted, note);
     Ok(picture)
 }
