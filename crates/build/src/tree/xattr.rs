@@ -162,19 +162,23 @@ impl XattrTable {
     }
 
     /// Plans a change of an image: stores all xattrs with their inodes, except those that the image already shares; `ids` has
-    /// their ids, by encoded entry.
+    /// their ids, by encoded entry. With `in_metabox`, see [`Self::plan`].
     pub fn plan_on(
         &self,
         options: &XattrOptions,
         ids: &HashMap<Vec<u8>, u32>,
+        in_metabox: bool,
     ) -> Result<XattrPlan, FormatError> {
         let table = options.table();
         let ids: HashMap<&[u8], u32> = ids.iter().map(|(bytes, id)| (bytes.as_slice(), *id)).collect();
         let mut plan =
             XattrPlan { is_empty: self.sets.iter().all(|(_, uses)| *uses == 0), ..XattrPlan::default() };
+        let none = HashMap::new();
         for (set, _) in &self.sets {
             let set = with_prefixes(set, &table);
-            plan.regions.push(region(&set, &ids, &table, options.name_filter)?.into());
+            let inline = in_metabox && is_mixed(&set, |bytes| ids.contains_key(bytes));
+            let ids = if inline { &none } else { &ids };
+            plan.regions.push(region(&set, ids, &table, options.name_filter)?.into());
         }
         Ok(plan)
     }
@@ -208,14 +212,10 @@ impl XattrTable {
             .map(|(bytes, n)| (n, bytes))
             .collect();
         shared.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
-        let is_mixed = |set: &[u8], can_share: &HashSet<&[u8]>| {
-            let shared = entries(set).filter(|(_, bytes)| can_share.contains(bytes)).count();
-            shared > xattr::SHARED_MAX || shared < entries(set).count()
-        };
         let mut inline = vec![false; sets.len()];
         if in_metabox {
-            let can_share = shared.iter().map(|(_, bytes)| *bytes).collect();
-            inline = sets.iter().map(|(set, _)| is_mixed(set, &can_share)).collect();
+            let can_share: HashSet<&[u8]> = shared.iter().map(|(_, bytes)| *bytes).collect();
+            inline = sets.iter().map(|(set, _)| is_mixed(set, |bytes| can_share.contains(bytes))).collect();
             let whole = sets.iter().zip(&inline).filter(|(_, inline)| !**inline);
             let used: HashSet<&[u8]> =
                 whole.flat_map(|((set, _), _)| entries(set).map(|(_, bytes)| bytes)).collect();
@@ -248,6 +248,12 @@ impl XattrTable {
         }
         Ok(plan)
     }
+}
+
+/// Whether not all xattrs of `set` can be shared.
+fn is_mixed(set: &[u8], can_share: impl Fn(&[u8]) -> bool) -> bool {
+    let shared = entries(set).filter(|(_, bytes)| can_share(bytes)).count();
+    shared > xattr::SHARED_MAX || shared < entries(set).count()
 }
 
 /// Encodes `set` again with the longest prefix of `table` for each name.
@@ -365,6 +371,18 @@ mod tests {
         };
         assert_eq!((counts(mixed), counts(whole)), ((0, 2), (1, 0)));
         assert!(!plan.shared.is_empty());
+
+        // A patch shares what the image shares.
+        let entry = set(&[("user.common", &long)]);
+        let ids = HashMap::from([(entries(&entry).next().unwrap().1.to_vec(), 5)]);
+        for (in_metabox, of_mixed) in [(true, (0, 2)), (false, (1, 1))] {
+            let plan = table.plan_on(&XattrOptions::default(), &ids, in_metabox).unwrap();
+            let counts = |id| {
+                let region = Region::parse(plan.region(OTHER, id)).unwrap();
+                (region.shared().len(), region.entries().count())
+            };
+            assert_eq!((counts(mixed), counts(whole)), (of_mixed, (1, 0)), "{in_metabox}");
+        }
     }
 
     #[test]

@@ -143,7 +143,10 @@ pub(crate) fn write(
     let block = old.superblock().block_size;
     let start = context.area.size();
     let mut superblock = context.area.superblock().clone();
-    let xattrs = tree.xattrs.plan_on(&options.xattrs, &survey.shared).map_err(ferofs_build::Error::Layout)?;
+    let xattrs = tree
+        .xattrs
+        .plan_on(&options.xattrs, &survey.shared, growth.metabox.is_some())
+        .map_err(ferofs_build::Error::Layout)?;
     let inode_sizes = InodeSizes::new(tree, &xattrs, &superblock, &options.inodes, &options.source.path)?;
     let (root, mut features) = root_place(context, inode_sizes.len(NodeId::ROOT) as u64)?;
 
