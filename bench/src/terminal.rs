@@ -19,7 +19,7 @@ use crate::charts::tree;
 /// The recorded output.
 const RECORD: &str = "docs/pictures/terminal.json";
 /// Columns of the terminal: the longest line of the output fits, and the picture is not wider than a page.
-const COLUMNS: u16 = 88;
+const COLUMNS: u16 = 70;
 /// Lines of one command; more would make the picture too long to look at.
 const LINES: u16 = 24;
 /// Size of the font, width of a column and height of a line, in pixels.

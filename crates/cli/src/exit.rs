@@ -111,10 +111,15 @@ impl From<io::Error> for Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reason = self.reason.to_string();
         if let Some(subject) = &self.subject {
-            write!(f, "{}: ", Escaped::path(subject))?;
+            let subject = format!("{}: ", Escaped::path(subject));
+            // A file operation on the subject itself has named it.
+            if !reason.starts_with(&subject) {
+                f.write_str(&subject)?;
+            }
         }
-        write!(f, "{}", self.reason)
+        f.write_str(&reason)
     }
 }
 
@@ -182,5 +187,17 @@ mod tests {
         });
         assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::from(INTERNAL_ERROR)));
         assert_eq!(format!("{:?}", catch_panics(|| ExitCode::SUCCESS)), format!("{:?}", ExitCode::SUCCESS));
+    }
+
+    #[test]
+    fn a_path_is_printed_once() {
+        let image = Path::new("a.img");
+        let system = || io::Error::from_raw_os_error(28);
+        let action = "write";
+        let named = |path: &Path| ferofs::Error::Io { action, path: Some(path.to_owned()), source: system() };
+        let line = |error: ferofs::Error| Failure::about(image, error).to_string();
+        let system = system().to_string();
+        assert_eq!(line(named(image)), format!("a.img: write: {system}"));
+        assert_eq!(line(named(Path::new("b"))), format!("a.img: b: write: {system}"));
     }
 }

@@ -4,6 +4,7 @@ use ferofs_codec::{Algorithm, Method, Params};
 
 use super::apply::THREADS_MAX;
 use super::format::piece::PieceSizes;
+use super::format::piece::base::SMALL_EXTENT;
 use super::format::plan::{ExtentKind, Item};
 use super::format::reader::Patch;
 use super::image::sector::SECTOR;
@@ -13,8 +14,8 @@ use crate::error::Result;
 /// metadata, and a buffer of 1 MiB for each thread that hashes.
 const FIXED: u64 = 24 << 20;
 
-/// Bytes of decoded extents of old files that the reader of the image holds at most while it fills a dictionary.
-const DECODED: u64 = 2 << 20;
+/// An extent of which a thread wants a part is decoded whole, and LZMA's decoder has a dictionary as long as what it decodes.
+const COPIES: u64 = 2;
 
 /// What applying a patch costs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -100,7 +101,12 @@ impl Patch {
         let is_lz4 = methods.iter().flatten().all(|params| params.algorithm() == Algorithm::Lz4);
         let (tables, apart) =
             if is_lz4 { (tables.saturating_mul(THREADS_MAX as u64), most.region) } else { (tables, 0) };
-        cost.memory = [FIXED, DECODED, most.sum(), apart, tables, self.prediction_memory()?]
+        // Each thread decodes short extents, but only one thread at a time a longer one.
+        let longest = u64::from(header.longest_extent);
+        let short = longest.min(SMALL_EXTENT).saturating_mul(THREADS_MAX as u64);
+        let long = if longest > SMALL_EXTENT { longest } else { 0 };
+        let decoded = short.saturating_add(long).saturating_mul(COPIES);
+        cost.memory = [FIXED, decoded, most.sum(), apart, tables, self.prediction_memory()?]
             .into_iter()
             .fold(0, u64::saturating_add);
         Ok(cost)

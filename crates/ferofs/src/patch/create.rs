@@ -207,7 +207,7 @@ fn append_file(
     let mut changed = vec![SECTOR_POS..SECTOR_POS + region.sector.len() as u64, start..end];
     changed.extend(region.root.iter().map(|(pos, bytes)| *pos..*pos + bytes.len() as u64));
     let after = before.changed(&result, end, &changed, &options.run.cancel)?;
-    let header = Header {
+    let mut header = Header {
         uuid: context.area.superblock().uuid,
         time,
         base_state: context.history.current(),
@@ -221,8 +221,10 @@ fn append_file(
         content_len: region.content_len,
         metadata_len: region.metadata_len,
         new_parents: region.new_parents,
+        longest_extent: 0,
     };
     let (pieces, relocations) = region.pieces(context, &header)?;
+    header.longest_extent = pieces.iter().map(|piece| piece.longest_extent).max().unwrap_or(0);
     let patch_len =
         writer::write(&header, &context.methods, &pieces, &region.changes, &relocations, |bytes| {
             Ok(output.append(bytes)?)

@@ -243,12 +243,12 @@ impl PatchReader {
             };
             refused.push((base, fault));
         }
+        let already = refused.iter().any(|(_, fault)| *fault == PatchFault::AlreadyApplied);
         match &refused[..] {
             _ if applied.count > 0 => Ok(applied),
-            // The only patch, or the last state of a chain.
-            [.., (_, fault)] if refused.len() == 1 || *fault == PatchFault::AlreadyApplied => {
-                Err(Error::Patch(fault.clone()))
-            }
+            // One of several for other images, or the last state of a chain.
+            _ if already => Err(Error::Patch(PatchFault::AlreadyApplied)),
+            [(_, fault)] => Err(Error::Patch(fault.clone())),
             _ => Err(Error::Patch(PatchFault::NoneFits(
                 refused.iter().map(|(base, _)| base.to_string()).collect(),
             ))),

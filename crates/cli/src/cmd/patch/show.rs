@@ -171,12 +171,12 @@ pub(super) fn created_text(created: &PatchSummary) -> String {
         _ => format!("\nnew features: {}", features.join(", ")),
     };
     let parts = created.growth_parts.named().into_iter().filter(|(_, bytes)| *bytes > 0);
-    let parts: Vec<String> = parts.map(|(name, bytes)| format!("{} {name}", HumanBytes(bytes))).collect();
+    let parts: String =
+        parts.map(|(name, bytes)| format!("\n{:>12} {name}", HumanBytes(bytes).to_string())).collect();
     format!(
-        "patch of {}; the image grows by {}: {}{features}",
+        "patch of {}; the image grows by {}{parts}{features}",
         HumanBytes(created.patch_len),
         HumanBytes(created.growth),
-        parts.join(", "),
     )
 }
 

@@ -47,6 +47,7 @@ pub(super) struct RawHeader {
     pub(super) relocations_len: U64,
     pub(super) new_parents: U64,
     pub(super) new_parents_bytes: U64,
+    pub(super) longest_extent: U32,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -94,4 +95,6 @@ pub(crate) struct Header {
     pub(crate) metadata_len: u64,
     /// Directories in which only `..` changes.
     pub(crate) new_parents: NewParents,
+    /// Decoded bytes of the longest extent of the base's files that pieces read.
+    pub(crate) longest_extent: u32,
 }

@@ -1,17 +1,18 @@
 //! The pieces of a patch file: parts of the appended bytes. A piece has a plan and a payload; the payload is compressed alone, with
 //! bytes of the base as dictionary. Layout: docs/PATCH.md.
 
+pub(crate) mod base;
 pub(crate) mod delta;
+mod parallel;
 
 use std::io::Write;
 use std::sync::{Mutex, PoisonError};
 
-use ferofs_format::{FileOffset, Nid};
-use ferofs_read::{Image, Source};
 use zstd::zstd_safe;
 
-use super::plan::{Item, Plan, Reference};
-use super::prediction::Prediction;
+use self::base::Base;
+use self::parallel::parallel;
+use super::plan::{Item, Plan};
 use super::reencode::Encoders;
 use crate::error::{Error, PatchFault, Result};
 use crate::patch::image::digest::PieceDigest;
@@ -23,8 +24,6 @@ pub(crate) const PIECE_LEN: usize = 4 << 20;
 pub(crate) const PAYLOAD_MAX: usize = 2 * PIECE_LEN;
 /// Bytes that a piece appends at most: a unit can be followed by the padding of its blocks. A piece with more is malformed.
 pub(crate) const REGION_MAX: usize = 3 * PIECE_LEN;
-/// Bytes of a piece's dictionary at most, as it is held in memory. A patch that refers to more is malformed.
-pub(crate) const REFERENCES_MAX: usize = 16 << 20;
 /// Zstandard's window for a piece with its dictionary: log2 of 32 MiB, the next power of two of both limits.
 const WINDOW_LOG_MAX: u32 = 25;
 /// The smallest window: smaller ones save no memory that counts.
@@ -61,103 +60,8 @@ pub(crate) struct Piece {
     pub(crate) delta_len: usize,
     /// The payload as stored.
     pub(crate) payload: Vec<u8>,
-}
-
-/// The base image, from which dictionaries are read.
-pub(crate) struct Base<'a> {
-    /// Its bytes. The source can be longer, by what is appended to it.
-    pub(crate) source: &'a dyn Source,
-    /// The number of its bytes.
-    pub(crate) size: u64,
-    /// The same image, for the content of files.
-    pub(crate) image: &'a Image,
-    /// What is predicted of the bytes that the patch appends.
-    pub(crate) prediction: &'a Prediction,
-    /// The number of threads that read it.
-    pub(crate) threads: usize,
-}
-
-impl Base<'_> {
-    /// Puts the bytes of all `references` into `dictionary`, one after the other.
-    pub(crate) fn read(&self, references: &[Reference], dictionary: &mut Vec<u8>) -> Result<()> {
-        let total =
-            references.iter().map(|reference| u64::from(reference.len())).fold(0, u64::saturating_add);
-        if total > REFERENCES_MAX as u64 {
-            return Err(Error::Patch(PatchFault::Malformed("a piece refers to too much")));
-        }
-        // Each part is written completely below: clearing all of it first takes a visible part of the time.
-        dictionary.resize(total as usize, 0);
-        let mut rest = &mut dictionary[..];
-        let mut references = references.iter().copied();
-        let mut later = None;
-        let parts = std::iter::from_fn(|| {
-            let reference: Reference = later.take().or_else(|| references.next())?;
-            let first = match reference.split() {
-                Some((first, others)) => {
-                    later = Some(others);
-                    first
-                }
-                None => reference,
-            };
-            // The lengths were summed above.
-            let (part, after) = std::mem::take(&mut rest).split_at_mut_checked(first.len() as usize)?;
-            rest = after;
-            Some((first, part))
-        });
-        parallel(self.threads, parts, || |(reference, part)| self.read_one(reference, part))
-    }
-
-    fn read_one(&self, reference: Reference, part: &mut [u8]) -> Result<()> {
-        match reference {
-            Reference::Image { pos, .. } => {
-                // Bytes past the end count as zeroes.
-                let have = self.size.saturating_sub(pos).min(part.len() as u64) as usize;
-                if have > 0 {
-                    self.source
-                        .read_exact_at(pos, &mut part[..have])
-                        .map_err(|e| Error::io_unnamed("read the image", e))?;
-                }
-                part[have..].fill(0);
-            }
-            Reference::Predicted { pos, .. } => self.prediction.fill(pos, part)?,
-            Reference::PredictedMetabox { pos, .. } => self.prediction.fill_metabox(pos, part)?,
-            Reference::File { nid, offset, .. } => {
-                let inode = self.image.inode(Nid::new(nid))?;
-                let read = self.image.read_at(&inode, FileOffset::new(offset), part)?;
-                part[read..].fill(0);
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Calls the functions that `start` gives, one for each thread, with all `parts`, in up to `threads` threads. The order of the calls is any.
-/// The parts are made when a thread takes them: a list of them would take more memory than the plan that they come from.
-fn parallel<T: Send, F: FnMut(T) -> Result<()>>(
-    threads: usize,
-    parts: impl Iterator<Item = T> + Send,
-    start: impl Fn() -> F + Sync,
-) -> Result<()> {
-    let mut parts = parts.peekable();
-    // A thread for one part would only cost its start.
-    let first = parts.next();
-    let is_one = parts.peek().is_none();
-    let parts = Mutex::new(first.into_iter().chain(parts));
-    let work = || {
-        let mut each = start();
-        loop {
-            let next = parts.lock().unwrap_or_else(PoisonError::into_inner).next();
-            let Some(part) = next else { return Ok(()) };
-            each(part)?;
-        }
-    };
-    if threads <= 1 || is_one {
-        return work();
-    }
-    std::thread::scope(|scope| {
-        let started = ferofs_threads::start(scope, threads, || work)?;
-        started.into_iter().try_for_each(|thread| ferofs_threads::pass_on(thread.join()))
-    })
+    /// Decoded bytes of the longest extent of the base that its references read.
+    pub(crate) longest_extent: u32,
 }
 
 /// Decodes a compressed payload of `len` bytes into `out`.

@@ -14,8 +14,9 @@ use zerocopy::IntoBytes;
 use super::change::{self, CHANGES_MAX, Change, NewParents};
 use super::header::{COMPRESSED, Header, MAGIC, METADATA, RawPiece};
 use super::method::RawMethod;
+use super::piece::base::Base;
 use super::piece::delta::DELTA_MAX;
-use super::piece::{Base, Buffers, PAYLOAD_MAX, PieceSizes, REGION_MAX, StoredPiece};
+use super::piece::{Buffers, PAYLOAD_MAX, PieceSizes, REGION_MAX, StoredPiece};
 use super::plan::Plan;
 use super::prediction::Prediction;
 use super::reencode::Encoders;
@@ -336,6 +337,7 @@ impl Patch {
             threads,
             base,
             base_size: self.header.base_size,
+            longest_extent: self.header.longest_extent.into(),
             image: image.clone(),
             prediction,
             buffers: Buffers::default(),
@@ -365,6 +367,7 @@ pub(crate) struct PieceDecoder<S> {
     threads: usize,
     base: S,
     base_size: u64,
+    longest_extent: u64,
     image: Image,
     prediction: Prediction,
     buffers: Buffers,
@@ -398,6 +401,7 @@ impl<S: Source> PieceDecoder<S> {
             image: &self.image,
             prediction: &self.prediction,
             threads: self.threads,
+            longest_extent: self.longest_extent,
         };
         stored.decode(&base, &mut self.encoders, &mut self.buffers, region, check)
     }

@@ -154,6 +154,7 @@ impl Start {
                 directories: raw.new_parents.get(),
                 bytes: raw.new_parents_bytes.get(),
             },
+            longest_extent: raw.longest_extent.get(),
         };
         Ok(Self {
             header,

@@ -49,6 +49,7 @@ pub(crate) fn write(
         relocations_len: (relocations.len() as u64).into(),
         new_parents: header.new_parents.directories.into(),
         new_parents_bytes: header.new_parents.bytes.into(),
+        longest_extent: header.longest_extent.into(),
     };
     let tables = [raw.as_bytes(), root, methods.as_bytes(), pieces_table(pieces).as_bytes()].concat();
     if tables.len() > HEADER_MAX {

@@ -7,7 +7,7 @@ const START: usize = 24;
 /// Offsets of the lengths of the list of changes, stored and decoded, and of relocated inodes, in the header.
 const LENGTHS: [usize; 3] = [1172, 1180, 1188];
 /// Bytes of the header without its tables.
-pub(super) const HEADER: usize = 1212;
+pub(super) const HEADER: usize = 1216;
 const LIMIT: usize = 1 << 24;
 
 /// The parts of a patch file that are stored as frames.

@@ -25,6 +25,7 @@ fn replace_patch(fixture: &Fixture, plan: &Plan, len: usize) {
         compressed: true,
         delta_len: 0,
         payload: compress(&vec![0; len], 1).unwrap(),
+        longest_extent: 0,
     };
     let methods = Compression::lz4(0).unwrap().methods;
     let relocations = Relocations::default().encode().unwrap().unwrap();

@@ -1,8 +1,10 @@
 //! New metadata that is predicted from old metadata.
 
+use ferofs_read::OpenOptions;
+
 use super::*;
 use crate::patch::format::prediction::Prediction;
-use crate::patch::format::relocation::{INODES_MAX, Relocated, Relocations, SourceCode};
+use crate::patch::format::relocation::{Edit, INODES_MAX, Relocated, Relocations, SourceCode};
 
 /// A tree of directories with 40 files each, some of them large enough to keep old blocks.
 fn tree(dir: &Path) {
@@ -99,13 +101,21 @@ fn times_that_all_move_cost_a_few_bytes_each() {
     assert!(metadata < 500, "{metadata}");
 }
 
-/// The bytes that are predicted for the first 5000 appended bytes, for `inodes` that follow the base by a block.
-fn predict(fixture: &Fixture, inodes: Vec<Relocated>) -> crate::Result<Vec<u8>> {
-    let (bytes, patch) = (fixture.image(), fixture.patch());
-    let image = Image::open(bytes.clone()).unwrap();
+/// What is predicted for `inodes`, which follow the base by a block, with a limit on the work.
+fn prediction_of(fixture: &Fixture, inodes: Vec<Relocated>) -> crate::Result<Prediction> {
+    let bytes = fixture.image();
+    let mut options = OpenOptions::default();
+    options.work_limit = Some(1);
+    let image = Image::open_with(Box::new(bytes.clone()), Vec::new(), &options).unwrap();
     let list = Relocations { start: 4096, first_ino: 5, inodes, ..Relocations::default() };
     let list = Relocations::decode(&list.encode()?.unwrap())?;
-    let prediction = Prediction::new(patch.header(), list, &image, &bytes)?;
+    Prediction::new(fixture.patch().header(), list, &image, &bytes)
+}
+
+/// The bytes that are predicted for the first 5000 appended bytes, for `inodes` that follow the base by a block.
+fn predict(fixture: &Fixture, inodes: Vec<Relocated>) -> crate::Result<Vec<u8>> {
+    let patch = fixture.patch();
+    let prediction = prediction_of(fixture, inodes)?;
     let mut out = vec![1; 5000];
     prediction.fill(patch.base_size(), &mut out)?;
     for pos in [0, 1, u64::MAX - 1, patch.result_size() - 1] {
@@ -114,12 +124,9 @@ fn predict(fixture: &Fixture, inodes: Vec<Relocated>) -> crate::Result<Vec<u8>> 
     Ok(out)
 }
 
-#[test]
-fn relocated_inodes_that_lie_are_refused_or_harmless() {
-    let fixture = fixture();
-    std::fs::write(fixture.path("new/group1/directory-1/file-7.c"), "changed").unwrap();
-    fixture.create("new", "patch").unwrap();
-    let sound = Relocated {
+/// The root, with nothing changed.
+fn same_root() -> Relocated {
+    Relocated {
         source: SourceCode::Next { is_dir: true, skip: 0 },
         fields: Vec::new(),
         in_chunks: false,
@@ -127,7 +134,28 @@ fn relocated_inodes_that_lie_are_refused_or_harmless() {
         blocks: 0,
         inline: 0,
         edits: Vec::new(),
-    };
+    }
+}
+
+#[test]
+fn predicting_a_directory_with_many_edits_counts_as_work() {
+    let fixture = fixture();
+    std::fs::write(fixture.path("new/group1/directory-1/file-7.c"), "changed").unwrap();
+    fixture.create("new", "patch").unwrap();
+    let edits = vec![Edit::Removed(u32::MAX); 1 << 20];
+    let prediction = prediction_of(&fixture, vec![Relocated { edits, ..same_root() }]).unwrap();
+    let start = fixture.patch().base_size() + 4096;
+    let filled = (0..100).try_for_each(|_| prediction.fill(start, &mut [0; 100]));
+    let ended = matches!(filled, Err(crate::Error::Read(ferofs_read::Error::Limit { .. })));
+    assert!(ended, "{filled:?}");
+}
+
+#[test]
+fn relocated_inodes_that_lie_are_refused_or_harmless() {
+    let fixture = fixture();
+    std::fs::write(fixture.path("new/group1/directory-1/file-7.c"), "changed").unwrap();
+    fixture.create("new", "patch").unwrap();
+    let sound = same_root();
     let bytes = predict(&fixture, vec![sound.clone()]).unwrap();
     assert!(bytes[4096..].iter().any(|byte| *byte != 0));
     let with = |change: &dyn Fn(&mut Relocated)| {

@@ -1,7 +1,8 @@
 //! Content that is encoded again when a patch is applied: every algorithm, other compressors, and pieces that lie.
 
 use super::*;
-use crate::patch::format::piece::{Base, Buffers, PAYLOAD_MAX, REFERENCES_MAX, REGION_MAX, StoredPiece};
+use crate::patch::format::piece::base::{Base, REFERENCES_MAX};
+use crate::patch::format::piece::{Buffers, PAYLOAD_MAX, REGION_MAX, StoredPiece};
 use crate::patch::format::plan::{ExtentKind, Item, Plan, Reference, Unit, UnitExtent};
 use crate::patch::format::prediction::Prediction;
 use crate::patch::format::reencode::Encoders;
@@ -181,7 +182,14 @@ fn decode(fixture: &Fixture, plan: &Plan, payload: &[u8], region_len: usize) -> 
     let prediction =
         Prediction::new(fixture.patch().header(), Relocations::default(), &image, &bytes).unwrap();
     let size = bytes.len() as u64;
-    let base = Base { source: &bytes, size, image: &image, prediction: &prediction, threads: 2 };
+    let base = Base {
+        source: &bytes,
+        size,
+        image: &image,
+        prediction: &prediction,
+        threads: 2,
+        longest_extent: u64::MAX,
+    };
     let methods =
         [Params::new(Algorithm::Lz4, Some(0)).unwrap(), Params::new(Algorithm::Zstd, Some(3)).unwrap()];
     let (plan, mut region) = (plan.encode().unwrap(), Vec::new());

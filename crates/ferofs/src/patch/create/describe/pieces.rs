@@ -14,8 +14,9 @@ use super::units::{CheckedUnit, FoundUnit, Owner};
 use crate::error::{Error, Result};
 use crate::patch::create::context::CreateContext;
 use crate::patch::create::metadata::emit::WrittenMetadata;
+use crate::patch::format::piece::base::{Base, REFERENCES_MAX};
 use crate::patch::format::piece::delta::{self, DELTA_MAX};
-use crate::patch::format::piece::{Base, PIECE_LEN, Piece, PieceKind, REFERENCES_MAX, compress};
+use crate::patch::format::piece::{PIECE_LEN, Piece, PieceKind, compress};
 use crate::patch::format::plan::{Item, Plan, Reference};
 use crate::patch::format::prediction::Prediction;
 use crate::patch::format::reencode::Encoders;
@@ -105,6 +106,7 @@ pub(crate) fn make(inputs: &Inputs<'_>) -> Result<Vec<Piece>> {
                 image: context.inputs.old,
                 prediction: inputs.prediction,
                 threads: 1,
+                longest_extent: u64::MAX,
             };
             base.read(&plan.references, dictionary)?;
             let (compressed, delta_len) = shortest(&payload, dictionary, level)?;
@@ -115,6 +117,7 @@ pub(crate) fn make(inputs: &Inputs<'_>) -> Result<Vec<Piece>> {
             let start = context.area.size();
             let digest = of_piece(inputs.region, group.range.start - start..group.range.end - start)
                 .map_err(|e| Error::io_unnamed("read a temporary file", e))?;
+            let longest_extent = base.longest_of(&plan.references)?;
             Ok(Piece {
                 kind: group.kind,
                 plan: plan.encode()?,
@@ -124,6 +127,8 @@ pub(crate) fn make(inputs: &Inputs<'_>) -> Result<Vec<Piece>> {
                 compressed: compressed.is_some(),
                 delta_len,
                 payload: compressed.unwrap_or(payload),
+                // Extents are at most 12 MiB long.
+                longest_extent: u32::try_from(longest_extent).unwrap_or(u32::MAX),
             })
         },
     )

@@ -14,6 +14,9 @@ use crate::patch::format::relocation::{Edit, Target};
 /// of their blocks stay as they are.
 const DIRECTORY_MAX: u64 = 1 << 20;
 
+/// The work of finding an entry's inode, sorting it in and writing it, in units of about 100 ns.
+const ENTRY_WORK: u64 = 5;
+
 /// A name of a new directory.
 #[derive(Clone, Debug)]
 pub(crate) struct NewEntry {
@@ -40,7 +43,8 @@ pub(crate) fn old_entries(image: &Image, source: &Inode) -> Result<Option<Vec<fe
     Ok(Some(image.read_dir(source)?.collect::<std::result::Result<_, _>>()?))
 }
 
-/// The entries of the new directory that resembles `source`, sorted by name.
+/// The entries of the new directory that resembles `source`, sorted by name. The work counts for the image: a patch can have many edits of
+/// a small directory, and refer to it often.
 pub(super) fn new_entries<'e>(
     image: &Image,
     source: &Inode,
@@ -55,6 +59,7 @@ pub(super) fn new_entries<'e>(
         })
         .collect();
     for edit in edits {
+        image.budget().charge(1)?;
         match edit {
             Edit::Removed(number) => {
                 if let Some(slot) = entries.get_mut(*number as usize) {
@@ -70,6 +75,7 @@ pub(super) fn new_entries<'e>(
         }
     }
     let mut entries: Vec<NewEntry> = entries.into_iter().flatten().collect();
+    image.budget().charge(ENTRY_WORK.saturating_mul(entries.len() as u64))?;
     entries.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(Some(entries))
 }
