@@ -237,6 +237,8 @@ fn one_patch_file_is_for_several_bases() {
         let copy = applied_both_ways(&fixture, image, &file);
         assert_shows(&fixture, &copy, &trees[2]);
         assert_eq!(states(&copy).1, 9);
+        let again = ferofs().args(["patch", "apply"]).args([&copy, &file]).run().failure(1);
+        assert!(again.stderr.contains("applied already"), "{}", again.stderr);
     }
     let stranger = fixture.build("stranger", ["-z", "lz4hc"]);
     let refused = ferofs().args(["patch", "apply"]).args([&stranger, &file]).run().failure(1);

@@ -174,6 +174,17 @@ fn files_that_differ_only_in_ignored_attributes_stay() {
 
 /// Decodes a piece of `plan` with an uncompressed `payload` over the image of `fixture`.
 fn decode(fixture: &Fixture, plan: &Plan, payload: &[u8], region_len: usize) -> crate::Result<Vec<u8>> {
+    decode_within(fixture, plan, payload, region_len, u64::MAX)
+}
+
+/// The same, of a patch whose references read extents of up to `longest_extent` bytes.
+fn decode_within(
+    fixture: &Fixture,
+    plan: &Plan,
+    payload: &[u8],
+    region_len: usize,
+    longest_extent: u64,
+) -> crate::Result<Vec<u8>> {
     let bytes = fixture.image();
     let image = Image::open(bytes.clone()).unwrap();
     if !fixture.path("patch").exists() {
@@ -182,14 +193,8 @@ fn decode(fixture: &Fixture, plan: &Plan, payload: &[u8], region_len: usize) -> 
     let prediction =
         Prediction::new(fixture.patch().header(), Relocations::default(), &image, &bytes).unwrap();
     let size = bytes.len() as u64;
-    let base = Base {
-        source: &bytes,
-        size,
-        image: &image,
-        prediction: &prediction,
-        threads: 2,
-        longest_extent: u64::MAX,
-    };
+    let base =
+        Base { source: &bytes, size, image: &image, prediction: &prediction, threads: 2, longest_extent };
     let methods =
         [Params::new(Algorithm::Lz4, Some(0)).unwrap(), Params::new(Algorithm::Zstd, Some(3)).unwrap()];
     let (plan, mut region) = (plan.encode().unwrap(), Vec::new());
@@ -257,6 +262,14 @@ fn pieces_that_lie_are_refused() {
     assert!(refer(Reference::File { nid: u64::MAX - 3, offset: 0, len: 9 }, 1).is_err());
     assert!(refer(Reference::Image { pos: 0, len: REFERENCES_MAX as u32 }, 2).is_err());
     assert!(refer(Reference::Image { pos: 0, len: u32::MAX }, 1).is_err());
+    // To a longer extent than the patch says.
+    let image = Image::open(fixture.image()).unwrap();
+    let large = image.resolve("large".as_ref(), true).unwrap();
+    let extent = image.extents(&large, FileOffset::new(0)).unwrap().next().unwrap().unwrap().len;
+    let plan =
+        Plan { references: vec![Reference::File { nid: large.nid().get(), offset: 0, len: 9 }], ..raw(3) };
+    assert!(decode_within(&fixture, &plan, b"abc", 3, extent).is_ok());
+    assert!(decode_within(&fixture, &plan, b"abc", 3, extent - 1).is_err());
     const { assert!(PAYLOAD_MAX + REGION_MAX + REFERENCES_MAX < 40 << 20) }
 }
 
