@@ -3,7 +3,7 @@
 //! The scheduler splits the files into jobs, workers do them, and the calling thread appends the results to the image in the
 //! order of the jobs. [`ferofs_threads::Pipeline`] keeps this order and limits the jobs under way, so that memory does not grow
 //! with the tree. A fragment gets its offset when its file is appended; workers encode full parts of the packed inode beside
-//! the files.
+//! the files, in an order of their own.
 //!
 //! | module | what it does |
 //! |---|---|
@@ -31,7 +31,7 @@ pub(crate) mod schedule;
 pub mod stored;
 pub mod worker;
 
-use ferofs_threads::{Pipeline, with_pipeline};
+use ferofs_threads::{Pipeline, Queue, with_pipeline};
 
 use crate::data::append::Appender;
 use crate::data::encode::{SEGMENT, dedupe};
@@ -189,7 +189,9 @@ impl Driver<'_, '_> {
     }
 
     fn submit(&mut self, job: Job, number: Option<usize>) {
-        self.pipeline.submit(Task { job, number, result: self.spare.pop().unwrap_or_default() });
+        // Encoding a part of the packed inode takes long. Files whose jobs are done behind it can be appended, and make the next part.
+        let queue = if number.is_some() { Queue::Main } else { Queue::Side };
+        self.pipeline.submit_to(queue, Task { job, number, result: self.spare.pop().unwrap_or_default() });
     }
 
     fn append(&mut self, finished: Finished) -> Result<()> {

@@ -16,6 +16,6 @@ mod start;
 mod workers;
 
 pub use parallel::parallel;
-pub use pipeline::{Pipeline, with_pipeline};
+pub use pipeline::{Pipeline, Queue, with_pipeline};
 pub use start::{Error, catch, pass_on, start};
 pub use workers::{Workers, with_workers};

@@ -1,7 +1,7 @@
 //! Estimates size and build time of images without building them: lists the source completely, and encodes a sample of its content.
 //!
-//! What follows from the tree is computed: metadata, inline tails, which files are whole fragments. For the rest, three samples at equal distances
-//! in the order of the image are taken, so that each setting needs little time:
+//! What follows from the tree is computed: metadata, inline tails, which files are whole fragments. For the rest, samples of equal parts
+//! of the content in the order of the image are taken, so that each setting needs little time:
 //!
 //! | sample | what is done with it | for |
 //! |---|---|---|
@@ -24,6 +24,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`compressed`] | encodes a part of the metadata, if the setting compresses metadata |
+//! | [`unreadable`] | leaves out files that cannot be read |
 //! | [`identical`] | finds holes, and files whose content is stored once |
 //! | [`windows`] | chooses probes and windows |
 //! | [`encode`] | encodes windows with the code of the data stage |
@@ -47,6 +48,7 @@ mod size;
 #[cfg(test)]
 mod tests;
 mod time;
+mod unreadable;
 mod windows;
 
 use std::cmp::Reverse;
@@ -119,6 +121,7 @@ impl Estimator {
         let time = Timestamp { secs: options.image.build_time.unwrap_or_else(now), nanos: 0 };
         let temporary = std::env::temp_dir();
         let (mut tree, contents) = sources::read_source(options, &[], Path::new(&temporary), time, warnings)?;
+        unreadable::leave_out(options, &mut tree, &contents, warnings)?;
         overrides::apply(&mut tree, &options.attributes, &options.run)?;
         let walk_time = started.elapsed();
         let walk_processor_time = process_time().saturating_sub(processor);
@@ -163,8 +166,7 @@ impl Estimator {
         Ok(all.into_iter().flatten().collect())
     }
 
-    /// Estimates the image with these settings. Their source must be that of [`Self::new`]. What deduplication saves is not estimated:
-    /// the image is at most smaller than that.
+    /// Estimates the image with these settings. Their source must be that of [`Self::new`]. What deduplication saves is not estimated.
     ///
     /// # Errors
     /// As [`crate::build`]; [`Error::Option`] for content in chunks.
@@ -184,7 +186,7 @@ impl Estimator {
         let compression = settings.data.compression.as_ref();
         let order = Order::new(&self.tree, compression, settings.image.block_size, &settings.data);
         let block = settings.image.block_size;
-        let sampling = Sampling::new(settings, run);
+        let sampling = Sampling::new(settings, run, self.tree.nodes.len());
         let plan = Plan::new(settings, &self.tree)?;
         let chunked = self.chunked(settings);
         let source = (&self.tree, &self.contents);

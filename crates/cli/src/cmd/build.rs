@@ -251,7 +251,7 @@ pub(crate) struct Args {
 
     /// Build nothing: print the size, the build time and the Linux version of each preset, and of -z, -C and -E if they are given, from a
     /// sample of the content. IMAGE is left out
-    #[arg(long, conflicts_with_all = ["verify", "timings", "index_only", "chunk_size", "chunk_device", "verity"])]
+    #[arg(long, conflicts_with_all = ["verify", "timings", "index_only", "chunk_size", "chunk_device", "verity", "roothash_file"])]
     estimate: bool,
 
     /// Before the image gets its name, read all of it and compare it with the sources

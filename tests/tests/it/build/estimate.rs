@@ -1,9 +1,12 @@
 //! `ferofs build --estimate`: what it prints.
 
 use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 
-use ferofs_tests::ferofs;
 use ferofs_tests::rng::Rng;
+use ferofs_tests::run::ferofs_path;
+use ferofs_tests::{Run, ferofs, need};
 
 use crate::common::fixture::Fixture;
 
@@ -93,6 +96,75 @@ fn versions_of_files_are_estimated_as_one_with_the_preset_for_them() {
     ferofs().args(["build", "--preset", "backup"]).arg(fixture.source()).arg(&image).run().success();
     let built = fs::metadata(&image).unwrap().len();
     assert!(of("backup").abs_diff(built) < built / 5, "{} and {built}", of("backup"));
+}
+
+#[test]
+fn files_with_holes_or_small_differences_are_estimated() {
+    let fixture = Fixture::empty();
+    let mut rng = Rng::new(3);
+    for number in 0..200 {
+        let mut file = fs::File::create(fixture.source().join(format!("sparse{number}"))).unwrap();
+        let mut data = vec![0; 9000];
+        rng.fill(&mut data);
+        file.set_len(64 << 10 << (number % 5)).unwrap();
+        file.write_all(&data).unwrap();
+    }
+    // Snapshots of one file, and real copies of another one.
+    let mut snapshot = vec![0; 3 << 20];
+    rng.fill(&mut snapshot);
+    for number in 0..6 {
+        snapshot[1 << 20] = number;
+        fs::write(fixture.source().join(format!("snapshot{number}")), &snapshot).unwrap();
+        fs::write(fixture.source().join(format!("copy{number}")), &snapshot[5..]).unwrap();
+    }
+    let copy = fs::read(fixture.source().join("copy0")).unwrap();
+    (1..6).for_each(|number| fs::write(fixture.source().join(format!("copy{number}")), &copy).unwrap());
+    let estimate = ferofs().args(["build", "--estimate", "--json"]).arg(fixture.source()).run().success();
+    let json = String::from_utf8(estimate.stdout).unwrap();
+    let sizes = values(&json, "bytes_out");
+    for (preset, size) in values(&json, "name").into_iter().zip(sizes) {
+        let image = fixture.path(preset);
+        ferofs().args(["build", "--preset", preset]).arg(fixture.source()).arg(&image).run().success();
+        let (estimated, built) = (size.parse::<f64>().unwrap(), fs::metadata(&image).unwrap().len() as f64);
+        // Content of which 93 % are zeroes is hard to estimate, but most of the image are the snapshots.
+        assert!((estimated - built).abs() <= 0.15 * built, "{preset}: {estimated} and {built}");
+    }
+}
+
+#[test]
+fn unreadable_files_end_an_estimate_as_they_end_a_build() {
+    if !need::root("files that their reader may not read") {
+        return;
+    }
+    let fixture = Fixture::empty();
+    fs::write(fixture.source().join("open"), "words ".repeat(10_000)).unwrap();
+    for number in 0..3 {
+        let path = fixture.source().join(format!("closed{number}"));
+        fs::write(&path, vec![number; 6 << 20]).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0)).unwrap();
+    }
+    for dir in [fixture.path(""), fixture.source()] {
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    // Others may not reach the program where it is.
+    let program = fixture.path("ferofs");
+    fs::copy(ferofs_path(), &program).unwrap();
+    let run = |options: &[&str]| {
+        let nobody = Run::new("setpriv").args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
+        let estimate = nobody.arg(&program).args(["build", "--estimate", "--json"]);
+        estimate.args(options).arg(fixture.source()).run()
+    };
+    let refused = run(&[]);
+    assert!(
+        refused.code == 1 && refused.stderr.contains("closed0: open: Permission denied"),
+        "{}",
+        refused.stderr
+    );
+    let left_out = run(&["--skip-unreadable"]).success();
+    let json = String::from_utf8(left_out.stdout).unwrap();
+    assert_eq!((values(&json, "bytes_in")[0], left_out.stderr.matches("left out: ").count()), ("60000", 3));
+    let seconds = values(&json, "processor_seconds");
+    assert!(seconds.iter().all(|seconds| seconds.parse::<f64>().unwrap() < 2.0), "{json}");
 }
 
 #[test]

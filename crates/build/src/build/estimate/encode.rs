@@ -1,6 +1,7 @@
 //! Encodes windows as the data stage does, and measures size and time.
 
 use crate::build::estimate::metadata;
+use crate::build::estimate::unreadable::is_tolerated;
 use crate::build::estimate::windows::Window;
 use crate::data::encode::{EncodedTail, SEGMENT};
 use crate::data::identical::small::IdenticalFiles;
@@ -104,7 +105,10 @@ impl<'a> Measurer<'a> {
         self.run.parallel(windows.len(), worker, |(worker, result, packed), number| {
             result.clear();
             packed.clear();
-            self.window(&windows[number], worker, result, packed)
+            match self.window(&windows[number], worker, result, packed) {
+                Err(error) if is_tolerated(&error) => Ok(Measured::default()),
+                measured => measured,
+            }
         })
     }
 

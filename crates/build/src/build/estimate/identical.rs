@@ -1,9 +1,12 @@
 //! Finds what content an image stores: not that of files with the same content as an earlier one, which their sizes and samples of their content
-//! tell, and the holes of sparse files only if they are not stored in chunks.
+//! tell, and for some of them all of it; and the holes of sparse files only if they are not stored in chunks.
 
 use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
+use crate::build::estimate::unreadable::is_tolerated;
 use crate::error::Result;
 use crate::options::Options;
 use crate::sources::content::Contents;
@@ -11,11 +14,17 @@ use crate::sources::data_ranges::Ranges;
 use crate::sources::reader::Reader;
 use crate::tree::{Kind, NodeId, Tree};
 
-/// Bytes of each of a file's samples: at its start, in its middle and at its end. Different files of the same size differ in one of them,
-/// almost always.
+/// Bytes of each of a file's samples: at its start, in its middle and at its end.
 const SAMPLE_LEN: u64 = 4 << 10;
-/// The most files of which samples are read; of more, each second, third, ... group of equal size is taken, and stands for the others.
+/// The most files of which samples are read. Those of equal size with the most bytes together are read; of the others each second, third, ... group of equal
+/// size, which stands for the rest.
 const FILES_MAX: usize = 20_000;
+/// Files with the same samples can differ elsewhere, as scanned pages and snapshots of a database do. Of all that have the same samples two are compared: up to
+/// this many pieces at equal distances, of so many bytes each.
+const PIECES_MAX: u64 = 128;
+const PIECE_LEN: u64 = 64 << 10;
+/// Bytes that are compared at most. Beyond it, files with the same samples count as identical.
+const COMPARED_MAX: u64 = 128 << 20;
 
 /// The files whose content an image stores.
 #[derive(Debug)]
@@ -72,12 +81,19 @@ fn duplicates(
 ) -> Result<Vec<NodeId>> {
     let mut files: Vec<(u64, NodeId)> = files.map(|id| (tree.node(id).size, id)).collect();
     files.sort_unstable();
-    let groups: Vec<&[(u64, NodeId)]> =
+    let mut groups: Vec<&[(u64, NodeId)]> =
         files.chunk_by(|one, other| one.0 == other.0).filter(|group| group.len() > 1).collect();
-    let candidates: usize = groups.iter().map(|group| group.len()).sum();
-    let step = candidates.div_ceil(FILES_MAX).max(1);
-    let read: Vec<(u64, NodeId)> =
-        groups.iter().step_by(step).flat_map(|group| group.iter().copied()).collect();
+    groups.sort_by_key(|group| Reverse(group.iter().map(|(size, _)| size).sum::<u64>()));
+    let mut files_before = 0;
+    let whole = groups.partition_point(|group| {
+        files_before += group.len();
+        files_before <= FILES_MAX / 2
+    });
+    let (whole, others) = groups.split_at(whole);
+    let candidates: usize = others.iter().map(|group| group.len()).sum();
+    let step = candidates.div_ceil(FILES_MAX / 2).max(1);
+    let sampled = || others.iter().step_by(step);
+    let read: Vec<(u64, NodeId)> = whole.iter().chain(sampled()).copied().flatten().copied().collect();
     let digests = options.run.parallel(
         read.len(),
         || (Reader::new(contents, tree), Vec::new()),
@@ -86,29 +102,95 @@ fn duplicates(
             digest(reader, buffer, size, id)
         },
     )?;
-    let mut seen = HashSet::new();
-    let mut found = Vec::new();
-    for ((_, id), digest) in read.iter().zip(digests) {
+    // Files with the same samples, in the order in which they were read.
+    let mut classes: Vec<Vec<(u64, NodeId)>> = Vec::new();
+    let mut by_digest: HashMap<blake3::Hash, usize> = HashMap::new();
+    for (file, digest) in read.iter().zip(digests) {
         // A file that cannot be read is no duplicate.
-        if digest.is_some_and(|digest| !seen.insert(digest)) {
-            found.push(*id);
+        let Some(digest) = digest else { continue };
+        match by_digest.entry(digest) {
+            Entry::Occupied(class) => classes[*class.get()].push(*file),
+            Entry::Vacant(free) => {
+                free.insert(classes.len());
+                classes.push(vec![*file]);
+            }
         }
     }
+    classes.retain(|class| class.len() > 1);
+    let found = without_different(options, tree, contents, classes)?;
     if step == 1 {
         return Ok(found);
     }
     // As many duplicates among the files that were not read, at equal distances.
-    let (duplicates, others) = (found.len(), read.len() - groups.iter().step_by(step).count());
-    let unread = groups.iter().enumerate().filter(|(number, _)| number % step != 0);
+    let of_sample: HashSet<NodeId> = sampled().copied().flatten().map(|(_, id)| *id).collect();
+    let duplicates = found.iter().filter(|id| of_sample.contains(id)).count();
+    let most = of_sample.len() - sampled().count();
+    let unread = others.iter().enumerate().filter(|(number, _)| number % step != 0);
+    let mut all = found;
     let mut passed = 0;
     for (_, id) in unread.flat_map(|(_, group)| group.iter().skip(1)) {
         passed += duplicates;
-        if passed >= others {
-            passed -= others;
-            found.push(*id);
+        if passed >= most {
+            passed -= most;
+            all.push(*id);
         }
     }
-    Ok(found)
+    Ok(all)
+}
+
+/// All files of `classes` but the first of each, without those classes whose first two files differ somewhere.
+fn without_different(
+    options: &Options,
+    tree: &Tree,
+    contents: &Contents,
+    mut classes: Vec<Vec<(u64, NodeId)>>,
+) -> Result<Vec<NodeId>> {
+    // Those come first that would be the largest error.
+    classes.sort_by_key(|class| Reverse(class.iter().map(|(size, _)| size).sum::<u64>()));
+    let mut left = COMPARED_MAX;
+    let compared = classes.partition_point(|class| {
+        let len = class.first().map_or(0, |(size, _)| (*size).min(PIECES_MAX * PIECE_LEN));
+        let fits = len <= left;
+        left = left.saturating_sub(len);
+        fits
+    });
+    let same = options.run.parallel(
+        compared,
+        || (Reader::new(contents, tree), [Vec::new(), Vec::new()]),
+        |(reader, buffers), number| match classes[number][..] {
+            [(size, one), (_, other), ..] => are_same(reader, buffers, size, [one, other]),
+            _ => Ok(true),
+        },
+    )?;
+    let same = same.into_iter().chain(std::iter::repeat(true));
+    let same = classes.iter().zip(same).filter(|(_, same)| *same);
+    Ok(same.flat_map(|(class, _)| class.iter().skip(1).map(|(_, id)| *id)).collect())
+}
+
+/// Whether two files of `size` bytes have the same content, as far as it is read.
+fn are_same(
+    reader: &mut Reader<'_>,
+    buffers: &mut [Vec<u8>; 2],
+    size: u64,
+    files: [NodeId; 2],
+) -> Result<bool> {
+    let pieces = size.div_ceil(PIECE_LEN);
+    let count = pieces.min(PIECES_MAX);
+    for number in 0..count {
+        let start = pieces * number / count * PIECE_LEN;
+        for (buffer, file) in buffers.iter_mut().zip(files) {
+            buffer.resize(PIECE_LEN.min(size - start) as usize, 0);
+            match reader.read(file, start, buffer) {
+                Ok(()) => {}
+                Err(error) if is_tolerated(&error) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        if buffers[0] != buffers[1] {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// A digest of the size of a file and of samples of it; `None` if it cannot be read.
@@ -120,13 +202,13 @@ fn digest(
 ) -> Result<Option<blake3::Hash>> {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&size.to_le_bytes());
-    let whole = size <= 3 * SAMPLE_LEN;
+    let is_whole = size <= 3 * SAMPLE_LEN;
     let starts = [0, (size / 2).saturating_sub(SAMPLE_LEN / 2), size.saturating_sub(SAMPLE_LEN)];
-    for start in starts.iter().take(if whole { 1 } else { 3 }) {
-        buffer.resize(if whole { size } else { SAMPLE_LEN } as usize, 0);
+    for start in starts.iter().take(if is_whole { 1 } else { 3 }) {
+        buffer.resize(if is_whole { size } else { SAMPLE_LEN } as usize, 0);
         match reader.read(id, *start, buffer) {
             Ok(()) => drop(hasher.update(buffer)),
-            Err(error) if error.is_unreadable() => return Ok(None),
+            Err(error) if is_tolerated(&error) => return Ok(None),
             Err(error) => return Err(error),
         }
     }

@@ -1,4 +1,5 @@
-//! The time of a build: simulates the data stage, whose workers encode jobs at the same time, but whose results are taken in the order of the jobs.
+//! The time of a build: simulates the data stage, whose workers encode jobs at the same time, but whose results are taken in the order of the jobs: those of
+//! files in one order, those of parts of the packed inode in another one.
 
 use std::collections::{HashMap, VecDeque};
 use std::hint::black_box;
@@ -140,7 +141,7 @@ pub(super) struct Stage {
 
 /// How long a stage takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Duration {
+pub(super) struct StageTime {
     pub(super) seconds: f64,
     /// Processor time of all threads.
     pub(super) processor: f64,
@@ -191,7 +192,7 @@ impl Jobs {
     }
 
     /// The time until all jobs are done, and all jobs on the fragments that they leave.
-    pub(super) fn time(mut self, stage: Stage) -> Duration {
+    pub(super) fn time(mut self, stage: Stage) -> StageTime {
         self.end_batch();
         let segment = stage.segment.max(1) as f64;
         let packed = |bytes: f64| Work {
@@ -202,19 +203,20 @@ impl Jobs {
         };
         let mut jobs = self.jobs.into_iter();
         let mut free = vec![0.0_f64; stage.workers.max(1)];
-        let mut running: VecDeque<(f64, Work)> = VecDeque::new();
+        // The end of each job under way: jobs on files, and jobs on parts of the packed inode.
+        let mut running: [VecDeque<(f64, Work)>; 2] = Default::default();
         let (mut now, mut waiting, mut parts, mut processor) = (0.0_f64, 0.0, 0_u64, 0.0);
         // Each job that can run at the same time has buffers of its own, and so has each worker.
         let mut new_buffers = stage.limit.saturating_add(stage.workers);
         loop {
-            while running.len() < stage.limit.max(1) {
-                let job = if parts > 0 {
+            while running.iter().map(VecDeque::len).sum::<usize>() < stage.limit.max(1) {
+                let (queue, job) = if parts > 0 {
                     parts -= 1;
-                    packed(segment)
+                    (1, packed(segment))
                 } else if let Some(job) = jobs.next() {
-                    job
-                } else if running.is_empty() && waiting > 0.0 {
-                    packed(std::mem::take(&mut waiting))
+                    (0, job)
+                } else if running.iter().all(VecDeque::is_empty) && waiting > 0.0 {
+                    (1, packed(std::mem::take(&mut waiting)))
                 } else {
                     break;
                 };
@@ -224,10 +226,13 @@ impl Jobs {
                     let seconds = job.seconds.max(0.0) + new;
                     *first = first.max(now) + seconds;
                     processor += seconds + job.append.max(0.0);
-                    running.push_back((*first, job));
+                    running[queue].push_back((*first, job));
                 }
             }
-            let Some((end, job)) = running.pop_front() else { break };
+            let end =
+                |queue: &&mut VecDeque<(f64, Work)>| queue.front().map_or(f64::INFINITY, |(end, _)| *end);
+            let next = running.iter_mut().min_by(|a, b| end(a).total_cmp(&end(b)));
+            let Some((end, job)) = next.and_then(VecDeque::pop_front) else { break };
             now = now.max(end) + job.append.max(0.0);
             waiting += job.fragments.max(0.0);
             while waiting >= segment {
@@ -235,7 +240,7 @@ impl Jobs {
                 parts += 1;
             }
         }
-        Duration { seconds: now.max(processor / stage.processors.max(1) as f64), processor }
+        StageTime { seconds: now.max(processor / stage.processors.max(1) as f64), processor }
     }
 }
 
@@ -283,6 +288,15 @@ mod tests {
     }
 
     #[test]
+    fn files_do_not_wait_for_parts_of_the_packed_inode() {
+        let mut jobs = Jobs::default();
+        // Each file makes one part, which takes ten times as long.
+        (0..20).for_each(|_| jobs.add_large(1, 1, work(1.0, 10.0)));
+        let seconds = jobs.time(stage(2)).seconds;
+        assert!((110.0..=120.0).contains(&seconds), "{seconds}");
+    }
+
+    #[test]
     fn one_thread_places_all_results() {
         let jobs = |append: f64| {
             let mut jobs = Jobs::default();
@@ -290,7 +304,7 @@ mod tests {
             jobs
         };
         // With four processors, writing takes no time of the two workers; the last result is placed when they are done.
-        let Duration { seconds, processor } = jobs(0.1).time(stage(2));
+        let StageTime { seconds, processor } = jobs(0.1).time(stage(2));
         assert!((10.0..10.3).contains(&seconds), "{seconds}");
         assert!((processor - 22.0).abs() < 1e-9, "{processor}");
         // Placing takes longer than the workers do.

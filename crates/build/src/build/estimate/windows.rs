@@ -1,11 +1,12 @@
 //! Chooses parts of the content: at equal distances in the order of the image.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ops::Range;
 
 use ferofs_codec::{Algorithm, Compressor, Fit, Params};
 
 use crate::build::estimate::identical::Stored;
+use crate::build::estimate::unreadable::is_tolerated;
 use crate::data::chunks::sparse::ChunkPlan;
 use crate::data::order::Order;
 use crate::error::{Error, Result};
@@ -23,6 +24,9 @@ pub(super) const PROBE_LEN: usize = 16 << 10;
 const PROBES_MAX: u64 = 3000;
 /// The fewest probes of a stream that say more about it than its windows do.
 const PROBES_MIN: usize = 50;
+
+/// Shorter holes are content, for some settings.
+const SHORT_HOLE: u64 = 12 << 20;
 
 /// Content that is stored in the same way, in the order of the image, without that of files whose content another file has.
 pub(super) struct Stream {
@@ -151,7 +155,7 @@ impl Stream {
         let count = count.min(self.bytes().div_ceil(len)).max(1);
         let mut windows = Vec::new();
         for number in 0..count {
-            let at = place(self.bytes(), count, number);
+            let at = place(self.bytes(), count, number, len);
             if self.kind != StreamKind::Small {
                 let number = self.part_at(at);
                 let part = self.parts[number];
@@ -183,7 +187,7 @@ impl Stream {
         let len = len.min(self.bytes()).max(1);
         let count = count.min(self.bytes().div_ceil(len));
         let piece = |number| {
-            let middle = place(self.bytes(), count, number);
+            let middle = place(self.bytes(), count, number, len);
             let (start, end) = match self.kind {
                 StreamKind::Small => (0, self.bytes()),
                 _ => {
@@ -220,6 +224,11 @@ impl Stream {
     }
 }
 
+/// The ranges of a file of `size` bytes with data, and all holes that are too short for [`StreamKind::Holes`] with any setting.
+fn with_short_holes(ranges: &[(u64, u64)], size: u64) -> Vec<(u64, u64)> {
+    if size <= SHORT_HOLE { vec![(0, size)] } else { without_short_holes(ranges, SHORT_HOLE) }
+}
+
 /// Ranges of data, where holes with fewer bytes than `shortest` count as data.
 fn without_short_holes(ranges: &[(u64, u64)], shortest: u64) -> Vec<(u64, u64)> {
     let mut wide: Vec<(u64, u64)> = Vec::new();
@@ -232,17 +241,32 @@ fn without_short_holes(ranges: &[(u64, u64)], shortest: u64) -> Vec<(u64, u64)> 
     wide
 }
 
-/// The middle of part `number` of `count` equal parts of `bytes`.
-fn place(bytes: u64, count: u64, number: u64) -> u64 {
-    let half = u128::from(bytes) * (2 * u128::from(number) + 1) / (2 * u128::from(count.max(1)));
-    half as u64
+/// Where the middle of a sample of `len` bytes is, in part `number` of `count` equal parts of `bytes`: each time elsewhere in the part, because content can repeat
+/// at the distance of the parts.
+fn place(bytes: u64, count: u64, number: u64, len: u64) -> u64 {
+    /// The multiples of the golden ratio are spread evenly, without their integer part.
+    const GOLDEN: f64 = 0.618_033_988_749_894_9;
+    let part = bytes as f64 / count.max(1) as f64;
+    let free = (part - len as f64).max(0.0);
+    let within = (part - free) / 2.0 + free * (0.5 + number as f64 * GOLDEN).fract();
+    ((number as f64 * part + within) as u64).min(bytes.saturating_sub(1))
+}
+
+/// A piece of content that LZ4 encoded.
+#[derive(Debug)]
+struct Probe {
+    /// Where it starts.
+    node: NodeId,
+    offset: u64,
+    bytes: f64,
+    /// What it was encoded to.
+    size: f64,
 }
 
 /// How compressible pieces of the whole content are, at equal distances, encoded with LZ4 each for itself.
 #[derive(Debug)]
 pub(super) struct Probes {
-    /// In which file each is, its bytes, and what they were encoded to.
-    each: Vec<(NodeId, f64, f64)>,
+    each: Vec<Probe>,
 }
 
 impl Probes {
@@ -250,8 +274,11 @@ impl Probes {
     pub(super) fn of(run: &RunOptions, tree: &Tree, contents: &Contents, stored: &Stored) -> Result<Self> {
         let mut all = Stream::new(StreamKind::Small);
         for node in tree.ids().filter(|id| stored.contains(*id)) {
-            for (start, end) in stored.data_ranges(node, tree.node(node).size).iter() {
-                all.push(Part { node, offset: *start, len: end - start });
+            // Holes that no setting leaves out of its other streams count as content.
+            for (start, end) in
+                with_short_holes(&stored.data_ranges(node, tree.node(node).size), tree.node(node).size)
+            {
+                all.push(Part { node, offset: start, len: end - start });
             }
         }
         let count = all.bytes().div_ceil(PROBE_LEN as u64).min(PROBES_MAX);
@@ -259,10 +286,11 @@ impl Probes {
             count as usize,
             || Prober::new(tree, contents),
             |prober, number| {
-                let at = place(all.bytes(), count, number as u64);
+                let at = place(all.bytes(), count, number as u64, PROBE_LEN as u64);
                 let part = all.part_at(at);
+                let Part { node, offset, .. } = all.parts[part];
                 let (size, bytes) = prober.probe(&all, at)?;
-                Ok::<_, Error>((all.parts[part].node, bytes, size))
+                Ok::<_, Error>(Probe { node, offset: offset + at - all.starts[part], bytes, size })
             },
         )?;
         Ok(Self { each })
@@ -270,11 +298,18 @@ impl Probes {
 
     /// The mean ratio of the encoded size to the size of the pieces in `stream`; `None` if these are too few.
     pub(super) fn mean(&self, stream: &Stream) -> Option<f64> {
-        let parts: HashSet<NodeId> = stream.parts.iter().map(|part| part.node).collect();
-        let within = self.each.iter().filter(|(node, ..)| parts.contains(node));
+        let mut parts: HashMap<NodeId, Vec<Range<u64>>> = HashMap::new();
+        for part in &stream.parts {
+            parts.entry(part.node).or_default().push(part.offset..part.offset + part.len);
+        }
+        let is_within = |probe: &&Probe| {
+            parts
+                .get(&probe.node)
+                .is_some_and(|ranges| ranges.iter().any(|range| range.contains(&probe.offset)))
+        };
         let (mut count, mut bytes, mut size) = (0, 0.0, 0.0);
-        for (_, len, encoded) in within {
-            (count, bytes, size) = (count + 1, bytes + len, size + encoded);
+        for probe in self.each.iter().filter(is_within) {
+            (count, bytes, size) = (count + 1, bytes + probe.bytes, size + probe.size);
         }
         (count >= PROBES_MIN && bytes > 0.0).then(|| size / bytes)
     }
@@ -398,8 +433,10 @@ impl<'a> Prober<'a> {
         self.piece.resize(before + len as usize, 0);
         match self.reader.read(node, offset, &mut self.piece[before..]) {
             Ok(()) => {}
-            // The build says what cannot be read; here it is left out.
-            Err(error) if error.is_unreadable() => self.piece.truncate(before),
+            // The build says what cannot be read, or changes; here it is left out.
+            Err(error) if is_tolerated(&error) => {
+                self.piece.truncate(before);
+            }
             Err(error) => return Err(error),
         }
         Ok(len)
@@ -432,8 +469,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_at_equal_distances() {
-        assert_eq!((0..4).map(|number| place(80, 4, number)).collect::<Vec<_>>(), [10, 30, 50, 70]);
+    fn places_are_in_equal_parts_but_not_at_equal_distances() {
+        assert_eq!(place(1000, 1, 0, 10), 500);
+        // Samples that fill their parts are in the middle of them.
+        assert_eq!((0..4).map(|number| place(80, 4, number, 20)).collect::<Vec<_>>(), [10, 30, 50, 70]);
+        let places: Vec<u64> = (0..100).map(|number| place(200_000, 100, number, 100)).collect();
+        for (number, at) in places.iter().enumerate() {
+            let start = number as u64 * 2000;
+            assert!((start + 50..start + 1950).contains(at), "{number}: {at}");
+        }
+        // As many in the first half of their part as in the second half.
+        let early = places.iter().filter(|at| *at % 2000 < 1000).count();
+        assert!((45..=55).contains(&early), "{early}");
     }
 
     fn stream(kind: StreamKind, parts: impl IntoIterator<Item = Part>) -> Stream {

@@ -193,7 +193,10 @@ impl TarStream {
                 fill(&mut ReadFrom(file.file(), *start + self.position), &mut buf[..len])
             }
         };
-        let read = read.map_err(|e| Error::io("read", &self.name, e))?;
+        let read = read.map_err(|e| match Errno::from_io_error(&e) {
+            Some(Errno::CANCELED) => Error::Interrupted,
+            _ => Error::io("read", &self.name, e),
+        })?;
         self.position += read as u64;
         Ok(read)
     }

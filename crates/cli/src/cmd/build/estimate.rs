@@ -111,10 +111,10 @@ fn table(estimator: &Estimator, rows: &[Row], took: Duration) -> String {
         "",
     );
     for Row { name, linux, estimate, .. } in rows {
-        let percent = if bytes_in == 0 { 100.0 } else { estimate.size as f64 * 100.0 / bytes_in as f64 };
+        let percent = percent(estimate.size, bytes_in);
         let seconds = estimate.time.as_secs_f64();
         let line = format!(
-            "{name:<9} {:>11} {percent:>6.1} {:BAR$} {:>9} {:BAR$} {}",
+            "{name:<9} {:>11} {percent:>6} {:BAR$} {:>9} {:BAR$} {}",
             HumanBytes(estimate.size).to_string(),
             bar(estimate.size as f64, largest),
             duration(seconds),
@@ -127,10 +127,16 @@ fn table(estimator: &Estimator, rows: &[Row], took: Duration) -> String {
         let _ = writeln!(text, "\n{name}: {form}");
     }
     if rows.iter().any(|row| row.form.features.iter().any(|feature| feature == "dedupe")) {
-        text.push_str("What dedupe saves is not estimated: the image is at most smaller.\n");
+        text.push_str("What dedupe saves is not estimated.\n");
     }
     let _ = write!(text, "\nEstimated in {} from samples.", duration(took.as_secs_f64()));
     text
+}
+
+/// The part that `size` is of `bytes_in`, in percent; nothing if the metadata is nearly all of the image, so that it says nothing.
+fn percent(size: u64, bytes_in: u64) -> String {
+    let percent = size as f64 * 100.0 / bytes_in as f64;
+    if percent < 1000.0 { format!("{percent:.1}") } else { String::new() }
 }
 
 /// A bar whose length says how `value` compares to `most`, in eighths of a character.
@@ -189,6 +195,14 @@ mod tests {
         assert_eq!(bar(0.5, 1.0), "█".repeat(BAR / 2));
         assert_eq!(bar(0.0, 1.0), "▏");
         assert_eq!(bar(0.0, 0.0), "");
+    }
+
+    #[test]
+    fn a_large_percentage_is_left_out() {
+        assert_eq!(
+            [(1, 2), (3, 1), (1 << 30, 9), (4096, 0)].map(|(a, b)| percent(a, b)),
+            ["50.0", "300.0", "", ""]
+        );
     }
 
     #[test]

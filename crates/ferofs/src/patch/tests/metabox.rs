@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::time::{Duration, UNIX_EPOCH};
 
 use super::faults::killed;
+use super::prediction::same_root;
 use super::*;
 use crate::patch::format::header::Header;
 use crate::patch::format::plan::{Item, Reference};
@@ -264,15 +265,7 @@ fn relocated_inodes_in_the_metabox_that_lie_are_refused_or_harmless() {
     let fixture = fixture(Algorithm::Lz4, 0);
     create_patch(&fixture, &options(&fixture));
     let patch = fixture.patch();
-    let sound = Relocated {
-        source: SourceCode::Next { is_dir: true, skip: 0 },
-        fields: Vec::new(),
-        in_chunks: false,
-        len: 0,
-        blocks: 0,
-        inline: 0,
-        edits: Vec::new(),
-    };
+    let sound = same_root();
     let list = |inodes| Relocations { start: 4096, in_metabox: true, inodes, ..Relocations::default() };
     let with = |change: &dyn Fn(&mut Relocated)| {
         let mut one = sound.clone();

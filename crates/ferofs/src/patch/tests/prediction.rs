@@ -125,7 +125,7 @@ fn predict(fixture: &Fixture, inodes: Vec<Relocated>) -> crate::Result<Vec<u8>> 
 }
 
 /// The root, with nothing changed.
-fn same_root() -> Relocated {
+pub(super) fn same_root() -> Relocated {
     Relocated {
         source: SourceCode::Next { is_dir: true, skip: 0 },
         fields: Vec::new(),
