@@ -186,7 +186,7 @@ impl Estimator {
         let compression = settings.data.compression.as_ref();
         let order = Order::new(&self.tree, compression, settings.image.block_size, &settings.data);
         let block = settings.image.block_size;
-        let sampling = Sampling::new(settings, run, self.tree.nodes.len());
+        let sampling = Sampling::new(settings, run);
         let plan = Plan::new(settings, &self.tree)?;
         let chunked = self.chunked(settings);
         let source = (&self.tree, &self.contents);

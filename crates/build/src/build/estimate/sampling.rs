@@ -26,8 +26,6 @@ const SLOW_MIN: f64 = (3 << 20) as f64;
 const SLOW_SHARE: f64 = 14.0;
 /// Of content with so few bytes, a sample says little, and all of it takes little time.
 const FEW: u64 = 4 << 20;
-/// But not if it is that of more files: each takes time, whatever its size is.
-const FEW_FILES: usize = 5000;
 /// The fewest bytes of a window. A window must hold some pclusters; more windows of fewer bytes represent the content better.
 const WINDOW_LEN: u64 = 256 << 10;
 /// A window has at least as many bytes as this many pclusters.
@@ -113,13 +111,11 @@ pub(super) struct Sampling {
     pub(super) segment: u64,
     largest_pcluster: u64,
     slowness: u32,
-    has_few_files: bool,
     compression: Option<Compression>,
 }
 
 impl Sampling {
-    /// For a source with this number of files.
-    pub(super) fn new(settings: &Options, run: RunOptions, files: usize) -> Self {
+    pub(super) fn new(settings: &Options, run: RunOptions) -> Self {
         let (compression, block) = (settings.data.compression.as_ref(), settings.image.block_size);
         let sizes = compression.map(|compression| [compression.pcluster, compression.fragment_pcluster]);
         let largest_pcluster =
@@ -137,7 +133,6 @@ impl Sampling {
             segment,
             largest_pcluster,
             slowness,
-            has_few_files: files <= FEW_FILES,
             compression: compression.cloned(),
         }
     }
@@ -163,7 +158,7 @@ impl Sampling {
 
     /// Whether all of `all` bytes of content are encoded at each level.
     pub(super) const fn is_whole(&self, all: u64) -> bool {
-        self.has_few_files && all <= FEW
+        all <= FEW
     }
 
     /// Bytes to encode in pieces at the fast level, of `all`.
