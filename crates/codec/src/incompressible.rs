@@ -9,8 +9,9 @@ const PIECE: usize = 16 << 10;
 /// The shortest input in bytes that is tested: fewer samples are not reliable. Shorter input counts as compressible.
 const MIN_LEN: usize = 2048;
 
-/// Whether all of the first `output` bytes look random. It costs about a quarter of a microsecond for each KiB.
-pub(crate) fn looks_random(src: &[u8], output: usize) -> bool {
+/// Whether all of the first `output` bytes look random, so that a compressor does not search in them. It costs about a quarter of a microsecond for each KiB.
+#[must_use]
+pub fn looks_random(src: &[u8], output: usize) -> bool {
     let span = &src[..output.min(src.len())];
     span.len() >= MIN_LEN
         && !repeats_start(&span[..span.len() / 8])

@@ -37,7 +37,7 @@ pub use error::{DecodeError, EncodeError, ParamsError};
 pub use ferofs_format::Algorithm;
 pub use fit::{Compressor, Fit, MAX_DECODED, MAX_ENCODED, right_align, strip_padding};
 #[cfg(feature = "encode")]
-pub use incompressible::random_before_others;
+pub use incompressible::{looks_random, random_before_others};
 #[cfg(feature = "encode")]
 pub use linux::{ClusterPlace, LinuxChecker, LinuxRefusal, PAGE as LINUX_PAGE};
 pub use lz4::lz4_window;

@@ -39,10 +39,10 @@ impl Sampled<'_> {
         };
         if let Some(pieces) = pieces.filter(|_| !sampling.has_trials(stream.kind())) {
             let expected = self.probes.mean(stream).map_or(1.0, |mean| mean * DENSER);
-            let PieceCost { size, reading, searching, sampled } = of_pieces(pieces, expected, 1.0)?;
+            let PieceCost { size, reading, searching, searched, sampled } = of_pieces(pieces, expected, 1.0)?;
             sum.sampled += sampled;
-            let direct =
-                reading + searching * sampling.growth(stream.kind(), sampling.piece_len(expected), size);
+            let growth = sampling.growth(stream.kind(), sampling.piece_len(expected), size);
+            let direct = reading + searching * searched * growth;
             return Ok(EachByte { size, direct, ..EachByte::default() });
         }
         // Fragments of all small files are encoded together.
@@ -61,7 +61,7 @@ impl Sampled<'_> {
             let fragment_bytes = part(&measured, |one| one.packed.bytes, |one| one.bytes);
             let times = (direct * (1.0 - fragment_bytes) + packed * fragment_bytes).max(0.1);
             let expected = part(&measured, |one| one.size, |one| one.bytes) * DENSER;
-            let PieceCost { size, reading, searching, sampled } = of_pieces(pieces, expected, times)?;
+            let PieceCost { size, reading, searching, sampled, .. } = of_pieces(pieces, expected, times)?;
             sum.sampled += sampled;
             let seconds = searching * sampling.more_trials();
             return Ok(EachByte {

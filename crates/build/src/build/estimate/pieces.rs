@@ -39,8 +39,10 @@ pub(super) struct PieceCost {
     pub(super) size: f64,
     /// Processor time of reading it.
     pub(super) reading: f64,
-    /// Processor time of searching it once.
+    /// Processor time of searching it once, if it is searched.
     pub(super) searching: f64,
+    /// The part of the content that is searched.
+    pub(super) searched: f64,
     /// Bytes of all pieces.
     pub(super) sampled: f64,
 }
@@ -66,11 +68,14 @@ impl Pieces<'_> {
         };
         let size = regression::total(&points(|_| true, Encoded::ratio), x);
         let searching = regression::mean(&points(|one| one.is_searched, |one| one.encoding / one.bytes), x);
+        let searched =
+            chosen.iter().zip(&slow).filter(|(_, one)| one.is_searched).map(|((_, weight), _)| weight);
+        let searched = searched.sum::<f64>() / chosen.iter().map(|(_, weight)| weight).sum::<f64>().max(1.0);
         let all = || fast.iter().chain(&slow);
         let bytes: f64 = all().map(|one| one.bytes).sum();
         let reading = all().map(|one| one.reading).sum::<f64>() / bytes.max(1.0);
         let size = size * self.in_long_pclusters(&pieces, &fast, size, len)?;
-        Ok(PieceCost { size, reading, searching, sampled: bytes })
+        Ok(PieceCost { size, reading, searching, searched, sampled: bytes })
     }
 
     /// What a byte of the whole stream becomes at the fast level.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use ferofs_codec::{Algorithm, Compressor, Fit, Params};
+use ferofs_codec::{Algorithm, Compressor, Fit, Params, looks_random};
 
 use crate::build::estimate::identical::Stored;
 use crate::build::estimate::unreadable::is_tolerated;
@@ -375,13 +375,15 @@ impl<'a> Prober<'a> {
         let (before, started) = (searched(self), processor_time());
         self.read(stream, piece.at, piece.len as usize)?;
         let was_read = processor_time();
-        let (size, bytes) = self.finish_piece()?;
+        // A build stores such bytes.
+        let is_random = looks_random(&self.piece, self.piece.len());
+        let (size, bytes) = if is_random { self.store_piece() } else { self.finish_piece()? };
         Ok(Encoded {
             bytes,
             size,
             reading: was_read.saturating_sub(started).as_secs_f64(),
             encoding: processor_time().saturating_sub(was_read).as_secs_f64(),
-            is_searched: searched(self) != before || before == Some(None),
+            is_searched: !is_random && (searched(self) != before || before == Some(None)),
         })
     }
 
@@ -440,6 +442,13 @@ impl<'a> Prober<'a> {
             Err(error) => return Err(error),
         }
         Ok(len)
+    }
+
+    /// Leaves the piece as it is, and starts another one.
+    fn store_piece(&mut self) -> (f64, f64) {
+        let len = self.piece.len() as f64;
+        self.piece.clear();
+        (len, len)
     }
 
     /// Encodes the piece, and starts another one.
