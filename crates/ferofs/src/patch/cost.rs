@@ -4,7 +4,7 @@ use ferofs_codec::{Algorithm, Method, Params};
 
 use super::apply::THREADS_MAX;
 use super::format::piece::PieceSizes;
-use super::format::piece::base::SMALL_EXTENT;
+use super::format::piece::base::{SMALL_EXTENT, WAITING};
 use super::format::plan::{ExtentKind, Item};
 use super::format::reader::Patch;
 use super::image::sector::SECTOR;
@@ -16,6 +16,10 @@ const FIXED: u64 = 24 << 20;
 
 /// An extent of which a thread wants a part is decoded whole, and LZMA's decoder has a dictionary as long as what it decodes.
 const COPIES: u64 = 2;
+/// For long extents, the system does not get back at once what was freed.
+const LONG_COPIES: u64 = 3;
+/// Bytes for each piece: in the tables of the header, which are decoded at once, and in lists of them.
+const OF_PIECE: u64 = 160;
 
 /// What applying a patch costs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,7 +61,9 @@ impl Patch {
             [(Algorithm::Lz4, 0u64), (Algorithm::Lzma, 0), (Algorithm::Deflate, 0), (Algorithm::Zstd, 0)];
         // The longest unit of each method.
         let mut longest = vec![0u64; methods.len()];
+        let mut references = 0u64;
         self.each_plan(|sizes, plan| {
+            references = references.max(plan.references.len() as u64);
             let dictionary = plan.references.iter().map(|reference| u64::from(reference.len()));
             let dictionary = dictionary.fold(0, u64::saturating_add);
             cost.base_read = plan
@@ -105,8 +111,10 @@ impl Patch {
         let longest = u64::from(header.longest_extent);
         let short = longest.min(SMALL_EXTENT).saturating_mul(THREADS_MAX as u64);
         let long = if longest > SMALL_EXTENT { longest } else { 0 };
-        let decoded = short.saturating_add(long).saturating_mul(COPIES);
-        cost.memory = [FIXED, decoded, most.sum(), apart, tables, self.prediction_memory()?]
+        let decoded = short.saturating_mul(COPIES).saturating_add(long.saturating_mul(LONG_COPIES));
+        let waiting = references.saturating_mul(WAITING as u64);
+        let pieces = OF_PIECE.saturating_mul(self.appended().count() as u64);
+        cost.memory = [FIXED, decoded, waiting, pieces, most.sum(), apart, tables, self.prediction_memory()?]
             .into_iter()
             .fold(0, u64::saturating_add);
         Ok(cost)

@@ -44,13 +44,13 @@ const FAST_ZSTD_OF_LARGE: u8 = 6;
 const WINDOW_WITHOUT_TRIALS: u64 = 2 << 20;
 /// For windows that are shorter than what a pcluster decodes to: what the processor time of a byte grows by when the length doubles. Measured
 /// for Zstandard 15 and LZMA 6 with 1 to 6 MiB.
-const GROWTH: f64 = 0.3;
+const GROWTH: f64 = 0.2;
 /// A pcluster decodes to at most this many times its size.
 const MAX_RATIO: f64 = 12.0;
 /// The slowness (see [`slowness`]) of Zstandard 12: levels above it search with trees.
 const CHEAP: u32 = 8 * 12;
 /// How many more bytes these levels search than level 3, because the size is less smooth as a function of the length.
-const SLOW_TRIALS: f64 = 1.2;
+const SLOW_TRIALS: f64 = 1.05;
 /// The level of Zstandard at which trials are counted.
 const COUNTING_ZSTD: u8 = 1;
 /// The part of the content that is encoded in pieces at the fast level, and the limits.

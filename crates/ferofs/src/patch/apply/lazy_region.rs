@@ -3,7 +3,7 @@
 //! The patch has a digest of each piece. Each time that a piece is decoded, its bytes must have this digest, so all bytes that are ever
 //! read are those of the comparison of the whole result at the start.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,9 +23,16 @@ struct Cached {
     /// Bytes that it may hold.
     limit: usize,
     bytes: usize,
-    /// The region, the number of the piece, and its bytes; the last one was used last.
-    pieces: VecDeque<(u64, usize, Arc<Vec<u8>>)>,
+    /// By region and number of the piece: its last use, and its bytes.
+    pieces: HashMap<(u64, usize), (u64, Arc<Vec<u8>>)>,
+    /// The same pieces by last use.
+    by_use: BTreeMap<u64, (u64, usize)>,
+    /// The number of the next use.
+    next_use: u64,
 }
+
+/// Bytes that a piece in a cache takes beside its content: a patch can have many short ones.
+const ENTRY: usize = 256;
 
 impl PieceCache {
     /// The bytes that a cache holds by default. A patch that appends less is decoded once. A patch that appends more is read slower in places that are
@@ -35,7 +42,13 @@ impl PieceCache {
     /// A cache of at most `limit` bytes. Pieces that are being read, and the last one in any case, are not counted.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self(Arc::new(Mutex::new(Cached { limit, bytes: 0, pieces: VecDeque::new() })))
+        Self(Arc::new(Mutex::new(Cached {
+            limit,
+            bytes: 0,
+            pieces: HashMap::new(),
+            by_use: BTreeMap::new(),
+            next_use: 0,
+        })))
     }
 
     /// Bytes of the pieces in it.
@@ -45,12 +58,7 @@ impl PieceCache {
     }
 
     fn get(&self, region: u64, number: usize) -> Option<Arc<Vec<u8>>> {
-        let mut cached = locked(&self.0);
-        let found = cached.pieces.iter().position(|(of, piece, _)| (*of, *piece) == (region, number))?;
-        let entry = cached.pieces.remove(found)?;
-        let bytes = Arc::clone(&entry.2);
-        cached.pieces.push_back(entry);
-        Some(bytes)
+        locked(&self.0).take((region, number))
     }
 
     /// Frees space for a piece of `len` bytes.
@@ -61,15 +69,36 @@ impl PieceCache {
     fn put(&self, region: u64, number: usize, bytes: &Arc<Vec<u8>>) {
         let mut cached = locked(&self.0);
         cached.make_space(bytes.len());
-        cached.bytes = cached.bytes.saturating_add(bytes.len());
-        cached.pieces.push_back((region, number, Arc::clone(bytes)));
+        cached.put((region, number), Arc::clone(bytes));
     }
 }
 
 impl Cached {
+    /// A piece that is there. It was used last from now on.
+    fn take(&mut self, key: (u64, usize)) -> Option<Arc<Vec<u8>>> {
+        let (used, bytes) = self.pieces.get_mut(&key)?;
+        self.by_use.remove(used);
+        *used = self.next_use;
+        self.by_use.insert(self.next_use, key);
+        self.next_use += 1;
+        Some(Arc::clone(bytes))
+    }
+
+    fn put(&mut self, key: (u64, usize), bytes: Arc<Vec<u8>>) {
+        self.bytes = self.bytes.saturating_add(bytes.len());
+        if let Some((used, before)) = self.pieces.insert(key, (self.next_use, bytes)) {
+            self.by_use.remove(&used);
+            self.bytes = self.bytes.saturating_sub(before.len());
+        }
+        self.by_use.insert(self.next_use, key);
+        self.next_use += 1;
+    }
+
     fn make_space(&mut self, len: usize) {
-        while self.bytes.saturating_add(len) > self.limit
-            && let Some((_, _, bytes)) = self.pieces.pop_front()
+        let taken = |cached: &Self| cached.pieces.len().saturating_mul(ENTRY).saturating_add(cached.bytes);
+        while taken(self).saturating_add(len) > self.limit
+            && let Some((_, key)) = self.by_use.pop_first()
+            && let Some((_, bytes)) = self.pieces.remove(&key)
         {
             self.bytes = self.bytes.saturating_sub(bytes.len());
         }

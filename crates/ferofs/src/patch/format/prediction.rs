@@ -24,6 +24,10 @@ use crate::patch::image::sector::SECTOR_POS;
 /// Bytes of the shared and inline attributes of an inode at most, for a 16-bit count of 4-byte units.
 const XATTRS_MAX: usize = 1 << 18;
 
+/// A directory of more bytes, or with more edits, is large: its names take some megabytes in memory.
+const LARGE_DIRECTORY: u64 = 64 << 10;
+const LARGE_EDITS: usize = 4000;
+
 /// A new inode.
 #[derive(Clone, Copy, Debug)]
 struct NewInode {
@@ -67,6 +71,8 @@ pub(crate) struct Prediction {
     edits: Vec<(u32, Edit)>,
     /// The position and the bytes of the history's record.
     record: (u64, Vec<u8>),
+    /// Whether a directory is large.
+    has_large: bool,
 }
 
 const fn malformed(what: &'static str) -> Error {
@@ -114,6 +120,7 @@ impl Prediction {
             values: Vec::new(),
             edits: Vec::new(),
             record: record(header, source)?,
+            has_large: false,
             superblock,
         };
         let room = header.result_size - base;
@@ -157,6 +164,9 @@ impl Prediction {
             }
             let slot = u32::try_from(pos / SLOT_SIZE).map_err(|_| outside())?;
             let first_block = u32::try_from(first_block).map_err(|_| outside())?;
+            self.has_large |= source.as_ref().is_some_and(|source| {
+                source.is_dir() && (source.size() > LARGE_DIRECTORY || one.edits.len() > LARGE_EDITS)
+            });
             let source = source.map(|source| source.nid());
             if !apart && len > 0 {
                 let order = if in_metabox.is_some() { &mut self.in_metabox } else { &mut self.order };
@@ -308,11 +318,21 @@ impl Prediction {
         }
     }
 
+    /// The edits of the new directory `number`.
+    fn edits_of(&self, number: u32) -> &[(u32, Edit)] {
+        let first = self.edits.partition_point(|(of, _)| *of < number);
+        let end = self.edits.partition_point(|(of, _)| *of <= number);
+        self.edits.get(first..end).unwrap_or_default()
+    }
+
+    /// Whether making predicted bytes takes megabytes, so that only one thread should do it.
+    pub(crate) const fn has_large_directories(&self) -> bool {
+        self.has_large
+    }
+
     /// The content of the new directory `number`; `None` if it is not predicted.
     fn content(&self, number: u32, inode: &NewInode, source: &Inode) -> Result<Option<Content>> {
-        let first = self.edits.partition_point(|(of, _)| *of < number);
-        let edits = self.edits.get(first..).unwrap_or_default().iter();
-        let edits = edits.take_while(|(of, _)| *of == number).map(|(_, edit)| edit);
+        let edits = self.edits_of(number).iter().map(|(_, edit)| edit);
         let block = self.superblock.block_size;
         let Some(entries) = directory::new_entries(&self.image, source, edits)? else { return Ok(None) };
         let entries: Vec<_> = entries

@@ -13,8 +13,11 @@ use crate::patch::format::prediction::Prediction;
 /// Bytes of a piece's dictionary at most, as it is held in memory. A patch that refers to more is malformed.
 pub(crate) const REFERENCES_MAX: usize = 16 << 20;
 /// Decoded bytes of extents that several threads decode at the same time. Each may hold a whole extent of which it wants a part, and a
-/// decoder for it, so only one thread at a time decodes longer extents.
+/// decoder for it, so only one thread decodes longer extents.
 pub(crate) const SMALL_EXTENT: u64 = 512 << 10;
+
+/// What a reference takes while it waits.
+pub(crate) const WAITING: usize = size_of::<(Reference, &mut [u8])>();
 
 /// The base image, from which dictionaries are read.
 pub(crate) struct Base<'a> {
@@ -59,9 +62,31 @@ impl Base<'_> {
             rest = after;
             Some((first, part))
         });
-        // Held while an extent of more than [`SMALL_EXTENT`] bytes is decoded.
-        let large = Mutex::new(());
-        parallel(self.threads, parts, || |(reference, part)| self.read_one(reference, part, &large))
+        // This thread reads them.
+        let waiting = Mutex::new(Vec::new());
+        parallel(self.threads, parts, || {
+            |(reference, part): (Reference, _)| match self.takes_much_memory(reference)? {
+                true => {
+                    waiting.lock().unwrap_or_else(PoisonError::into_inner).push((reference, part));
+                    Ok(())
+                }
+                false => self.read_one(reference, part),
+            }
+        })?;
+        let waiting = waiting.into_inner().unwrap_or_else(PoisonError::into_inner);
+        waiting.into_iter().try_for_each(|(reference, part)| self.read_one(reference, part))
+    }
+
+    /// Whether only one thread should read `reference`, because reading it takes megabytes.
+    fn takes_much_memory(&self, reference: Reference) -> Result<bool> {
+        if reference.is_predicted() {
+            return Ok(self.prediction.has_large_directories());
+        }
+        let longest = self.longest_of(&[reference])?;
+        if longest > self.longest_extent {
+            return Err(Error::Patch(PatchFault::Malformed("a piece refers to a longer extent")));
+        }
+        Ok(longest > SMALL_EXTENT)
     }
 
     /// Decoded bytes of the longest extent that `references` read.
@@ -77,7 +102,7 @@ impl Base<'_> {
         })
     }
 
-    fn read_one(&self, reference: Reference, part: &mut [u8], large: &Mutex<()>) -> Result<()> {
+    fn read_one(&self, reference: Reference, part: &mut [u8]) -> Result<()> {
         match reference {
             Reference::Image { pos, .. } => {
                 // Bytes past the end count as zeroes.
@@ -93,12 +118,6 @@ impl Base<'_> {
             Reference::PredictedMetabox { pos, .. } => self.prediction.fill_metabox(pos, part)?,
             Reference::File { nid, offset, .. } => {
                 let inode = self.image.inode(Nid::new(nid))?;
-                let longest = longest_extent(self.image, &inode, offset, part.len() as u64)?;
-                if longest > self.longest_extent {
-                    return Err(Error::Patch(PatchFault::Malformed("a piece refers to a longer extent")));
-                }
-                let is_large = longest > SMALL_EXTENT;
-                let _held = is_large.then(|| large.lock().unwrap_or_else(PoisonError::into_inner));
                 let read = self.image.read_at(&inode, FileOffset::new(offset), part)?;
                 part[read..].fill(0);
             }
