@@ -141,7 +141,7 @@ fn unreadable_files_end_an_estimate_as_they_end_a_build() {
     for number in 0..3 {
         let path = fixture.source().join(format!("closed{number}"));
         fs::write(&path, vec![number; 6 << 20]).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
     }
     for dir in [fixture.path(""), fixture.source()] {
         fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
