@@ -18,15 +18,23 @@ use ferofs_read::{Image, Source};
 #[derive(Clone, Debug)]
 pub struct PieceCache(Arc<Mutex<Cached>>);
 
+/// The region, and the number of the piece.
+type Key = (u64, usize);
+
+#[derive(Debug)]
+struct CachedPiece {
+    last_use: u64,
+    bytes: Arc<Vec<u8>>,
+}
+
 #[derive(Debug)]
 struct Cached {
     /// Bytes that it may hold.
     limit: usize,
     bytes: usize,
-    /// By region and number of the piece: its last use, and its bytes.
-    pieces: HashMap<(u64, usize), (u64, Arc<Vec<u8>>)>,
+    pieces: HashMap<Key, CachedPiece>,
     /// The same pieces by last use.
-    by_use: BTreeMap<u64, (u64, usize)>,
+    by_use: BTreeMap<u64, Key>,
     /// The number of the next use.
     next_use: u64,
 }
@@ -75,20 +83,21 @@ impl PieceCache {
 
 impl Cached {
     /// A piece that is there. It was used last from now on.
-    fn take(&mut self, key: (u64, usize)) -> Option<Arc<Vec<u8>>> {
-        let (used, bytes) = self.pieces.get_mut(&key)?;
-        self.by_use.remove(used);
-        *used = self.next_use;
+    fn take(&mut self, key: Key) -> Option<Arc<Vec<u8>>> {
+        let piece = self.pieces.get_mut(&key)?;
+        self.by_use.remove(&piece.last_use);
+        piece.last_use = self.next_use;
         self.by_use.insert(self.next_use, key);
         self.next_use += 1;
-        Some(Arc::clone(bytes))
+        Some(Arc::clone(&piece.bytes))
     }
 
-    fn put(&mut self, key: (u64, usize), bytes: Arc<Vec<u8>>) {
+    fn put(&mut self, key: Key, bytes: Arc<Vec<u8>>) {
         self.bytes = self.bytes.saturating_add(bytes.len());
-        if let Some((used, before)) = self.pieces.insert(key, (self.next_use, bytes)) {
-            self.by_use.remove(&used);
-            self.bytes = self.bytes.saturating_sub(before.len());
+        let piece = CachedPiece { last_use: self.next_use, bytes };
+        if let Some(before) = self.pieces.insert(key, piece) {
+            self.by_use.remove(&before.last_use);
+            self.bytes = self.bytes.saturating_sub(before.bytes.len());
         }
         self.by_use.insert(self.next_use, key);
         self.next_use += 1;
@@ -98,9 +107,9 @@ impl Cached {
         let taken = |cached: &Self| cached.pieces.len().saturating_mul(ENTRY).saturating_add(cached.bytes);
         while taken(self).saturating_add(len) > self.limit
             && let Some((_, key)) = self.by_use.pop_first()
-            && let Some((_, bytes)) = self.pieces.remove(&key)
+            && let Some(piece) = self.pieces.remove(&key)
         {
-            self.bytes = self.bytes.saturating_sub(bytes.len());
+            self.bytes = self.bytes.saturating_sub(piece.bytes.len());
         }
     }
 }
