@@ -18,7 +18,7 @@ use crate::charts::tree;
 
 /// The recorded output.
 const RECORD: &str = "docs/pictures/terminal.json";
-/// Columns of the terminal: the longest line of the output fits, and the picture is not wider than a page.
+/// Columns of the terminal: the longest line of the output fits, and the picture can be read on a telephone.
 const COLUMNS: u16 = 70;
 /// Lines of one command; more would make the picture too long to look at.
 const LINES: u16 = 24;

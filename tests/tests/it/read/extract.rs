@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
 
 use ferofs_tests::acl::{self, Entry};
 use ferofs_tests::compare::{self, Field, compare};
@@ -305,15 +306,8 @@ fn fragments_of_erofs_utils_are_extracted() {
     }
     // mkfs.erofs drops the nanoseconds of files that are as old as the image.
     for name in [".", "large", "larger", "the largest", "meta"] {
-        let time = rustix::fs::Timespec { tv_sec: 1_000_000_000, tv_nsec: 7 };
-        let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
-        rustix::fs::utimensat(
-            rustix::fs::CWD,
-            fixture.source().join(name),
-            &times,
-            rustix::fs::AtFlags::empty(),
-        )
-        .unwrap();
+        let file = fs::File::open(fixture.source().join(name)).unwrap();
+        file.set_modified(UNIX_EPOCH + Duration::new(1_000_000_000, 7)).unwrap();
     }
     // Only the newest mkfs.erofs stores large files as fragments.
     for mkfs in programs("mkfs.erofs", "fragments") {

@@ -84,11 +84,7 @@ fn duplicates(
     let mut groups: Vec<&[(u64, NodeId)]> =
         files.chunk_by(|one, other| one.0 == other.0).filter(|group| group.len() > 1).collect();
     groups.sort_by_key(|group| Reverse(group.iter().map(|(size, _)| size).sum::<u64>()));
-    let mut files_before = 0;
-    let whole = groups.partition_point(|group| {
-        files_before += group.len();
-        files_before <= FILES_MAX / 2
-    });
+    let whole = fitting(groups.iter().map(|group| group.len() as u64), FILES_MAX as u64 / 2);
     let (whole, others) = groups.split_at(whole);
     let candidates: usize = others.iter().map(|group| group.len()).sum();
     let step = candidates.div_ceil(FILES_MAX / 2).max(1);
@@ -147,13 +143,8 @@ fn without_different(
 ) -> Result<Vec<NodeId>> {
     // Those come first that would be the largest error.
     classes.sort_by_key(|class| Reverse(class.iter().map(|(size, _)| size).sum::<u64>()));
-    let mut left = COMPARED_MAX;
-    let compared = classes.partition_point(|class| {
-        let len = class.first().map_or(0, |(size, _)| (*size).min(PIECES_MAX * PIECE_LEN));
-        let fits = len <= left;
-        left = left.saturating_sub(len);
-        fits
-    });
+    let len = |class: &Vec<(u64, NodeId)>| class.first().map_or(0, |(size, _)| compared_len(*size));
+    let compared = fitting(classes.iter().map(len), COMPARED_MAX);
     let same = options.run.parallel(
         compared,
         || (Reader::new(contents, tree), [Vec::new(), Vec::new()]),
@@ -165,6 +156,20 @@ fn without_different(
     let same = same.into_iter().chain(std::iter::repeat(true));
     let same = classes.iter().zip(same).filter(|(_, same)| *same);
     Ok(same.flat_map(|(class, _)| class.iter().skip(1).map(|(_, id)| *id)).collect())
+}
+
+/// How many of `sizes`, from the first one on, are together at most `limit`.
+fn fitting(sizes: impl Iterator<Item = u64>, limit: u64) -> usize {
+    let sums = sizes.scan(0u64, |sum, size| {
+        *sum = sum.saturating_add(size);
+        Some(*sum)
+    });
+    sums.take_while(|sum| *sum <= limit).count()
+}
+
+/// Bytes of a file of `size` bytes that are compared.
+fn compared_len(size: u64) -> u64 {
+    size.min(PIECES_MAX * PIECE_LEN)
 }
 
 /// Whether two files of `size` bytes have the same content, as far as it is read.
@@ -213,4 +218,15 @@ fn digest(
         }
     }
     Ok(Some(hasher.finalize()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_fit_as_the_limit_allows() {
+        let count = |limit| fitting([5, 4, 3, 2, 1].into_iter(), limit);
+        assert_eq!([0, 4, 5, 8, 9, 12, 15, 99].map(count), [0, 0, 1, 1, 2, 3, 5, 5]);
+    }
 }

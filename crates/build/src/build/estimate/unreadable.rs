@@ -5,6 +5,7 @@ use crate::options::Options;
 use crate::progress::Warning;
 use crate::sources::content::Contents;
 use crate::sources::reader::Reader;
+use crate::tree::origin::Origin;
 use crate::tree::{Kind, NodeId, Tree};
 
 /// The permissions of a file that anybody can read.
@@ -25,7 +26,9 @@ pub(super) fn leave_out(
     for id in tree.ids() {
         let node = tree.node(id);
         let is_file = matches!(node.kind, Kind::Regular { .. }) && node.size > 0;
-        if !is_file || node.permissions & READABLE == READABLE {
+        // Content of archives and images needs no permissions.
+        let is_opened = matches!(node.origin, Origin::File(_) | Origin::LayerFile { .. });
+        if !is_file || !is_opened || node.permissions & READABLE == READABLE {
             continue;
         }
         match reader.read(id, 0, &mut [0]) {

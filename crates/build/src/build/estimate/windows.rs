@@ -1,4 +1,4 @@
-//! Chooses parts of the content: at equal distances in the order of the image.
+//! Chooses parts of the content: one in each of equal parts, in the order of the image.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -255,18 +255,18 @@ fn place(bytes: u64, count: u64, number: u64, len: u64) -> u64 {
 /// A piece of content that LZ4 encoded.
 #[derive(Debug)]
 struct Probe {
-    /// Where it starts.
-    node: NodeId,
+    /// Where it starts in its file.
     offset: u64,
     bytes: f64,
     /// What it was encoded to.
     size: f64,
 }
 
-/// How compressible pieces of the whole content are, at equal distances, encoded with LZ4 each for itself.
+/// How compressible pieces of the whole content are, one in each of equal parts, encoded with LZ4 each for itself.
 #[derive(Debug)]
 pub(super) struct Probes {
-    each: Vec<Probe>,
+    /// By file, in the order of their offsets.
+    by_file: HashMap<NodeId, Vec<Probe>>,
 }
 
 impl Probes {
@@ -275,9 +275,8 @@ impl Probes {
         let mut all = Stream::new(StreamKind::Small);
         for node in tree.ids().filter(|id| stored.contains(*id)) {
             // Holes that no setting leaves out of its other streams count as content.
-            for (start, end) in
-                with_short_holes(&stored.data_ranges(node, tree.node(node).size), tree.node(node).size)
-            {
+            let size = tree.node(node).size;
+            for (start, end) in with_short_holes(&stored.data_ranges(node, size), size) {
                 all.push(Part { node, offset: start, len: end - start });
             }
         }
@@ -290,26 +289,25 @@ impl Probes {
                 let part = all.part_at(at);
                 let Part { node, offset, .. } = all.parts[part];
                 let (size, bytes) = prober.probe(&all, at)?;
-                Ok::<_, Error>(Probe { node, offset: offset + at - all.starts[part], bytes, size })
+                Ok::<_, Error>((node, Probe { offset: offset + at - all.starts[part], bytes, size }))
             },
         )?;
-        Ok(Self { each })
+        let mut by_file: HashMap<NodeId, Vec<Probe>> = HashMap::new();
+        for (node, probe) in each {
+            by_file.entry(node).or_default().push(probe);
+        }
+        Ok(Self { by_file })
     }
 
     /// The mean ratio of the encoded size to the size of the pieces in `stream`; `None` if these are too few.
     pub(super) fn mean(&self, stream: &Stream) -> Option<f64> {
-        let mut parts: HashMap<NodeId, Vec<Range<u64>>> = HashMap::new();
-        for part in &stream.parts {
-            parts.entry(part.node).or_default().push(part.offset..part.offset + part.len);
-        }
-        let is_within = |probe: &&Probe| {
-            parts
-                .get(&probe.node)
-                .is_some_and(|ranges| ranges.iter().any(|range| range.contains(&probe.offset)))
-        };
         let (mut count, mut bytes, mut size) = (0, 0.0, 0.0);
-        for probe in self.each.iter().filter(is_within) {
-            (count, bytes, size) = (count + 1, bytes + probe.bytes, size + probe.size);
+        for part in &stream.parts {
+            let probes = self.by_file.get(&part.node).map_or(&[][..], Vec::as_slice);
+            let first = probes.partition_point(|probe| probe.offset < part.offset);
+            for probe in probes[first..].iter().take_while(|probe| probe.offset < part.offset + part.len) {
+                (count, bytes, size) = (count + 1, bytes + probe.bytes, size + probe.size);
+            }
         }
         (count >= PROBES_MIN && bytes > 0.0).then(|| size / bytes)
     }

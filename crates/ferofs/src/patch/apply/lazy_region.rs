@@ -66,7 +66,7 @@ impl PieceCache {
     }
 
     fn get(&self, region: u64, number: usize) -> Option<Arc<Vec<u8>>> {
-        locked(&self.0).take((region, number))
+        locked(&self.0).get((region, number))
     }
 
     /// Frees space for a piece of `len` bytes.
@@ -83,7 +83,7 @@ impl PieceCache {
 
 impl Cached {
     /// A piece that is there. It was used last from now on.
-    fn take(&mut self, key: Key) -> Option<Arc<Vec<u8>>> {
+    fn get(&mut self, key: Key) -> Option<Arc<Vec<u8>>> {
         let piece = self.pieces.get_mut(&key)?;
         self.by_use.remove(&piece.last_use);
         piece.last_use = self.next_use;
