@@ -2,6 +2,7 @@
 
 mod background;
 pub mod new_file;
+pub mod preload;
 pub(crate) mod random;
 pub mod spill;
 

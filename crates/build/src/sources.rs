@@ -12,7 +12,6 @@ pub mod image;
 #[cfg(feature = "oci")]
 pub mod oci;
 pub mod open;
-pub mod preload;
 pub mod reader;
 pub mod source_file;
 mod spool;

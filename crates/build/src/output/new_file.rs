@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, OFlags};
 
 use crate::error::{Error, Result};
+use crate::output::preload;
 
 /// A file that is being written.
 ///
@@ -84,13 +85,15 @@ impl PendingName {
     /// Creates a file in the directory of `path`, for reading and writing.
     pub(crate) fn create(path: &Path) -> Result<(File, Self)> {
         let name = |temporary| Self { path: path.to_owned(), temporary };
-        let nameless = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(OFlags::TMPFILE.bits() as i32)
-            .mode(0o666)
-            .open(dir_of(path));
-        if let Ok(file) = nameless {
+        let nameless = || {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).custom_flags(OFlags::TMPFILE.bits() as i32).mode(0o666);
+            options.open(dir_of(path)).ok()
+        };
+        // fakechroot loses the mode of such a file, and pseudo its name.
+        if !preload::is_active()
+            && let Some(file) = nameless()
+        {
             return Ok((file, name(None)));
         }
         let temporary = unused_name(path)?;

@@ -14,11 +14,11 @@ use ferofs_threads::{Workers, with_workers};
 
 use crate::error::Result;
 use crate::options::Options;
+use crate::output::preload;
 use crate::paths::join;
 use crate::progress::Warning;
 use crate::sources::directory::lister::{Context, ListedBody, Lister, Listing};
 use crate::sources::directory::number::Numbering;
-use crate::sources::preload;
 use crate::tree::Tree;
 
 /// The least threads that list directories: on a disk, each of them waits for one inode or directory at a time.

@@ -6,7 +6,7 @@ use ferofs_format::inode::Timestamp;
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::{Errno, retry_on_intr};
 
-use crate::sources::preload;
+use crate::output::preload;
 use crate::tree::origin::Identity;
 
 /// The longest path that one system call is given: `PATH_MAX` with its final NUL is 4096.

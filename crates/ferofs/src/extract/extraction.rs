@@ -2,14 +2,13 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::CString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use ferofs_read::{Image, Inode, Nid};
 use rustix::io::Errno;
 
-use super::metadata::LostXattr;
 use super::options::{OnError, Options};
 use super::target::{FileId, Target};
 use crate::error::{Error, Result};
@@ -30,6 +29,15 @@ pub(super) struct Extraction<'a> {
     pub(super) made: Mutex<HashSet<(Nid, FileId)>>,
     /// A thread panicked: the others end.
     pub(super) panicked: AtomicBool,
+}
+
+/// An attribute that could not be set here, although nothing is wrong with the file.
+pub(super) struct LostXattr {
+    /// The first file that lost it.
+    pub(super) path: PathBuf,
+    /// The number of these files.
+    pub(super) files: u64,
+    pub(super) error: Errno,
 }
 
 impl Extraction<'_> {

@@ -1,17 +1,20 @@
 //! Sets owners, permissions, extended attributes and times of extracted files.
 
 use std::ffi::{CStr, CString};
+use std::fs::{File, Permissions};
 use std::os::fd::BorrowedFd;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use rustix::fs::{AtFlags, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::fs::{Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 
-use super::extraction::Extraction;
+use super::extraction::{Extraction, LostXattr};
 use super::target::Address;
 use crate::error::{Error, Result};
+use ferofs_build::output::preload;
 use ferofs_read::escape::Escaped;
 use ferofs_read::{FileType, Inode};
 
@@ -28,12 +31,13 @@ impl Extraction<'_> {
     pub(super) fn set_metadata(&self, file: BorrowedFd<'_>, inode: &Inode, path: &Path) -> Result<()> {
         if self.options.owners {
             let (uid, gid) = owner(inode);
-            rustix::fs::fchown(file, uid, gid).map_err(|e| Error::io("chown", path, e))?;
+            // Not rustix's, which never calls libc.
+            std::os::unix::fs::fchown(file, uid.map(Uid::as_raw), gid.map(Gid::as_raw))
+                .map_err(|e| Error::io("chown", path, e))?;
         }
         self.remove_acls(inode, path, |name| rustix::fs::fremovexattr(file, name))?;
         let bits = self.permissions(inode);
-        rustix::fs::fchmod(file, Mode::from_raw_mode(bits.into()))
-            .map_err(|e| Error::io("chmod", path, e))?;
+        set_mode(file, bits).map_err(|e| Error::io("chmod", path, e))?;
         self.each_xattr(inode, path, |name, value| {
             rustix::fs::fsetxattr(file, name, value, XattrFlags::empty())
         })?;
@@ -54,10 +58,7 @@ impl Extraction<'_> {
         }
         if inode.file_type() != FileType::Symlink {
             self.remove_acls(inode, path, |name| address.remove_xattr(name))?;
-            let bits = self.permissions(inode);
-            // Before Linux 6.6 this call has no flags.
-            rustix::fs::chmodat(dir, name, Mode::from_raw_mode(bits.into()), AtFlags::empty())
-                .map_err(|e| Error::io("chmod", path, e))?;
+            address.set_mode(self.permissions(inode)).map_err(|e| Error::io("chmod", path, e))?;
         }
         self.each_xattr(inode, path, |name, value| address.set_xattr(name, value))?;
         rustix::fs::utimensat(dir, name, &times(inode), flags).map_err(|e| Error::io("set times", path, e))
@@ -149,13 +150,12 @@ impl Extraction<'_> {
     }
 }
 
-/// An attribute that could not be set here, although nothing is wrong with the file.
-pub(super) struct LostXattr {
-    /// The first file that lost it.
-    path: PathBuf,
-    /// The number of these files.
-    files: u64,
-    error: Errno,
+/// Sets permissions. rustix's fchmod never calls libc, and that of the standard library needs a [`File`].
+fn set_mode(file: BorrowedFd<'_>, bits: u16) -> std::io::Result<()> {
+    match preload::is_active() {
+        true => File::from(file.try_clone_to_owned()?).set_permissions(Permissions::from_mode(bits.into())),
+        false => Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(bits.into()))?),
+    }
 }
 
 fn is_root() -> bool {

@@ -1,8 +1,10 @@
 //! The target directory: opens files below it, never through a symbolic link, also if a path is longer than `PATH_MAX`.
 
 use std::ffi::{CStr, OsStr, OsString};
+use std::fs::Permissions;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, XattrFlags};
@@ -10,7 +12,8 @@ use rustix::io::{Errno, retry_on_intr};
 
 use super::options::Existing;
 use crate::error::{Error, Result};
-use ferofs_build::sources::{open, preload};
+use ferofs_build::output::preload;
+use ferofs_build::sources::open;
 
 /// The directory that all extracted files are in.
 #[derive(Debug)]
@@ -131,6 +134,20 @@ impl Address<'_> {
         match self {
             Self::Descriptor(path) => (CWD, path, AtFlags::empty()),
             Self::Name { dir, name, .. } => (*dir, name, AtFlags::SYMLINK_NOFOLLOW),
+        }
+    }
+
+    /// Sets the permissions of a file that is not a symbolic link. Before Linux 6.6 no call for this does not follow a link.
+    pub(super) fn set_mode(&self, bits: u16) -> std::io::Result<()> {
+        match self {
+            // rustix's call would not go through libc.
+            Self::Name { has_proc: true, .. } => {
+                std::fs::set_permissions(self.path()?, Permissions::from_mode(bits.into()))
+            }
+            _ => {
+                let (dir, name, _) = self.at();
+                Ok(rustix::fs::chmodat(dir, name, Mode::from_raw_mode(bits.into()), AtFlags::empty())?)
+            }
         }
     }
 
