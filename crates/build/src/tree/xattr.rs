@@ -4,8 +4,8 @@
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-use ferofs_format::FormatError;
 use ferofs_format::xattr::{self, Entry, LongPrefix, NAME_MAX, NameFilter, NameIndex, NamePrefix, Region};
+use ferofs_format::{BlockSize, FormatError};
 
 use crate::error::Error;
 use crate::options::xattrs::XattrOptions;
@@ -312,6 +312,13 @@ impl XattrPlan {
             Some(region) if node == NodeId::ROOT => region,
             _ => self.region_of(set),
         }
+    }
+
+    /// Whether the blocks of the shared xattrs have a whole block from the start of each of them on, so that the image can end with them.
+    pub(crate) fn has_block_from_each_shared(&self, block: BlockSize) -> bool {
+        let last = entries(&self.shared).last().map_or(0, |(_, bytes)| bytes.len());
+        let end = self.shared.len().next_multiple_of(block.bytes());
+        self.shared.len() - last + block.bytes() <= end.max(block.bytes())
     }
 
     fn region_of(&self, set: SetId) -> &[u8] {
