@@ -9,6 +9,7 @@ mod metabox;
 mod prediction;
 mod reencoding;
 mod resume;
+mod sequences;
 mod xattrs;
 
 use std::io;
