@@ -1,6 +1,10 @@
-//! Shared extended attributes of built images and of patched ones.
+//! Extended attributes of built images, of patched ones, and of images that are built from them: the place of shared attributes, and the
+//! digests of files (`--inode-digests`).
 
-use ferofs_build::{BlockSize, Builder, Content, IndexKind, MetadataCompression, SourceFormat};
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+
+use ferofs_build::{BlockSize, Builder, Content, IndexKind, MetadataCompression, SourceFormat, XattrOptions};
 use ferofs_codec::{Algorithm, Params};
 
 use super::*;
@@ -84,6 +88,81 @@ fn a_block_can_be_read_from_each_shared_attribute_on() {
             std::fs::write(path("image"), &*medium.bytes.lock().unwrap()).unwrap();
             squash(&path("image"), &path("squashed")).unwrap();
             assert_blocks_from_shared(&std::fs::read(path("squashed")).unwrap(), &format!("squashed {what}"));
+        }
+    }
+}
+
+/// The digest of each file of the image, by its path. They are in the attribute whose name the superblock names.
+fn digests(bytes: Vec<u8>) -> BTreeMap<PathBuf, Vec<u8>> {
+    let image = Image::open(bytes).unwrap();
+    let report = check::check(&image, &check::Options::default()).unwrap();
+    assert!(report.is_sound(), "{:?}", report.findings);
+    let (number, _) = ferofs_build::sources::digest::name_in(&image).expect("the image has digests");
+    let mut found = BTreeMap::new();
+    for walked in Walk::new(&image) {
+        let walked = walked.unwrap();
+        image
+            .walk_xattrs(&walked.inode.unwrap(), |entry, _| {
+                if entry.index.long_number() == Some(number.into()) && entry.name.is_empty() {
+                    assert_eq!(found.insert(walked.path.clone(), entry.value.to_vec()), None);
+                }
+            })
+            .unwrap();
+    }
+    found
+}
+
+#[test]
+fn digests_stay_right() {
+    for (name, metabox) in [("erofs.fingerprint.v1", false), ("user.digest", false), ("user.digest", true)] {
+        let fixture = Fixture::new(None);
+        let mut options = build::Options::new(fixture.path("old"));
+        options.data.compression = if metabox { compressed(true) } else { None };
+        options.xattrs.digest = XattrOptions::digest_name(name.as_bytes());
+        options.xattrs.prefixes = vec![XattrOptions::prefix(b"trusted.overlay.").unwrap()];
+        let built = |options: &build::Options| {
+            build::build(options, &fixture.path("built")).unwrap();
+            std::fs::read(fixture.path("built")).unwrap()
+        };
+        std::fs::write(fixture.path("image"), built(&options)).unwrap();
+        let old = digests(fixture.image());
+        // Other content, new files, and the same content with other permissions.
+        std::fs::set_permissions(fixture.path("new/a/same"), std::fs::Permissions::from_mode(0o600)).unwrap();
+        options.source.path = fixture.path("new");
+        let reference = built(&options);
+        let new = digests(reference.clone());
+        assert!(old.len() == 3 && new.len() == 3 && old != new, "{name}: {old:?} {new:?}");
+
+        // An image as the source, alone and below another source.
+        let mut from_image = build::Options::new(fixture.path("image"));
+        from_image.source.format = SourceFormat::Image;
+        assert_eq!(digests(built(&from_image)), old, "{name}");
+        from_image.source.upper_layers = vec![fixture.path("other")];
+        std::fs::write(fixture.path("other"), &reference).unwrap();
+        let merged: BTreeMap<_, _> = old.clone().into_iter().chain(new.clone()).collect();
+        assert_eq!(digests(built(&from_image)), merged, "{name}");
+        from_image.xattrs.keep = false;
+        let without = Image::open(built(&from_image)).unwrap();
+        assert!(ferofs_build::sources::digest::name_in(&without).is_none());
+
+        // Patches from a directory, and from an image without and with digests.
+        options.xattrs.digest = None;
+        let plain = built(&options);
+        for new_image in [None, Some(plain), Some(reference)] {
+            let mut create_options = CreateOptions::new(fixture.path("new"));
+            create_options.build.output.verify = true;
+            create_options.new_image = new_image.map(|image| Image::open(image).unwrap());
+            create(&fixture.path("image"), &create_options, &fixture.path("patch")).unwrap();
+            let medium = Recorder::new(fixture.image());
+            apply(&medium, &fixture.patch(), TrailingData::Keep, &AtomicBool::new(false)).unwrap();
+            let patched = medium.bytes.lock().unwrap().clone();
+            assert_eq!(digests(patched.clone()), new, "{name}");
+            std::fs::write(fixture.path("patched"), patched).unwrap();
+            squash(&fixture.path("patched"), &fixture.path("squashed")).unwrap();
+            assert_eq!(digests(std::fs::read(fixture.path("squashed")).unwrap()), new, "{name}");
+            // Nothing else has changed: files that stay keep their inodes.
+            let again = create(&fixture.path("patched"), &create_options, &fixture.path("again"));
+            assert!(matches!(again, Err(crate::Error::Patch(PatchFault::Unchanged))), "{name}: {again:?}");
         }
     }
 }
