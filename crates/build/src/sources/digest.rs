@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 use ferofs_format::Compat;
-use ferofs_format::xattr::LongPrefix;
+use ferofs_format::xattr::{LongPrefix, NamePrefix};
 use ferofs_read::Image;
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
@@ -33,8 +33,13 @@ pub fn name_in(image: &Image) -> Option<(u8, &LongPrefix)> {
 
 /// `options` with the digests that a source in `contents` has, unless they name others or leave out the sources' attributes.
 pub(crate) fn as_in_sources<'a>(options: &'a Options, contents: &Contents) -> Cow<'a, Options> {
-    let name = contents.images().find_map(|source| name_in(source.image()));
-    match name.filter(|_| options.xattrs.digest.is_none() && options.xattrs.keep) {
+    let mut names = contents.images().filter_map(|source| name_in(source.image()));
+    // With another name, an image could set labels and capabilities of all files.
+    let is_harmless =
+        |prefix: Option<NamePrefix>| matches!(prefix, None | Some(NamePrefix::User | NamePrefix::Trusted));
+    let found =
+        names.find(|(_, name)| !name.infix.is_empty() && is_harmless(NamePrefix::from_index(name.base)));
+    match found.filter(|_| options.xattrs.digest.is_none() && options.xattrs.keep) {
         None => Cow::Borrowed(options),
         Some((_, name)) => {
             let mut options = options.clone();
