@@ -118,6 +118,7 @@ environments! {
             chmod 755 $dir/ferofs; \"$@\"",
         ..ROOT
     };
+    // A place for an automount: its script starts autofs, and the steps work below its directory.
     a_strict_umask: Environment { enter: "umask 077; \"$@\"", ..ROOT };
     no_language: Environment { enter: "env -u LANG -u LC_ALL -u LC_CTYPE \"$@\"", ..ROOT };
     a_language_with_another_encoding: Environment { enter: "LC_ALL=de_DE.ISO-8859-1 \"$@\"", ..ROOT };
