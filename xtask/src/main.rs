@@ -8,6 +8,7 @@ mod campaigns;
 mod demo;
 mod dist;
 mod fuzz;
+mod mutants;
 mod picture;
 mod soak;
 mod test;
@@ -48,6 +49,8 @@ Usage: cargo xtask COMMAND
   fuzz options|faults|hostile [OPTIONS]
                              long searches: random settings and sequences of commands; failing system calls and kills; images
                              with false fields; each prints its options with --help, and repeats a failure from its seed
+  fuzz mutants [PART]...     changes the code of a part in many small ways, and lists those that no unit test notices; needs
+                             cargo-mutants; parts: format, verity, metadata, output, dedupe, image, apply, target, check (all)
 
 Each command installs missing programs with apt-get.";
 
@@ -86,6 +89,7 @@ fn dispatch(args: &[String]) -> Result<()> {
         ["fuzz", campaign @ ("options" | "faults" | "hostile"), options @ ..] => {
             campaigns::campaign(campaign, options)?;
         }
+        ["fuzz", "mutants", parts @ ..] => mutants::mutants(parts)?,
         ["fuzz", options @ ..] => fuzz::fuzz(options)?,
         _ => bail!("no such command: {}\n\n{USAGE}", args.join(" ")),
     }

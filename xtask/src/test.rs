@@ -54,8 +54,8 @@ const QUICK_CASES: &str = "64";
 /// The processor for which the example in a browser is compiled.
 const WASM: &str = "wasm32-unknown-unknown";
 
-/// Time and disk of a first run on two processors, where cargo has compiled nothing yet.
-const COST: &str = "It takes about 40 minutes on two processors, and 12 GB of disk below target";
+/// Time and disk of a first run, where cargo has compiled nothing yet.
+const COST: &str = "The first run takes about an hour on two processors, and up to 15 GB of disk below target; later ones take half";
 
 /// The crates that can be published, each after those that it needs.
 const PUBLIC_CRATES: [&str; 10] = [
