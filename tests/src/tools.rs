@@ -40,6 +40,7 @@ pub const TEST_TOOLS: &[Tool] = &[
     tool("prlimit", "util-linux"),
     tool("pseudo", "pseudo"),
     tool("script", "bsdutils"),
+    tool("setfattr", "attr"),
     tool("setpriv", "util-linux"),
     tool("sh", "dash"),
     tool("skopeo", "skopeo"),

@@ -68,7 +68,7 @@ pub(crate) fn build_from(
     options: &Options,
     output: &mut Output,
     temporary: &Path,
-    read: impl FnOnce(&[(u32, u32, u64)], Timestamp, &mut Vec<Warning>) -> Result<(Tree, Contents)>,
+    read: impl FnOnce(&[(u64, u64)], Timestamp, &mut Vec<Warning>) -> Result<(Tree, Contents)>,
 ) -> Result<Summary> {
     let Some(limit) = &options.run.memory_limit else {
         return run_stages(options, output, temporary, read);
@@ -88,7 +88,7 @@ fn run_stages(
     options: &Options,
     output: &mut Output,
     temporary: &Path,
-    read: impl FnOnce(&[(u32, u32, u64)], Timestamp, &mut Vec<Warning>) -> Result<(Tree, Contents)>,
+    read: impl FnOnce(&[(u64, u64)], Timestamp, &mut Vec<Warning>) -> Result<(Tree, Contents)>,
 ) -> Result<Summary> {
     let started = Instant::now();
     let mut superblock = new_superblock(options)?;

@@ -110,7 +110,7 @@ impl PatchFile {
 pub(crate) fn append_patch(
     old: &Path,
     options: &CreateOptions,
-    avoid: &[(u32, u32, u64)],
+    avoid: &[(u64, u64)],
     temporary: &Path,
     output: &mut Output,
 ) -> Result<PatchSummary> {
