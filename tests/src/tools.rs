@@ -27,6 +27,7 @@ pub const TEST_TOOLS: &[Tool] = &[
     tool("findmnt", "util-linux"),
     tool("fusermount3", "fuse3"),
     tool("fsverity", "fsverity"),
+    tool("getfattr", "attr"),
     tool("gzip", "gzip"),
     tool("ln", "coreutils"),
     tool("losetup", "mount"),

@@ -100,13 +100,16 @@ fn run_stages(
     options.run.progress.enter(Stage::Walk);
     let time = Timestamp { secs: build_time, nanos: 0 };
     let (mut tree, contents) = read(&output.own_files(), time, &mut warnings)?;
+    let options = &*digest::as_in_sources(options, &contents);
     if (options.output.verify || options.xattrs.digest.is_some()) && !contents.is_all_readable() {
         let problem = "verification and digests read the data again, and a stream cannot be read again";
         return Err(Error::Option { option: "standard input", problem });
     }
     overrides::apply(&mut tree, &options.attributes, &options.run)?;
     if let Some(name) = &options.xattrs.digest {
-        digest::add_digests(&mut tree, name, options, &contents)?;
+        let is_regular = |id: &NodeId| matches!(tree.node(*id).kind, Kind::Regular { .. });
+        let files = tree.ids().filter(is_regular).collect();
+        digest::add_digests(&mut tree, files, (0, name), options, &contents)?;
     }
     let bytes_in = tree.nodes.iter().map(|node| node.size).sum();
     options.run.progress.bytes_total.store(bytes_in, Ordering::Relaxed);

@@ -20,7 +20,7 @@ pub struct RunOptions {
     pub progress: Arc<Progress>,
     /// Another thread sets it to stop the build, which then returns [`Error::Interrupted`].
     pub cancel: Arc<AtomicBool>,
-    /// Beyond it, tables with an item for each name move to temporary files. What it covers, and what not: docs/SCALE.md.
+    /// Beyond it, tables with an item for each name move to temporary files. What it covers, and what not: docs/BUILDING.md.
     pub memory_limit: Option<MemoryLimit>,
 }
 

@@ -260,6 +260,11 @@ impl Contents {
         &self.images[usize::from(number)]
     }
 
+    /// All source images.
+    pub(crate) fn images(&self) -> impl Iterator<Item = &SourceImage> {
+        self.images.iter()
+    }
+
     /// Makes a file of `bytes` an extra device of the new image.
     pub fn add_device(&mut self, file: u16, bytes: u64, is_stream: bool) {
         self.devices.push(Device { file, bytes, uuid: None, is_stream });

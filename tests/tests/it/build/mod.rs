@@ -8,6 +8,7 @@
 //! - `matrix`: every pair of settings.
 //! - `memory`: the memory for each name, and sources that are not in the page cache.
 //! - `mkfs`: the options of `mkfs.erofs`.
+//! - `pinned`: the digests of some images.
 //! - `preload`: fakeroot and pseudo.
 //! - `round_trip`: extracting an image gives the source.
 //! - `threads`: any number of workers gives the same image, bit for bit.
@@ -22,6 +23,7 @@ mod layers;
 mod matrix;
 mod memory;
 mod mkfs;
+mod pinned;
 mod preload;
 mod round_trip;
 mod threads;

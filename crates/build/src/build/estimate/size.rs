@@ -48,7 +48,8 @@ impl Plan<'_> {
         let block = self.settings.image.block_size.bytes64();
         let behind = behind_superblock(&self.superblock, &self.superblock_area, data)?;
         let is_small = places.area.blocks() * block < BehindSuperblock::LARGEST;
-        if self.in_metabox() || !places.encoded_dirs.is_empty() || !is_small {
+        let can_end_with_shared = self.xattrs.has_block_from_each_shared(self.settings.image.block_size);
+        if self.in_metabox() || !places.encoded_dirs.is_empty() || !is_small || !can_end_with_shared {
             return None;
         }
         let (base, reserved) = behind.reserved(block)?;
