@@ -9,7 +9,6 @@
 //! | [`context`] | the inputs of all later steps |
 //! | [`sparse`] | finds the holes of files, which no step reads |
 //! | [`decide`] | decides for each new inode what it reuses of the old image |
-//! | [`digests`] | computes the digests of files that the image has as attributes |
 //! | [`content`] | copies extent maps, reuses blocks and extents, encodes the rest |
 //! | [`metadata`] | finds a position for the new root, and writes new inodes and directories |
 //! | [`configs`] | updates the superblock's compression algorithms |
@@ -23,7 +22,6 @@ pub(crate) mod content;
 pub(crate) mod context;
 pub(crate) mod decide;
 pub(crate) mod describe;
-pub(crate) mod digests;
 pub(crate) mod encoding;
 pub(crate) mod metadata;
 pub(crate) mod options;
@@ -138,7 +136,7 @@ pub(crate) fn append_patch(
     let inputs =
         Inputs { options: &build, old: &image, survey: &survey, tree: &tree, contents: &contents, ignore };
     let decisions = ReuseDecisions::new(inputs)?;
-    digests::update(&mut tree, &decisions, &image, &build, &contents)?;
+    decide::digests::update(&mut tree, &decisions, &image, &build, &contents)?;
     let inputs =
         Inputs { options: &build, old: &image, survey: &survey, tree: &tree, contents: &contents, ignore };
     let mut growth = match options.portable && !options.grow {

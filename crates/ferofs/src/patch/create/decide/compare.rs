@@ -3,17 +3,18 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ferofs_build::sources::digest;
 use ferofs_build::sources::image::BELOW;
 use ferofs_build::sources::reader::Reader;
 use ferofs_build::tree::origin::Origin;
 use ferofs_build::tree::{Kind, NodeId};
 use ferofs_format::inode::{FileType, Place};
+use ferofs_format::xattr::NameIndex;
 use ferofs_format::{FileOffset, Nid};
-use ferofs_read::Inode;
+use ferofs_read::{Image, Inode};
 
 use crate::error::Result;
 use crate::patch::create::context::Inputs;
-use crate::patch::create::digests;
 use crate::patch::create::sparse::{self, PART};
 
 /// The properties in which a node and an old inode agree.
@@ -92,7 +93,7 @@ pub(super) fn compare_attributes(inputs: Inputs<'_>, id: NodeId, inode: &Inode) 
 
 /// The digest of a file's content, if the image has digests, is not compared: the content is.
 fn same_xattrs(inputs: Inputs<'_>, id: NodeId, inode: &Inode) -> Result<bool> {
-    let digest = digests::visible_name(inputs.old);
+    let digest = visible_digest_name(inputs.old);
     let mut expected = inputs.tree.xattrs.attributes(inputs.tree.node(id).xattrs, &[]);
     expected.retain(|(name, _)| Some(name) != digest.as_ref());
     if inode.xattr_size() == 0 {
@@ -104,6 +105,13 @@ fn same_xattrs(inputs: Inputs<'_>, id: NodeId, inode: &Inode) -> Result<bool> {
     found.sort_unstable();
     expected.sort_unstable();
     Ok(found == expected)
+}
+
+/// The name of the attribute with digests in `image`, if it has digests in one that listings show.
+pub(super) fn visible_digest_name(image: &Image) -> Option<Vec<u8>> {
+    let (number, _) = digest::name_in(image)?;
+    let (prefix, infix) = NameIndex::long(number)?.resolve(image.xattr_prefixes())?;
+    Some([prefix.text(), infix].concat())
 }
 
 /// Whether the new tree takes the content of `node` from the old inode `nid`: then there is nothing to compare.

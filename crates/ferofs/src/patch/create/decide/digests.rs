@@ -4,18 +4,11 @@ use ferofs_build::Options;
 use ferofs_build::sources::content::Contents;
 use ferofs_build::sources::digest;
 use ferofs_build::tree::{Kind, Tree};
-use ferofs_format::xattr::NameIndex;
 use ferofs_read::Image;
 
-use super::decide::files::{ReuseDecision, ReuseDecisions};
+use super::compare::visible_digest_name;
+use super::files::{ReuseDecision, ReuseDecisions};
 use crate::error::Result;
-
-/// The name of the attribute with digests in `image`, if it has digests in one that listings show.
-pub(crate) fn visible_name(image: &Image) -> Option<Vec<u8>> {
-    let (number, _) = digest::name_in(image)?;
-    let (prefix, infix) = NameIndex::long(number)?.resolve(image.xattr_prefixes())?;
-    Some([prefix.text(), infix].concat())
-}
 
 /// Gives the regular files of `tree` the digests that they will have in the image, if `old` has any.
 pub(crate) fn update(
@@ -26,7 +19,7 @@ pub(crate) fn update(
     contents: &Contents,
 ) -> Result<()> {
     let Some(name) = digest::name_in(old) else { return Ok(()) };
-    let visible = visible_name(old);
+    let visible = visible_digest_name(old);
     let mut new = Vec::new();
     for id in tree.ids().filter(|id| matches!(tree.node(*id).kind, Kind::Regular { .. })).collect::<Vec<_>>()
     {
