@@ -6,6 +6,11 @@
     clippy::indexing_slicing,
     reason = "a failed step fails the test"
 )]
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    reason = "the numbers are those of one small image"
+)]
 
 use ferofs_format::dirent::{DirBlock, DirPacker, Dirent, write_block};
 use ferofs_format::inode::{FileType, Inode, InodeVersion, Place, Rdev};
