@@ -1,9 +1,11 @@
 //! Values at the limits of their fields: the last one that is read, and the first one that is refused.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
+use ferofs_format::inode::{DataLayout, FileType, Inode, InodeVersion, Place, Timestamp};
 use ferofs_format::map::{CompactIndex, IndexFormat, IndexHeader, Lcluster, Tail};
+use ferofs_format::superblock::Superblock;
 use ferofs_format::xattr::{LONG_PREFIXES_MAX, NameIndex};
-use ferofs_format::{Algorithm, BlockSize, BytePos, ClusterSize, Lcn};
+use ferofs_format::{Algorithm, BlockAddr, BlockSize, BytePos, ClusterSize, Lcn};
 
 /// The header of an index with lclusters of 2^`extra` blocks.
 fn header(block: BlockSize, extra: u8, compacted_2b: bool) -> IndexHeader {
@@ -49,4 +51,34 @@ fn lclusters_of_compact_records() {
 fn numbers_of_long_prefixes() {
     assert_eq!(NameIndex::long(127).map(NameIndex::raw), Some(255));
     assert_eq!((NameIndex::long(128), LONG_PREFIXES_MAX), (None, 128));
+}
+
+/// A hole has ones in all 48 bits of its address.
+#[test]
+fn addresses_that_are_almost_those_of_holes() {
+    let superblock = Superblock::new(BlockSize::from_bits(12).unwrap());
+    let place = |place| {
+        let inode = Inode {
+            version: InodeVersion::Extended,
+            layout: DataLayout::FlatPlain,
+            file_type: FileType::Regular,
+            permissions: 0o644,
+            uid: 0,
+            gid: 0,
+            size: 4096,
+            nlink: 1,
+            mtime: Timestamp::default(),
+            ino: 1,
+            xattr_icount: 0,
+            place,
+            dot_omitted: false,
+        };
+        let mut bytes = Vec::new();
+        inode.write(&superblock, &mut bytes).unwrap();
+        Inode::parse(&bytes, &superblock).unwrap().place
+    };
+    for other in [0xffff_ffff, 0xffff_0000_0005].map(|address| Place::Blocks(BlockAddr::new(address))) {
+        assert_eq!(place(other), other);
+    }
+    assert_eq!(place(Place::Hole), Place::Hole);
 }
