@@ -17,6 +17,7 @@ const MAY_LACK: &[(&str, &str)] = &[
     (MOTO, "it comes from PyPI, and Debian has no other S3 store"),
     (LINUX_6_9, "the kernel of a CI machine cannot be chosen"),
     (LINUX_6_12, "the kernel of a CI machine cannot be chosen"),
+    (X86_64, "the campaign knows the registers of system calls for this processor alone"),
 ];
 /// The reason of a quick run.
 pub const WITHOUT_QUICK: &str = "a test without --quick";
@@ -26,6 +27,8 @@ pub const PEERS: &str = "cargo xtask peers";
 pub const MOTO: &str = "moto_server (pip install 'moto[server]')";
 /// The kernel sends requests again to a new FUSE daemon.
 pub const LINUX_6_9: &str = "Linux 6.9";
+/// The processor for which the campaign of failing system calls is written.
+pub const X86_64: &str = "an x86-64 processor";
 /// The kernel mounts files without a loop device.
 pub const LINUX_6_12: &str = "Linux 6.12";
 

@@ -6,16 +6,20 @@ use ferofs_devtools::shell;
 use ferofs_tests::scratch;
 
 /// The parts of the code that decide what an image contains or what is accepted: name, crate, files.
-const PARTS: [(&str, &str, &str); 9] = [
-    ("format", "ferofs-format", "crates/format/src/**"),
-    ("verity", "ferofs-verity", "crates/verity/src/**"),
-    ("metadata", "ferofs-read", "crates/read/src/metadata/**"),
-    ("output", "ferofs-build", "crates/build/src/output*/**"),
-    ("dedupe", "ferofs-build", "crates/build/src/data/encode/dedupe*/**"),
-    ("image", "ferofs", "crates/ferofs/src/patch/image*/**"),
-    ("apply", "ferofs", "crates/ferofs/src/patch/apply*/**"),
-    ("target", "ferofs", "crates/ferofs/src/extract/target.rs"),
-    ("check", "ferofs", "crates/ferofs/src/check/**"),
+const PARTS: [(&str, &str, &[&str]); 9] = [
+    ("format", "ferofs-format", &["crates/format/src/**"]),
+    ("verity", "ferofs-verity", &["crates/verity/src/**"]),
+    ("metadata", "ferofs-read", &["crates/read/src/metadata/**"]),
+    ("output", "ferofs-build", &["crates/build/src/output.rs", "crates/build/src/output/**"]),
+    (
+        "dedupe",
+        "ferofs-build",
+        &["crates/build/src/data/encode/dedupe.rs", "crates/build/src/data/encode/dedupe/**"],
+    ),
+    ("image", "ferofs", &["crates/ferofs/src/patch/image.rs", "crates/ferofs/src/patch/image/**"]),
+    ("apply", "ferofs", &["crates/ferofs/src/patch/apply.rs", "crates/ferofs/src/patch/apply/**"]),
+    ("target", "ferofs", &["crates/ferofs/src/extract/target.rs"]),
+    ("check", "ferofs", &["crates/ferofs/src/check.rs", "crates/ferofs/src/check/**"]),
 ];
 
 /// Runs the parts, all without a name.
@@ -33,8 +37,12 @@ pub(crate) fn mutants(names: &[&str]) -> Result<()> {
         let output = target.join("mutants").join(name);
         std::fs::create_dir_all(&output)?;
         let mut cargo = shell::cargo();
-        cargo.args(["mutants", "--package", package, "--file", files, "--minimum-test-timeout", "60"]);
-        cargo.arg("--output").arg(&output);
+        cargo
+            .args(["mutants", "--package", package, "--minimum-test-timeout", "60", "--output"])
+            .arg(&output);
+        for file in *files {
+            cargo.args(["--file", file]);
+        }
         // Kept between runs: only the changed crate is compiled again.
         cargo.env("CARGO_TARGET_DIR", target.join("mutants/target"));
         if shell::run(&mut cargo).is_err() {

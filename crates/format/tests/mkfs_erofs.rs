@@ -6,12 +6,17 @@
     clippy::indexing_slicing,
     reason = "a failed step fails the test"
 )]
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    reason = "the numbers are those of one small image"
+)]
 
 use ferofs_format::dirent::{DirBlock, DirPacker, Dirent, write_block};
 use ferofs_format::inode::{FileType, Inode, InodeVersion, Place, Rdev};
 use ferofs_format::superblock::{OFFSET, Superblock, write_checksum};
 use ferofs_format::xattr::{Entry, NameIndex, NamePrefix, Region, region_size, shared_pos};
-use ferofs_format::{BlockAddr, BytePos, Nid};
+use ferofs_format::{BlockAddr, BytePos, Compat, Nid};
 
 const IMAGE: &[u8] = include_bytes!("mkfs_erofs/types.erofs");
 
@@ -65,6 +70,9 @@ fn the_superblock() {
     assert_eq!((superblock.block_size.bytes(), superblock.blocks, superblock.inodes), (512, 5, 11));
     assert_eq!((superblock.epoch, superblock.fixed_nsec), (1_000_000_000, 0));
     assert_eq!((superblock.meta, superblock.xattr), (BlockAddr::new(0), BlockAddr::new(2)));
+    // dump.erofs names these features: sb_chksum, mtime, xattr_filter.
+    assert_eq!((superblock.compat.bits(), superblock.incompat.bits()), (7, 0));
+    assert_eq!(superblock.compat, Compat::SB_CHKSUM | Compat::MTIME | Compat::XATTR_FILTER);
     superblock.verify_checksum(&IMAGE[OFFSET..]).unwrap();
     let mut bytes = IMAGE[OFFSET..][..superblock.checksum_len()].to_vec();
     bytes[..superblock.size()].copy_from_slice(&superblock.to_bytes().unwrap());
