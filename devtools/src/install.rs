@@ -1,5 +1,6 @@
 //! Installs the programs that a command needs and this machine lacks, with Debian's package manager.
 
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Result, bail};
@@ -51,6 +52,10 @@ pub const OPENSSL: Tool = Tool { program: "openssl", package: "openssl" };
 /// Installs a minimal Debian into a directory.
 pub const DEBOOTSTRAP: Tool = Tool { program: "debootstrap", package: "debootstrap" };
 
+/// Packages of the tools with a service, and its name.
+const SERVICES: [(&str, &str); 3] =
+    [("autofs", "autofs"), ("docker-registry", "docker-registry"), ("nginx-light", "nginx")];
+
 /// Installs those of `tools` that are missing.
 ///
 /// # Errors
@@ -73,6 +78,7 @@ pub fn install(tools: &[Tool]) -> Result<()> {
         bail!("these packages are missing, please install them as root: apt-get install {list}");
     }
     install_packages(&packages)?;
+    disable_services(&packages)?;
     match missing.iter().find(|tool| need::find_tool(tool.program).is_none()) {
         Some(Tool { program, package }) => bail!("{package} is installed, but {program} is still not found"),
         None => Ok(()),
@@ -101,14 +107,28 @@ fn install_packages(packages: &[&str]) -> Result<()> {
     Ok(())
 }
 
+/// Stops the services that Debian starts, now and at each boot, with these packages: the tests need only the programs.
+fn disable_services(packages: &[&str]) -> Result<()> {
+    let installed = SERVICES.iter().filter(|(package, _)| packages.contains(package));
+    for (_, service) in installed.filter(|_| need::find_tool("systemctl").is_some()) {
+        // A container has no systemd that runs, and nothing to stop.
+        let now = if Path::new("/run/systemd/system").exists() { &["--now"][..] } else { &[] };
+        shell::run(as_root("systemctl").args(["--quiet", "disable"]).args(now).arg(service))?;
+    }
+    Ok(())
+}
+
+fn as_root(program: &str) -> Command {
+    if need::is_root() {
+        return Command::new(program);
+    }
+    let mut sudo = Command::new("sudo");
+    sudo.args(["-n", program]);
+    sudo
+}
+
 fn apt_get() -> Command {
-    let mut command = if need::is_root() {
-        Command::new("apt-get")
-    } else {
-        let mut sudo = Command::new("sudo");
-        sudo.args(["-n", "apt-get"]);
-        sudo
-    };
+    let mut command = as_root("apt-get");
     command.env("DEBIAN_FRONTEND", "noninteractive");
     command
 }
