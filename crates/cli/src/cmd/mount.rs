@@ -10,7 +10,6 @@ mod fetcher;
 mod kernel;
 mod loop_device;
 pub(crate) mod memory;
-mod mount_table;
 pub(crate) mod options;
 mod prefetch;
 pub(crate) mod stats;
