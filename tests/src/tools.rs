@@ -18,6 +18,7 @@ const fn tool(program: &'static str, package: &'static str) -> Tool {
 
 /// The programs that the tests start.
 pub const TEST_TOOLS: &[Tool] = &[
+    tool("automount", "autofs"),
     tool("cc", "gcc"),
     tool("chromium", "chromium"),
     tool("cp", "coreutils"),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use ferofs::NewFile;
 use ferofs::inspect::{Options, block_owners, inspect};
-use ferofs::read::{DeviceId, Extent, ExtentData, FileOffset, Image, Inode, Location};
+use ferofs::read::{DataLayout, DeviceId, Extent, ExtentData, FileOffset, Image, Inode, Location};
 use serde_json::{Value, json};
 
 use crate::args::image::ImageArgs;
@@ -106,8 +106,19 @@ fn show_file(args: &Args, image: &Image, path: &Path, out: &mut impl Write) -> R
     writeln!(out, "{}", shown(path.strip_prefix("/").unwrap_or(path)))?;
     let place = if inode.place().in_metabox { "metabox byte" } else { "byte" };
     let pos = inode.place().pos.get();
-    writeln!(out, "nid {}, {place} {pos}, {:?}, {} bytes", inode.nid().get(), disk.layout, disk.size)?;
+    let layout = layout_name(disk.layout);
+    writeln!(out, "nid {}, {place} {pos}, {layout}, {} bytes", inode.nid().get(), disk.size)?;
     write_extents(image, &inode, subject, out)
+}
+
+fn layout_name(layout: DataLayout) -> &'static str {
+    match layout {
+        DataLayout::FlatPlain => "uncompressed",
+        DataLayout::FlatInline => "uncompressed with an inline tail",
+        DataLayout::CompressedFull => "compressed with a full index",
+        DataLayout::CompressedCompact => "compressed with a compact index",
+        DataLayout::ChunkBased => "chunks",
+    }
 }
 
 fn write_extents(image: &Image, inode: &Inode, subject: &Path, out: &mut impl Write) -> Result<(), Failure> {
