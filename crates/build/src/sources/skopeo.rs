@@ -26,6 +26,9 @@ pub(super) fn problem(path: &Path) -> Option<&'static str> {
     }
     let starts =
         |transports: &[&[u8]]| transports.iter().any(|start| path.as_os_str().as_bytes().starts_with(start));
+    if starts(&[b"http://", b"https://", b"s3://", b"oci://"]) {
+        return Some("an image on a server: ferofs pull fetches it, ferofs mount mounts it");
+    }
     if starts(&LOCAL) {
         return Some(
             "begins with a transport of skopeo: give the path that follows, without a tag; --image-name selects an image",
@@ -34,8 +37,7 @@ pub(super) fn problem(path: &Path) -> Option<&'static str> {
     if starts(&OTHERS) {
         return Some("a name of skopeo: skopeo copy NAME oci:LAYOUT, then ferofs build LAYOUT IMAGE");
     }
-    let is_server = starts(&[b"http://", b"https://", b"s3://", b"oci://"]);
-    is_server.then_some("an image on a server: ferofs pull fetches it, ferofs mount mounts it")
+    None
 }
 
 fn has_version(path: &Path) -> bool {
@@ -66,6 +68,7 @@ mod tests {
             ("oci:layout:tag", "give the path that follows"),
             ("docker://alpine", "skopeo copy NAME"),
             ("https://example.org/a.tar", "ferofs pull"),
+            ("oci://host/name:tag", "ferofs pull"),
         ] {
             assert!(problem(Path::new(name)).unwrap().contains(expected), "{name}");
         }

@@ -14,7 +14,7 @@ use ferofs::read::{Image, Inode, Nid};
 use ferofs::{Error, NewFile};
 use indicatif::HumanBytes;
 
-use crate::args::image::ImageArgs;
+use crate::args::image::{ImageArgs, refuse_as_output};
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::exit::{About, FAILURE, Failure, OUTPUT_FAILURE, Outcome};
 use crate::print::output::{is_strict, message, print_line, warn};
@@ -127,6 +127,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     options.owners &= !args.no_preserve_owner;
     options.permissions = !args.no_preserve_perms;
     options.xattrs = !args.no_xattrs;
+    args.tar.iter().try_for_each(|archive| refuse_as_output(archive, &[&args.image.path]))?;
     for file in &args.metadata {
         args.outputs.check(file, metadata_file::kind(file))?;
     }
@@ -169,7 +170,6 @@ fn execute_tar(
     archive: &Path,
     options: &Options,
 ) -> Outcome {
-    crate::args::image::refuse_as_output(archive, &[name])?;
     crate::signals::cancel_on_signals(&options.cancel, crate::signals::GRACE_PERIOD)?;
     let to_stdout = archive == Path::new("-");
     let write = |out: &mut dyn Write| {

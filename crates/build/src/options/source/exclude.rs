@@ -106,12 +106,18 @@ impl Patterns {
 
     fn numbered<'a>(lines: impl Iterator<Item = (&'a str, usize)>) -> Result<Self, PatternsError> {
         // Paths are relative to the root already.
-        let mut all = GitignoreBuilder::new("");
+        let builder = || {
+            let mut builder = GitignoreBuilder::new("");
+            // `[a` is more often a mistake than a name.
+            builder.allow_unclosed_class(false);
+            builder
+        };
+        let mut all = builder();
         let (mut each, mut has_directories) = (Vec::new(), false);
         for (text, line) in lines {
             let pattern = normalised(text);
             let refuse = |error: ignore::Error| PatternsError { line, reason: error.to_string() };
-            let mut one = GitignoreBuilder::new("");
+            let mut one = builder();
             one.add_line(None, &pattern).map_err(refuse)?;
             all.add_line(None, &pattern).map_err(refuse)?;
             each.push((text.to_owned(), one.build().map_err(refuse)?));
