@@ -16,7 +16,7 @@ use crate::data;
 use crate::data::chunks::{deduplicated, external};
 use crate::data::encode::dedupe::ExtentIndex;
 use crate::data::identical::small::IdenticalFiles;
-use crate::data::order::Order;
+use crate::data::order::{Order, unused_priorities};
 use crate::data::stored::StoredContent;
 use crate::data::worker::context::WorkerContext;
 use crate::error::{Error, Result};
@@ -70,16 +70,20 @@ pub(crate) fn build_from(
     temporary: &Path,
     read: impl FnOnce(&[(u64, u64)], Timestamp, &mut Vec<Warning>) -> Result<(Tree, Contents)>,
 ) -> Result<Summary> {
-    let Some(limit) = &options.run.memory_limit else {
-        return run_stages(options, output, temporary, read);
+    let mut summary = match &options.run.memory_limit {
+        None => run_stages(options, output, temporary, read)?,
+        Some(limit) => {
+            let mut summary = limit.watch(|| run_stages(options, output, temporary, read))?;
+            if let Some(source) = limit.failure() {
+                summary.warnings.push(Warning::NotSpilled { dir: limit.dir().to_owned(), source });
+            }
+            if let Some(used) = limit.excess() {
+                summary.warnings.push(Warning::MemoryLimit { limit: limit.bytes(), used });
+            }
+            summary
+        }
     };
-    let mut summary = limit.watch(|| run_stages(options, output, temporary, read))?;
-    if let Some(source) = limit.failure() {
-        summary.warnings.push(Warning::NotSpilled { dir: limit.dir().to_owned(), source });
-    }
-    if let Some(used) = limit.excess() {
-        summary.warnings.push(Warning::MemoryLimit { limit: limit.bytes(), used });
-    }
+    options.run.check_warnings(&mut summary.warnings)?;
     Ok(summary)
 }
 
@@ -101,6 +105,13 @@ fn run_stages(
     let time = Timestamp { secs: build_time, nanos: 0 };
     let (mut tree, contents) = read(&output.own_files(), time, &mut warnings)?;
     let options = &*digest::as_in_sources(options, &contents);
+    let unused = unused_priorities(&tree, &options.data.priorities);
+    warnings.extend(unused.into_iter().map(|path| Warning::UnusedPriority { path }));
+    // Before the long work.
+    options.run.check_warnings(&mut warnings)?;
+    if external::needs_wide_addresses(options, &contents) {
+        superblock.incompat |= Incompat::BIT48;
+    }
     if (options.output.verify || options.xattrs.digest.is_some()) && !contents.is_all_readable() {
         let problem = "verification and digests read the data again, and a stream cannot be read again";
         return Err(Error::Option { option: "standard input", problem });
@@ -260,6 +271,7 @@ fn run_stages(
         peak_tasks: data.peak_tasks,
         workers: options.run.worker_count(),
         uuid: superblock.uuid,
+        wide_addresses: superblock.incompat.contains(Incompat::BIT48),
         warnings,
     })
 }

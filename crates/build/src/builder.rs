@@ -340,6 +340,7 @@ fn read(
     time: Timestamp,
     warnings: &mut Vec<Warning>,
 ) -> Result<(Tree, Contents)> {
+    options.run.progress.used_excludes.clear();
     let mut contents = Contents::archives(temporary, "");
     let (mut layers, mut stored) =
         (LayeredTree::new(time, options.run.memory_limit.as_ref()), Stored::default());
@@ -401,7 +402,9 @@ fn read(
     }
     add_links(&mut links, &mut layers)?;
     contents.finish_spool()?;
-    Ok((layers.finish(options, warnings)?, contents))
+    let tree = layers.finish(options, warnings)?;
+    options.warn_of_unused_excludes(warnings);
+    Ok((tree, contents))
 }
 
 fn layered_file(

@@ -143,6 +143,9 @@ pub enum Error {
     /// A compressor failed.
     #[error("compressing failed: {0}")]
     Encode(ferofs_codec::EncodeError),
+    /// There were warnings, which [`crate::RunOptions::strict`] makes errors.
+    #[error("{}; --strict makes warnings errors", Joined(.0))]
+    Warnings(Vec<crate::Warning>),
     /// The operation was cancelled.
     #[error("interrupted")]
     Interrupted,
@@ -202,6 +205,17 @@ impl fmt::Display for PathPrefix<'_> {
             Some(path) => write!(f, "{}: ", Escaped::path(path)),
             None => Ok(()),
         }
+    }
+}
+
+struct Joined<'a>(&'a [crate::Warning]);
+
+impl fmt::Display for Joined<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().enumerate().try_for_each(|(number, warning)| {
+            let between = if number == 0 { "" } else { "; " };
+            write!(f, "{between}{warning}")
+        })
     }
 }
 

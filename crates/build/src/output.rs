@@ -92,6 +92,9 @@ impl Output {
                 };
                 return Err(Error::io("write", path, problem));
             }
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Error::io("stat", path, error));
+            }
             _ => {
                 let (file, name) = PendingName::create(path)?;
                 (file, Target::Named(name))
@@ -175,7 +178,12 @@ impl Output {
 
     /// Copies the bytes of the existing file before `offset`.
     fn keep_start(&self) -> Result<()> {
-        let Ok(old) = File::open(&self.path) else { return Ok(()) };
+        let old = match File::open(&self.path) {
+            Ok(old) => old,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            // Writing zeroes there would destroy them.
+            Err(error) => return Err(Error::io("read the bytes before --offset of", &self.path, error)),
+        };
         let mut to = &*self.file;
         std::io::copy(&mut old.take(self.offset), &mut to)
             .map(drop)

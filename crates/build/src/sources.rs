@@ -9,10 +9,12 @@ pub mod data_ranges;
 pub mod digest;
 pub mod directory;
 pub mod image;
+pub mod known_format;
 #[cfg(feature = "oci")]
 pub mod oci;
 pub mod open;
 pub mod reader;
+mod skopeo;
 pub mod source_file;
 mod spool;
 #[cfg(feature = "tar")]
@@ -44,8 +46,11 @@ impl SourceFormat {
     /// parts of a layout may come before that file.
     ///
     /// # Errors
-    /// [`Error::Io`] when the source cannot be read.
+    /// [`Error::Io`] when the source cannot be read; [`Error::InvalidSource`] for an image in another form of skopeo.
     pub fn detect(path: &Path) -> Result<Self> {
+        if let Some(problem) = skopeo::problem(path) {
+            return Err(Error::InvalidSource { path: path.to_owned(), problem });
+        }
         Ok(match path {
             path if path == Path::new("-") => Self::Archive,
             #[cfg(feature = "oci")]
@@ -131,6 +136,20 @@ const NAME_MAX: usize = 255;
 pub fn read_source(
     options: &Options,
     avoid: &[(u64, u64)],
+    temporary: &Path,
+    time: Timestamp,
+    warnings: &mut Vec<Warning>,
+) -> Result<(Tree, Contents)> {
+    options.run.progress.used_excludes.clear();
+    let read = read_trees(options, avoid, temporary, time, warnings)?;
+    options.warn_of_unused_excludes(warnings);
+    Ok(read)
+}
+
+/// [`read_source`] without the warnings about excludes.
+fn read_trees(
+    options: &Options,
+    avoid: &[(u32, u32, u64)],
     temporary: &Path,
     time: Timestamp,
     warnings: &mut Vec<Warning>,

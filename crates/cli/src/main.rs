@@ -36,7 +36,10 @@ fn run() -> ExitCode {
         Some(run) => run(&args),
         None if compat::is_mount_helper(&args) => compat::run_mount_helper(&args),
         None => match parse(&args) {
-            Ok(cli) => cmd::run(cli.command, compat::definitions),
+            Ok(cli) => {
+                print::output::set_strict(cli.strict);
+                cmd::run(cli.command, compat::definitions)
+            }
             Err(error) if args.get(1).is_some_and(|command| command == "check") => {
                 Ok(exit::print_usage_as_fsck(&error))
             }

@@ -196,7 +196,7 @@ impl Account<'_> {
         }
         let command = |output: &str, settings: &Settings| match interface {
             Interface::Build => [
-                words(&["build"]),
+                words(&["build", "--force"]),
                 settings.words(),
                 sources.options.clone(),
                 sources.paths.clone(),

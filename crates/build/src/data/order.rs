@@ -8,15 +8,16 @@
 mod similar;
 
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 use ferofs_format::BlockSize;
 
 use crate::options::compression::{Compression, Fragments};
 use crate::options::data::{ContentOrder, DataOptions, Priorities};
 use crate::options::run::tables::Table;
-use crate::paths::join;
+use crate::paths::{as_path, join};
 use crate::tree::{Kind, NodeId, Tree};
 use ferofs_read::Profile;
 
@@ -157,6 +158,23 @@ fn priorities(tree: &Tree, listed: &Priorities) -> Vec<i16> {
         }
     }
     priorities
+}
+
+/// The paths of priorities that the tree does not have.
+pub(crate) fn unused_priorities(tree: &Tree, listed: &Priorities) -> Vec<PathBuf> {
+    let mut unused: BTreeSet<&[u8]> = listed.0.iter().map(|(path, _)| path.as_slice()).collect();
+    unused.remove(b"".as_slice());
+    for id in tree.ids() {
+        let Kind::Directory(dir) = tree.node(id).kind else { continue };
+        if unused.is_empty() {
+            break;
+        }
+        let path = tree.path_bytes(id);
+        for entry in tree.entries_of(dir) {
+            unused.remove(join(&path, tree.text(entry.name)).as_slice());
+        }
+    }
+    unused.into_iter().map(|path| as_path(path).to_owned()).collect()
 }
 
 /// How often each file of the profile was read.

@@ -74,8 +74,10 @@ fn parse_line(line: &[u8]) -> Option<(Vec<u8>, FsEntry)> {
         fields.pop();
     }
     let permissions = u16::from_str_radix(&text(fields.pop()?)?, 8).ok().filter(|mode| *mode <= 0o7777)?;
-    let gid = text(fields.pop()?)?.parse().ok()?;
-    let uid = text(fields.pop()?)?.parse().ok()?;
+    // Linux has no user 2^32 - 1.
+    let id = |text: String| text.parse().ok().filter(|id| *id != u32::MAX);
+    let gid = id(text(fields.pop()?)?)?;
+    let uid = id(text(fields.pop()?)?)?;
     let path = fields.join(&b' ');
     let path = path.strip_prefix(b"/").filter(|rest| !rest.is_empty()).unwrap_or(&path).to_vec();
     Some((path, FsEntry { uid, gid, permissions, capabilities }))
@@ -105,6 +107,7 @@ mod tests {
         assert_eq!(config.lookup(b"other"), None);
         assert_eq!(FsConfig::parse(b"ok 0 0 755\nbad 0 0\n").unwrap_err().line, 2);
         assert!(FsConfig::parse(b"bad 0 0 99999\n").is_err());
+        assert!(FsConfig::parse(b"bad 4294967295 0 755\n").is_err());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, Result};
-use crate::progress::Progress;
+use crate::progress::{Progress, Warning};
 use tables::MemoryLimit;
 
 /// Worker threads, progress and cancellation.
@@ -20,6 +20,8 @@ pub struct RunOptions {
     pub progress: Arc<Progress>,
     /// Another thread sets it to stop the build, which then returns [`Error::Interrupted`].
     pub cancel: Arc<AtomicBool>,
+    /// Warnings are errors: the build then fails with [`Error::Warnings`] before the image gets its name.
+    pub strict: bool,
     /// Beyond it, tables with an item for each name move to temporary files. What it covers, and what not: docs/BUILDING.md.
     pub memory_limit: Option<MemoryLimit>,
 }
@@ -47,6 +49,17 @@ impl RunOptions {
             self.check_cancelled()?;
             task(context, number)
         })
+    }
+
+    /// Fails if there are warnings and [`Self::strict`] is set.
+    ///
+    /// # Errors
+    /// [`Error::Warnings`].
+    pub fn check_warnings(&self, warnings: &mut Vec<Warning>) -> Result<()> {
+        if self.strict && !warnings.is_empty() {
+            return Err(Error::Warnings(std::mem::take(warnings)));
+        }
+        Ok(())
     }
 
     /// Fails once [`Self::cancel`] is set.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use crate::options::oci::OciOptions;
 pub use definition::{Definitions, DefinitionsError};
-pub use exclude::{Exclude, Patterns, PatternsError};
+pub use exclude::{Exclude, Patterns, PatternsError, UsedPatterns};
 
 /// The source of an image, and which of its files the image gets.
 #[derive(Clone, Debug)]
@@ -77,11 +77,6 @@ impl SourceOptions {
             skip_unreadable: false,
             hard_dereference: false,
         }
-    }
-
-    /// Whether the image leaves out the file at `path`, which is relative to the source. `is_dir` says whether it is a directory.
-    pub(crate) fn is_excluded(&self, path: &[u8], is_dir: impl Fn() -> bool) -> bool {
-        self.excludes.iter().any(|exclude| exclude.matches(path, &is_dir))
     }
 }
 

@@ -50,7 +50,7 @@ pub fn walk(
     let proc = Path::new("/proc/self/fd").is_dir();
     let context = Context { options, source, root: root.as_fd(), avoid, proc };
     let top = Lister::new(&context).root()?;
-    let mut numbering = Numbering::new(options, &top)?;
+    let mut numbering = Numbering::new(options, source, &top)?;
     let workers = options.run.worker_count().max(LISTERS);
     with_workers(
         workers,

@@ -11,7 +11,8 @@ use ferofs::inspect::{Options, block_owners, inspect};
 use ferofs::read::{DataLayout, DeviceId, Extent, ExtentData, FileOffset, Image, Inode, Location};
 use serde_json::{Value, json};
 
-use crate::args::image::ImageArgs;
+use crate::args::image::{ImageArgs, refuse_as_output};
+use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::exit::{About, Failure, Outcome};
 use crate::print::names::shown;
 use crate::print::output::{json as json_text, message};
@@ -42,6 +43,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     html: Option<PathBuf>,
 
+    #[command(flatten)]
+    overwrite: OverwriteArgs,
+
     /// Number of the largest files to show
     #[arg(long, value_name = "N", default_value_t = 20)]
     top: usize,
@@ -52,6 +56,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
+    if let Some(page) = &args.html {
+        refuse_as_output(page, &[&args.image.path])?;
+        args.overwrite.check(page, OutputKind::Html)?;
+    }
     let image = args.image.open()?;
     let subject = &args.image.path;
     let mut out = BufWriter::new(io::stdout().lock());

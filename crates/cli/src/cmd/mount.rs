@@ -30,7 +30,7 @@ use crate::cmd::mount::dm_verity::VerityDevice;
 use crate::cmd::mount::kernel::Request;
 use crate::cmd::mount::options::SortedOptions;
 use crate::exit::{FAILURE, Failure, Outcome};
-use crate::print::output::message;
+use crate::print::output::{is_strict, message, warn};
 use ferofs::escape::Escaped;
 
 pub(crate) fn run(args: &Args) -> Outcome {
@@ -77,14 +77,22 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let mut kernel_error = None;
     let try_kernel = args.kernel || !fuse;
     if try_kernel && (args.kernel || rustix::process::geteuid().is_root()) {
+        let unused = args.only_for_fuse(&options);
+        let unused = (!unused.is_empty()).then(|| {
+            let text =
+                "only FUSE has these options; the kernel mounts the image without them (--fuse avoids this)";
+            format!("{}: {}: {text}", Escaped::path(&args.image.path), unused.join(", "))
+        });
+        if let (true, Some(warning)) = (is_strict(), &unused) {
+            // Before there is a mount.
+            warn(warning)?;
+        }
         match mount_with_kernel(args, &options) {
             Ok(how) => {
                 let verified = if sealed { ", which verifies with dm-verity" } else { "" };
                 args.print_verbose(&format!("mounted by the kernel, {how}{verified}"));
-                let unused = args.only_for_fuse(&options);
-                if !unused.is_empty() {
-                    let text = "only FUSE has these options; the kernel mounts the image without them (--fuse avoids this)";
-                    message!("{}: {}: {text}", Escaped::path(&args.image.path), unused.join(", "));
+                if let Some(warning) = &unused {
+                    message!("{warning}");
                 }
                 return Ok(0);
             }

@@ -15,7 +15,7 @@ mod posix;
 mod sources;
 mod vmdk;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -25,12 +25,13 @@ use clap::{CommandFactory, FromArgMatches};
 use ferofs::NewFile;
 use ferofs::build::{
     BlockSize, ChunkOptions, Exclude, FsConfig, Labels, Options, SourceData, SourceFormat, Timestamp,
-    XattrOptions, block_size,
+    Warning, XattrOptions, block_size,
 };
 
 use ferofs::escape::Escaped;
 
 use crate::args::compression::CompressionOptions;
+use crate::args::exclude::relative;
 use crate::args::features::{ChunkEntries, ExtendedError, ExtendedOptions};
 use crate::args::image::ImageArgs;
 use crate::cmd::build::{PrintOptions, source_date_epoch};
@@ -279,9 +280,8 @@ impl Args {
         let root = self.all_root.then_some(0);
         options.attributes.force_uid = self.force_uid.or(root);
         options.attributes.force_gid = self.force_gid.or(root);
-        // The builder adds modulo 2^32, so the cast of a negative offset is correct.
-        options.attributes.uid_offset = self.uid_offset as u32;
-        options.attributes.gid_offset = self.gid_offset as u32;
+        options.attributes.uid_offset = self.uid_offset;
+        options.attributes.gid_offset = self.gid_offset;
     }
 
     fn times(&self, options: &mut Options) {
@@ -362,13 +362,21 @@ impl Args {
     }
 }
 
-/// `path` relative to the source, without empty and `.` parts.
-fn relative(path: &OsStr) -> PathBuf {
-    path.as_bytes()
-        .split(|b| *b == b'/')
-        .filter(|part| !part.is_empty() && *part != b".")
-        .map(OsStr::from_bytes)
-        .collect()
+/// As erofs-utils: excludes that exclude nothing are usual.
+pub(super) fn hides(warning: &Warning) -> bool {
+    matches!(warning, Warning::UnusedExclude { .. })
+}
+
+/// Also no warnings about the ends of archives.
+fn hides_when_quiet(warning: &Warning) -> bool {
+    hides(warning)
+        || matches!(
+            warning,
+            Warning::NoEndOfArchive { .. }
+                | Warning::SingleZeroBlock { .. }
+                | Warning::EmptyArchive { .. }
+                | Warning::BytesAfterGzip { .. }
+        )
 }
 
 /// Runs `mkfs.erofs` with these arguments, the program's name first.
@@ -401,7 +409,7 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
         verbose: false,
         json: false,
         timings: false,
-        hide_archive_ends: quiet,
+        hides: if quiet { hides_when_quiet } else { hides },
         form: None,
     };
     let code = crate::cmd::build::execute(&options, &args.image, None, printed)?;

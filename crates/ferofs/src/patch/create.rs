@@ -131,6 +131,7 @@ pub(crate) fn append_patch(
         Some(new) => ferofs_build::sources::read_opened_image(&build, new, temporary, stamp, &mut warnings)?,
         None => ferofs_build::sources::read_source(&build, avoid, temporary, stamp, &mut warnings)?,
     };
+    build.run.check_warnings(&mut warnings)?;
     let survey = Survey::new(&image, &build)?;
     let ignore = options.ignore;
     let inputs =
@@ -172,6 +173,7 @@ pub(crate) fn append_patch(
     let context = CreateContext { options, inputs, base, area, history, compression, allowed, methods };
     let region = region::write(&context, decisions, growth, temporary, time, &mut warnings)?;
     contents.check_unchanged()?;
+    build.run.check_warnings(&mut warnings)?;
     let created = append_file(&context, region, time, output)?;
     Ok(PatchSummary { warnings, ..created })
 }

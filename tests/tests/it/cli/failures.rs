@@ -195,7 +195,7 @@ fn an_output_replaces_a_file_but_is_written_into_a_device() {
     let fixture = Fixture::new(&tree::Options::small());
     let (image, page) = (fixture.path("image"), fixture.path("page"));
     ferofs().arg("build").args([fixture.source(), image.clone()]).run().success();
-    fs::write(&page, "old").unwrap();
+    fs::write(&page, "<!DOCTYPE html>").unwrap();
     let inode = fs::metadata(&page).unwrap().ino();
     ferofs().args(["inspect", "--html"]).args([page.clone(), image.clone()]).run().success();
     // A new inode: a program that still reads the old file sees the old data.

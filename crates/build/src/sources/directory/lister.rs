@@ -135,7 +135,7 @@ impl<'a> Lister<'a> {
         for name in names {
             let name = found.get(name);
             let below = join(path, name);
-            if self.context.options.source.is_excluded(&below, || is_dir(dir.as_fd(), name)) {
+            if self.context.options.is_excluded(&below, || is_dir(dir.as_fd(), name)) {
                 continue;
             }
             let full = source.join(as_path(&below));

@@ -20,6 +20,7 @@ use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::output::new_file::NewFile;
 use crate::sources::content::Contents;
+use crate::sources::known_format::KnownFormat;
 use crate::sources::source_file::SourceFile;
 use crate::tree::origin::SourcePosition;
 
@@ -55,6 +56,8 @@ pub(crate) struct TarStream {
     stays: Option<u16>,
     /// See [`Contents::archive_bytes`].
     packed_read: Arc<AtomicU64>,
+    /// Whether bytes that are not gzip follow the gzip data.
+    has_more: Arc<AtomicBool>,
 }
 
 enum Input {
@@ -102,6 +105,7 @@ impl TarStream {
             let start = rustix::fs::tell(&file).map_err(|e| io("seek in")(e.into()))?;
             let have = fill(&mut ReadFrom(&file, start), &mut magic).map_err(io("read"))?;
             let size = metadata.len().saturating_sub(start);
+            let has_more = Arc::default();
             let input = match ArchiveCompression::of(&magic[..have]) {
                 ArchiveCompression::None if options.source.plain_copy.is_none() => {
                     let file = contents.add_file(file, &name)?;
@@ -109,11 +113,12 @@ impl TarStream {
                 }
                 compression => {
                     let file = CountingReader::new(file, contents, options);
-                    let stream = compression.decoder(Box::new(file), limits).map_err(io("read"))?;
+                    let stream =
+                        compression.decoder(Box::new(file), limits, &has_more).map_err(io("read"))?;
                     Input::Stream(copied(stream, options)?)
                 }
             };
-            return Ok(Self::of(input, name, contents));
+            return Ok(Self::of(input, name, contents, has_more));
         }
         // Fails if this is not a pipe, or the user's limit for pipes is reached. A smaller pipe works, too, with more system calls.
         let _ = rustix::pipe::fcntl_setpipe_size(&file, PIPE);
@@ -135,13 +140,14 @@ impl TarStream {
         let start = Cursor::new(magic).take(have as u64);
         let whole = Box::new(CountingReader::new(start.chain(reader), contents, options));
         let limits = Limits::new(options.source.archive_limit_factor);
-        let stream = copied(compression.decoder(whole, limits).map_err(io)?, options)?;
-        Ok(Self::of(Input::Stream(stream), name, contents))
+        let has_more = Arc::default();
+        let stream = copied(compression.decoder(whole, limits, &has_more).map_err(io)?, options)?;
+        Ok(Self::of(Input::Stream(stream), name, contents, has_more))
     }
 
-    fn of(input: Input, name: PathBuf, contents: &Contents) -> Self {
+    fn of(input: Input, name: PathBuf, contents: &Contents, has_more: Arc<AtomicBool>) -> Self {
         let packed_read = Arc::clone(&contents.archive_bytes);
-        Self { name, input, position: 0, buffer: Vec::new(), stays: None, packed_read }
+        Self { name, input, position: 0, buffer: Vec::new(), stays: None, packed_read, has_more }
     }
 
     /// Opens `size` bytes of a registered file as an archive with this `name`.
@@ -157,16 +163,16 @@ impl TarStream {
         let mut magic = [0; MAGIC];
         let have = magic.len().min(usize::try_from(size).unwrap_or(MAGIC));
         contents.read_at(place, &mut magic[..have])?;
+        let has_more = Arc::default();
         let input = match ArchiveCompression::of(&magic[..have]) {
             ArchiveCompression::None => Input::File { file, start: place.at, size },
             compression => {
                 let part = FilePart { file: Arc::clone(file.file()), at: place.at, end: place.at + size };
-                Input::Stream(
-                    compression.decoder(Box::new(part), limits).map_err(|e| Error::io("read", &name, e))?,
-                )
+                let stream = compression.decoder(Box::new(part), limits, &has_more);
+                Input::Stream(stream.map_err(|e| Error::io("read", &name, e))?)
             }
         };
-        Ok(Self::of(input, name, contents))
+        Ok(Self::of(input, name, contents, has_more))
     }
 
     /// Whether content can be skipped without reading it.
@@ -176,6 +182,21 @@ impl TarStream {
 
     pub(super) const fn position(&self) -> u64 {
         self.position
+    }
+
+    /// Whether bytes that are not gzip followed the gzip data, when all of it was read.
+    pub(super) fn has_bytes_after_gzip(&self) -> bool {
+        self.has_more.load(Ordering::Relaxed)
+    }
+
+    /// The format of an archive that is no tar archive. `start` are its first bytes, which were read already.
+    pub(super) fn known_format(&self, start: &[u8]) -> Result<Option<KnownFormat>> {
+        match &self.input {
+            Input::File { file, start, .. } => {
+                KnownFormat::of_file(file.file(), *start).map_err(|e| Error::io("read", &self.name, e))
+            }
+            Input::Stream(_) => Ok(KnownFormat::of(start)),
+        }
     }
 
     /// See [`Contents::archive_bytes`].
@@ -281,12 +302,18 @@ impl ArchiveCompression {
         }
     }
 
-    fn decoder(self, packed: Box<dyn Read>, limits: Limits) -> io::Result<Box<dyn Read>> {
+    /// `has_more` is set when bytes that are not gzip follow gzip data.
+    fn decoder(
+        self,
+        packed: Box<dyn Read>,
+        limits: Limits,
+        has_more: &Arc<AtomicBool>,
+    ) -> io::Result<Box<dyn Read>> {
         let window = limits.window();
         let packed = io::BufReader::with_capacity(BUFFER, packed);
         Ok(match self {
             Self::None => Box::new(packed),
-            Self::Gzip => Box::new(Gzip::new(packed)),
+            Self::Gzip => Box::new(Gzip::new(packed, Arc::clone(has_more))),
             Self::Xz | Self::Lzip => {
                 let memory = window + XZ_EXTRA;
                 let stream = if self == Self::Xz {
@@ -302,11 +329,17 @@ impl ArchiveCompression {
                 Box::new(WindowLimited(decoder, window))
             }
             Self::Bzip2 => {
-                let problem = "compressed by bzip2, which is not supported: decompress it into a pipe";
+                let problem =
+                    "compressed with bzip2, which is not supported: bzip2 -dc FILE | ferofs build - IMAGE";
                 return Err(io::Error::new(io::ErrorKind::Unsupported, problem));
             }
         })
     }
+}
+
+/// Whether an archive that begins with `magic` is compressed.
+pub(crate) fn is_compressed(magic: &[u8]) -> bool {
+    ArchiveCompression::of(magic) != ArchiveCompression::None
 }
 
 /// `stream`, which also writes to [`crate::SourceOptions::plain_copy`] if that is set.

@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::cmd::build::preset::{Form, Preset};
 use crate::cmd::build::requirement::Requirement;
 use crate::exit::{Failure, Outcome};
-use crate::print::output::{message, print_line};
+use crate::print::output::{print_line, warn};
 use crate::print::progress::Display;
 use crate::signals::{GRACE_PERIOD, cancel_on_signals};
 
@@ -83,9 +83,7 @@ pub(super) fn run(request: Request<'_>) -> Outcome {
         })
         .collect();
     drop(display);
-    for warning in &warnings {
-        message!("{warning}");
-    }
+    warnings.iter().try_for_each(warn)?;
     let took = started.elapsed();
     match json {
         true => print_line!("{}", json_text(&estimator, &rows, took))?,

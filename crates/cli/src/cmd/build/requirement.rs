@@ -57,7 +57,7 @@ fn linux_version(options: &Options) -> LinuxVersion {
         (external, LinuxVersion(5, 16)),
         (block < SMALLEST_PAGE, LinuxVersion(6, 4)),
         (!options.xattrs.prefixes.is_empty(), LinuxVersion(6, 4)),
-        (options.inodes.dot_omitted, LinuxVersion(6, 15)),
+        (options.inodes.dot_omitted || options.image.wide_addresses, LinuxVersion(6, 15)),
     ]
     .into_iter()
     .chain(compression)

@@ -55,7 +55,7 @@ pub(super) struct Args {
 
     /// Set the build time of the image and the time of all files, in seconds since 1970 [default: now, or
     /// $SOURCE_DATE_EPOCH; files keep their times]
-    #[arg(short = 'T', value_name = "#", allow_hyphen_values = true)]
+    #[arg(short = 'T', value_name = "#", allow_hyphen_values = true, value_parser = seconds)]
     pub(super) time: Option<i64>,
 
     /// With -T: keep the times of the files
@@ -186,7 +186,7 @@ pub(super) struct Args {
     pub(super) preserve_mtime: bool,
 
     /// Largest decoded size of an extent, in bytes; at least the block size [default: no limit]
-    #[arg(long, value_name = "#")]
+    #[arg(long, value_name = "#", value_parser = size)]
     pub(super) max_extent_bytes: Option<u64>,
 
     /// Start of the image in its file or block device, in bytes
@@ -268,6 +268,17 @@ pub(super) struct Args {
     /// Print the version
     #[arg(short = 'V', long, action = ArgAction::Version)]
     version: Option<bool>,
+}
+
+/// A number of seconds as erofs-utils reads it: decimal, octal after 0, or hexadecimal after 0x.
+fn seconds(text: &str) -> Result<i64, &'static str> {
+    const WRONG: &str = "not a number of seconds";
+    let (sign, digits) = text.strip_prefix('-').map_or((1, text), |digits| (-1, digits));
+    if !digits.ends_with(|last: char| last.is_ascii_hexdigit()) {
+        return Err(WRONG);
+    }
+    let number = size(digits).map_err(|_| WRONG)?;
+    (i128::from(number) * sign).try_into().map_err(|_| WRONG)
 }
 
 /// A number of bytes as erofs-utils reads it: decimal, octal after 0, or hexadecimal after 0x, then optionally K, M or G.

@@ -81,7 +81,8 @@ impl Args {
         }
         wanted.build = options;
         let added = add(&self.image, &wanted, TrailingData::Keep).about(&self.image)?;
-        for warning in added.iter().flat_map(|added| &added.warnings) {
+        let warnings = added.iter().flat_map(|added| &added.warnings);
+        for warning in warnings.filter(|warning| !super::hides(warning)) {
             message!("{warning}");
         }
         Ok(0)
