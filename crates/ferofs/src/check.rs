@@ -2,10 +2,12 @@
 //!
 //! One thread walks the tree from the root and checks directories and links (`walk`). Workers check each inode's
 //! attributes, map and content (`inodes`), and add the bytes that it uses to `used_space`. If inodes use the same bytes
-//! against the rules, a second walk finds out which ones (`owners`).
+//! against the rules, a second walk finds out which ones (`owners`). Another one finds the files with fragments in damaged clusters
+//! (`fragments`).
 
 mod checker;
 mod findings;
+mod fragments;
 mod inodes;
 mod linux;
 mod owners;
@@ -64,6 +66,7 @@ pub fn check_until_stopped(image: &Image, options: &Options) -> (Report, crate::
     };
     let mut unreferenced_blocks = 0;
     if !checker.findings.has_failed() {
+        checker.report_fragments();
         let overlaps = checker.used_space().overlaps();
         if !overlaps.is_empty() {
             checker.report_owners(&overlaps);

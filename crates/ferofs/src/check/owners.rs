@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ferofs_format::{BytePos, Fault, FileOffset, Nid, Structure};
 
-use super::checker::Checker;
+use super::checker::{Checker, METABOX, PACKED};
 use super::report::Finding;
 use super::used_space::{AddressSpace, Overlap, space_of};
 use ferofs_read::Inode;
@@ -31,7 +31,7 @@ impl Checker<'_> {
         let mut owners: BTreeMap<usize, Vec<Owner>> = BTreeMap::new();
         let superblock = self.image.superblock();
         let mut specials = Vec::new();
-        for (name, nid) in [("(packed inode)", superblock.packed), ("(metabox)", superblock.metabox)] {
+        for (name, nid) in [(PACKED, superblock.packed), (METABOX, superblock.metabox)] {
             if let Some(Ok(inode)) = nid.map(|nid| self.image.inode(nid)) {
                 specials.push((PathBuf::from(name), inode));
             }
