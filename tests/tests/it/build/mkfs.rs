@@ -98,6 +98,53 @@ fn options_that_drop_metadata_change_only_their_field() {
 }
 
 #[test]
+fn source_date_epoch_has_priority_over_t() {
+    let fixture = Fixture::empty();
+    let times = [("old", 1_000_000_000), ("new", 1_900_000_000)];
+    for (name, secs) in times {
+        let file = fs::File::create(fixture.source().join(name)).unwrap();
+        file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(secs)).unwrap();
+    }
+    let links = fixture.directory("links");
+    ferofs().arg("links").arg(&links).run().success();
+    let shown = |mkfs: &Path, epoch: &str, options: &str| -> Vec<String> {
+        let image = fixture.path("image");
+        let mkfs =
+            Run::new(mkfs).env("SOURCE_DATE_EPOCH", epoch).arg("--quiet").args(options.split_whitespace());
+        mkfs.args([&image, &fixture.source()]).run().success();
+        ["-s", "--path=/old", "--path=/new"]
+            .map(|file| {
+                let dump =
+                    Run::new(links.join("dump.erofs")).env("TZ", "UTC").arg(file).arg(&image).run().success();
+                let text = String::from_utf8(dump.stdout).unwrap();
+                let time =
+                    text.lines().find(|line| line.contains("created:") || line.starts_with("Timestamp:"));
+                time.unwrap().split(':').skip(1).collect::<Vec<_>>().join(":").trim().to_owned()
+            })
+            .to_vec()
+    };
+    let own = links.join("mkfs.erofs");
+    let clamped =
+        ["Tue Nov 14 22:13:20 2023", "2001-09-09 01:46:40.000000000", "2023-11-14 22:13:20.000000000"];
+    for options in ["", "-T5", "-T5 --mkfs-time", "-T5 --all-time"] {
+        assert_eq!(shown(&own, "1700000000", options), clamped, "{options}");
+        if let Some(peer) = newest("mkfs.erofs") {
+            assert_eq!(shown(&peer, "1700000000", options), clamped, "{options}");
+        }
+    }
+    // Empty is the same as unset. erofs-utils take it for 0.
+    assert_eq!(shown(&own, "", "-T5")[1..], ["1970-01-01 00:00:05.000000000"; 2]);
+    for mkfs in [Some(own), newest("mkfs.erofs")].into_iter().flatten() {
+        for wrong in ["now", "12x", "0x10"] {
+            let run = Run::new(&mkfs).env("SOURCE_DATE_EPOCH", wrong).arg("-T5");
+            let outcome = run.args([&fixture.path("x"), &fixture.source()]).run();
+            assert_eq!(outcome.code, 1, "{wrong}");
+            assert!(outcome.stderr.contains("SOURCE_DATE_EPOCH"), "{wrong}: {}", outcome.stderr);
+        }
+    }
+}
+
+#[test]
 fn compact_inodes_refuse_values_that_do_not_fit() {
     let fixture = Fixture::empty();
     fs::write(fixture.source().join("file"), "x").unwrap();
