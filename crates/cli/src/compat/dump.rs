@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use clap::Parser;
 use ferofs::inspect::path_of;
 use ferofs::read::{
-    Algorithm, Compat, DataLayout, DeviceId, Extent, ExtentData, FileOffset, FileType, Image, Incompat,
-    Inode, Location, Nid, OpenOptions, Place, Superblock, Uuid,
+    Algorithm, Compat, DataLayout, DeviceId, Extent, ExtentData, Extents, FileOffset, FileType, Image,
+    Incompat, Inode, Location, Nid, OpenOptions, Place, Superblock, Uuid,
 };
 
 use super::number::number;
@@ -345,9 +345,11 @@ fn write_extents(
 ) -> Result<(), Failure> {
     writeln!(out, "\n Ext:   logical offset   |  length :     physical offset    |  length")?;
     let mut count = 0u64;
-    for extent in image.extents(file, FileOffset::new(0)).about(subject)? {
+    let extents = image.extents(file, FileOffset::new(0)).about(subject)?;
+    let form = ExtentForm::of(file, &extents);
+    for extent in extents {
         let mut extent = extent.about(subject)?;
-        let (device, start, len) = placed(image, file, &extent);
+        let (device, start, len) = placed(image, form, &extent);
         // erofs-utils rounds uncompressed extents up to whole blocks, too.
         if len > extent.len && !file.layout().is_compressed() {
             extent.len = len;
@@ -369,12 +371,29 @@ fn write_extents(
     Ok(())
 }
 
+/// What the sizes of a file's extents depend on.
+#[derive(Clone, Copy)]
+pub(super) struct ExtentForm {
+    are_compressed: bool,
+    /// Extents start and end at any byte.
+    are_records: bool,
+}
+
+impl ExtentForm {
+    pub(super) const fn of(file: &Inode, extents: &Extents<'_>) -> Self {
+        Self { are_compressed: file.layout().is_compressed(), are_records: extents.are_records() }
+    }
+}
+
 /// Where an extent's bytes are, and how many they are, as erofs-utils counts them: none for a fragment and a hole of a compressed file, and
 /// whole blocks for uncompressed data and other holes.
-pub(super) fn placed(image: &Image, file: &Inode, extent: &Extent) -> (DeviceId, u64, u64) {
+pub(super) fn placed(image: &Image, extents: ExtentForm, extent: &Extent) -> (DeviceId, u64, u64) {
     let block = image.superblock().block_size.bytes64();
     let blocks = extent.len.checked_next_multiple_of(block).unwrap_or(extent.len);
     match extent.data {
+        ExtentData::Stored { at: Location::Device(device, pos) } if extents.are_records => {
+            (device, pos.get(), extent.len)
+        }
         ExtentData::Stored { at: Location::Device(device, pos) }
         | ExtentData::Interlaced { at: Location::Device(device, pos) } => (device, pos.get(), blocks),
         ExtentData::Encoded { at: Location::Device(device, pos), encoded_len, .. } => {
@@ -387,7 +406,7 @@ pub(super) fn placed(image: &Image, file: &Inode, extent: &Extent) -> (DeviceId,
         ExtentData::Encoded { at: Location::Metadata(place), encoded_len, .. } => {
             (DeviceId::new(0), place.pos.get(), encoded_len)
         }
-        ExtentData::Hole if !file.layout().is_compressed() => (DeviceId::new(0), 0, blocks),
+        ExtentData::Hole if !extents.are_compressed => (DeviceId::new(0), 0, blocks),
         ExtentData::Hole | ExtentData::Fragment { .. } => (DeviceId::new(0), 0, 0),
     }
 }

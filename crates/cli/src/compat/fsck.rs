@@ -154,6 +154,9 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
     };
     let image = args.open();
     if let (Ok(_), true) = (&image, args.informs()) {
+        for (number, device) in args.image.devices.iter().enumerate() {
+            inform(&format!("erofs_io: successfully to open blob{number} {}", Escaped::path(device)));
+        }
         inform(&format!("erofs_io: successfully to open {}", Escaped::path(&args.image.path)));
     }
     if let Some(Some(target)) = &args.extract {
@@ -274,8 +277,10 @@ fn compression_ratio(image: &Image, extracted: bool) -> ferofs::Result<String> {
     let mut add = |inode: &Inode| -> ferofs::Result<()> {
         let mut bytes = 0u64;
         if inode.layout().is_compressed() {
-            for extent in image.extents(inode, FileOffset::new(0))? {
-                bytes = bytes.saturating_add(dump::placed(image, inode, &extent?).2);
+            let extents = image.extents(inode, FileOffset::new(0))?;
+            let form = dump::ExtentForm::of(inode, &extents);
+            for extent in extents {
+                bytes = bytes.saturating_add(dump::placed(image, form, &extent?).2);
             }
         } else {
             bytes = inode.size();

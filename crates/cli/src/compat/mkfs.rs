@@ -282,7 +282,9 @@ impl Args {
             Some(..0) => xattrs.keep = false,
             limit => xattrs.inline_limit = limit.map(|limit| u32::try_from(limit).unwrap_or(u32::MAX)),
         }
-        for prefix in &self.xattr_prefix {
+        // The format has these prefixes already.
+        let is_new = |prefix: &&String| !["user.", "trusted.", "security."].contains(&prefix.as_str());
+        for prefix in self.xattr_prefix.iter().filter(is_new) {
             let parsed = XattrOptions::prefix(prefix.as_bytes());
             let reason = "not a prefix of attribute names, for example trusted.overlay.";
             xattrs.prefixes.push(parsed.ok_or_else(|| refusal("--xattr-prefix", prefix.clone(), reason))?);

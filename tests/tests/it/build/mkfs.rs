@@ -98,6 +98,32 @@ fn options_that_drop_metadata_change_only_their_field() {
 }
 
 #[test]
+fn an_image_can_be_written_to_a_descriptor() {
+    let fixture = Fixture::empty();
+    fs::write(fixture.source().join("file"), "content").unwrap();
+    let links = fixture.directory("links");
+    ferofs().arg("links").arg(&links).run().success();
+    let image = fixture.path("image");
+    for line in
+        ["/dev/fd/3 \"$1\" 3>\"$2\"", "/proc/self/fd/7 \"$1\" 7<>\"$2\"", "/dev/stdout \"$1\" >\"$2\""]
+    {
+        fs::write(&image, vec![7; 1 << 20]).unwrap();
+        let script = format!("exec \"$0/mkfs.erofs\" --quiet -T0 -Uclear {line}");
+        let run = Run::new("sh").arg("-c").args([script.as_ref(), links.as_os_str()]);
+        run.args([&fixture.source(), &image]).run().success();
+        assert_valid(&image);
+        assert!(fs::metadata(&image).unwrap().len() < 1 << 20, "{line}");
+    }
+    // A symbolic link stays, and its target is replaced.
+    let link = fixture.path("link");
+    std::os::unix::fs::symlink(&image, &link).unwrap();
+    fs::write(&image, "old").unwrap();
+    mkfs(&fixture, "--quiet", &link).success();
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_valid(&image);
+}
+
+#[test]
 fn source_date_epoch_has_priority_over_t() {
     let fixture = Fixture::empty();
     let times = [("old", 1_000_000_000), ("new", 1_900_000_000)];

@@ -136,26 +136,33 @@ fn assert_same_output(peers: &Path, links: &Path, image: &Path, devices: &[PathB
             run.args(devices).arg(image).run()
         };
         assert_same(&run(links, devices), &run(peers, devices), &format!("{context}: {line}"));
-        // Without the devices, only data is missing.
-        if !devices.is_empty() && program == "dump.erofs" {
+        // Without the devices, only data is missing. erofs-utils write zeroes for it, and then fail.
+        if !devices.is_empty() && program == "dump.erofs" && !line.contains("--cat") {
             assert_same(&run(links, &[]), &run(peers, &[]), &format!("{context}, no devices: {line}"));
         }
     }
 }
 
 fn assert_same(own: &Outcome, peer: &Outcome, context: &str) {
-    let text = |outcome: &Outcome| String::from_utf8_lossy(&outcome.stdout).into_owned();
+    let text = |outcome: &Outcome| {
+        let text = String::from_utf8_lossy(&outcome.stdout).into_owned();
+        if !context.contains("sparse -e") {
+            return text;
+        }
+        // erofs-utils print any address for a hole.
+        text.lines().map(|line| line.split(" : ").next().unwrap_or_default().to_owned() + "\n").collect()
+    };
     // The sign of 0/0 depends on the processor.
     let expected = text(peer).replace(" nan%", " -nan%");
     assert_eq!(text(own), expected, "{context}: {}{}", own.stderr, peer.stderr);
-    // Newer features of the format are not experimental in ferofs.
+    // Newer features of the format are not experimental in ferofs, and erofs-utils count the extent before a fragment twice.
+    let differs = |line: &str| {
+        ["EXPERIMENTAL", "No in-memory cache"].iter().any(|text| line.contains(text))
+            || line.contains("Compression ratio") && context.contains("fragments")
+    };
     let lines = |outcome: &Outcome, information: bool| -> Vec<String> {
-        outcome
-            .stderr
-            .lines()
-            .filter(|line| line.starts_with("<I>") == information && !line.contains("EXPERIMENTAL"))
-            .map(str::to_owned)
-            .collect()
+        let lines = outcome.stderr.lines().filter(|line| line.starts_with("<I>") == information);
+        lines.filter(|line| !differs(line)).map(str::to_owned).collect()
     };
     assert_eq!(lines(own, true), lines(peer, true), "{context}");
     // erofs-utils print an error and exit with 0; ferofs has another exit code then.

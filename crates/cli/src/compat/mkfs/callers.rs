@@ -116,7 +116,7 @@ fn the_last_of_two_opposite_options_wins() {
 #[test]
 fn options_about_xattrs_are_converted() {
     let xattrs = options(
-        "mkfs.erofs -x 3 --xattr-prefix=trusted.overlay. --xattr-inode-digest --root-xattr-isize=200 \
+        "mkfs.erofs -x 3 --xattr-prefix=user. --xattr-prefix=trusted.overlay. --xattr-inode-digest --root-xattr-isize=200 \
          -E^xattr-name-filter I D",
     );
     let xattrs = xattrs.unwrap().xattrs;
@@ -233,7 +233,7 @@ fn refusals_name_the_option_and_the_reason() {
     assert!(reason("mkfs.erofs --gzinfo=x I D").contains("gzip"));
     assert!(reason("mkfs.erofs --product-out=x I D").contains("--fs-config-file"));
     assert!(reason("mkfs.erofs -x -1 --file-contexts=x I D").contains("--file-contexts"));
-    assert!(reason("mkfs.erofs --xattr-prefix=user. I D").contains("trusted.overlay."));
+    assert!(reason("mkfs.erofs --xattr-prefix=overlay. I D").contains("trusted.overlay."));
     assert!(reason("mkfs.erofs --fsalignblks=0x80000001 I D").contains("more than"));
     assert!(reason("mkfs.erofs --MZ=idx I D").contains("i and d"));
     assert!(reason("mkfs.erofs -zlz4 -m4096:1 I D").contains("number"));
