@@ -52,7 +52,7 @@ pub struct Output {
 
 #[derive(Debug)]
 enum Target {
-    /// A block device, which is written in place.
+    /// A block device, or the file of a descriptor, which is written in place.
     Device,
     /// A temporary file in this directory, which is copied to standard output at the end.
     Stream(PathBuf),
@@ -71,8 +71,18 @@ fn write_error(target: &Target, path: &Path, error: std::io::Error) -> Error {
     }
 }
 
+/// Whether `path` is a descriptor of this process, for example `/dev/fd/3` or `/dev/stdout`.
+fn is_descriptor(path: &Path) -> bool {
+    let is_among_descriptors = |path: &Path| {
+        let dir = path.parent().and_then(|dir| std::fs::canonicalize(dir).ok());
+        dir.is_some_and(|dir| dir.starts_with("/proc") && dir.ends_with("fd"))
+    };
+    is_among_descriptors(path) || std::fs::read_link(path).is_ok_and(|target| is_among_descriptors(&target))
+}
+
 impl Output {
-    /// Opens `path` for writing. `-` is standard output. A file gets this name only with [`Self::finish`]. The image starts at
+    /// Opens `path` for writing. `-` is standard output. A file gets this name only with [`Self::finish`]; if it is a symbolic link, its
+    /// target is replaced. The image starts at
     /// `offset`; the bytes of an existing file before that stay.
     pub fn create(path: &Path, offset: u64) -> Result<Self> {
         if path == Path::new("-") {
@@ -95,8 +105,17 @@ impl Output {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(Error::io("stat", path, error));
             }
+            // The file may have no name, and nothing may be created beside the name of the descriptor.
+            Ok(old) if old.is_file() && is_descriptor(path) => {
+                let file = OpenOptions::new().read(true).write(true).open(path);
+                let file = file.map_err(|e| Error::io("open", path, e))?;
+                file.set_len(offset).map_err(|e| Error::io("truncate", path, e))?;
+                (file, Target::Device)
+            }
             _ => {
-                let (file, name) = PendingName::create(path)?;
+                // This fails for a name that does not exist yet, which needs no resolution.
+                let named = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+                let (file, name) = PendingName::create(&named)?;
                 (file, Target::Named(name))
             }
         };

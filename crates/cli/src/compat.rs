@@ -7,6 +7,7 @@ mod erofsfuse;
 mod fsck;
 mod mkfs;
 mod mount;
+mod number;
 mod usage;
 mod version;
 

@@ -86,7 +86,7 @@ impl SourceOptions {
 pub enum SourceFormat {
     /// A directory.
     Directory,
-    /// A tar archive of any dialect, plain or compressed with gzip, xz, lzip or zstd.
+    /// A tar archive of any dialect, plain or compressed with gzip, xz, lzma, lzip or zstd.
     Archive,
     /// An OCI image layout, as a directory or an archive: its layers are merged.
     Oci,

@@ -52,7 +52,7 @@ use versions::Version;
 pub(crate) struct Args {
     /// One or more sources, then the image to write
     ///
-    /// A source is a directory, a tar archive (uncompressed or compressed with gzip, xz, lzip or zstd; `-` is standard
+    /// A source is a directory, a tar archive (uncompressed or compressed with gzip, xz, lzma, lzip or zstd; `-` is standard
     /// input), an OCI image layout, an archive of `docker save`, or an EROFS image. Several archives or several EROFS images are merged as layers:
     /// each layer replaces files of the layers before it. In archives a file `.wh.NAME` removes NAME from the layers
     /// below; in EROFS images the whiteouts of overlayfs do this. The last path is the image: a file, a block device,
@@ -203,7 +203,7 @@ pub(crate) struct Args {
     #[arg(short = 'U', long, value_parser = uuid::parse)]
     uuid: Option<[u8; 16]>,
 
-    /// Label of the image, at most 16 bytes [default: empty]
+    /// Label of the image, at most 16 bytes; with 16 bytes the image needs Linux 6.15 [default: empty]
     #[arg(short = 'L', long)]
     label: Option<OsString>,
 

@@ -51,9 +51,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let mut options = Options::default();
     (options.workers, options.content) = (args.workers, args.deep);
     let display = (!args.quiet).then(|| show_progress(&options)).flatten();
-    let outcome = open_and_check(&args.image, &options);
+    let outcome = check_opened(args.image.open(), &options);
     drop(display);
-    let (image, report) = match outcome? {
+    let (image, report) = match outcome {
         CheckOutcome::Complete(image, report) => (image, report),
         CheckOutcome::Stopped(image, report, error) => {
             if args.json {
@@ -92,7 +92,7 @@ fn show_progress(options: &Options) -> Option<Display> {
     })
 }
 
-/// The result of [`open_and_check`].
+/// The result of [`check_opened`].
 pub(crate) enum CheckOutcome {
     /// The check is complete.
     Complete(Box<Image>, Report),
@@ -102,21 +102,21 @@ pub(crate) enum CheckOutcome {
     NotOpened(u8, String),
 }
 
-/// Opens an image and checks it.
-pub(crate) fn open_and_check(image: &ImageArgs, options: &Options) -> Result<CheckOutcome, Failure> {
-    let opened = match image.open() {
+/// Checks an image that was opened, or prints why that failed.
+pub(crate) fn check_opened(opened: Result<Image, Failure>, options: &Options) -> CheckOutcome {
+    let opened = match opened {
         Ok(opened) => opened,
         Err(failure) => {
             message!("{failure}");
             let code = if failure.is_damage() { ERRORS_LEFT } else { OPERATIONAL_ERROR };
-            return Ok(CheckOutcome::NotOpened(code, failure.to_string()));
+            return CheckOutcome::NotOpened(code, failure.to_string());
         }
     };
     let (report, result) = check_until_stopped(&opened, options);
-    Ok(match result {
+    match result {
         Ok(()) => CheckOutcome::Complete(Box::new(opened), report),
         Err(error) => CheckOutcome::Stopped(Box::new(opened), report, error),
-    })
+    }
 }
 
 /// Prints a line for each finding: the file, what is wrong, and where.

@@ -30,7 +30,7 @@ const BUFFER: usize = 256 << 10;
 const PIPE: usize = 1 << 20;
 /// Bytes at the start of an archive that identify its compression.
 const MAGIC: usize = 6;
-/// Bytes that a decoder of xz or lzip needs in addition to its dictionary.
+/// Bytes that a decoder of xz, lzma or lzip needs in addition to its dictionary.
 const XZ_EXTRA: u64 = 2 << 20;
 /// The largest window that Zstandard's library can be allowed.
 const ZSTD_WINDOW_LOG_MAX: u32 = 31;
@@ -41,6 +41,8 @@ enum ArchiveCompression {
     None,
     Gzip,
     Xz,
+    /// The format of LZMA Utils, before xz.
+    Lzma,
     Lzip,
     Zstd,
     Bzip2,
@@ -295,6 +297,8 @@ impl ArchiveCompression {
             [0x1f, 0x8b, ..] => Self::Gzip,
             [0xfd, b'7', b'z', b'X', b'Z', 0] => Self::Xz,
             [b'L', b'Z', b'I', b'P', ..] => Self::Lzip,
+            // The default properties and a dictionary of at least 64 KiB. In a tar archive, zeroes follow a name that is "]".
+            [0x5d, 0, 0, size @ .., _] if size.len() == 2 && size != [0, 0] => Self::Lzma,
             // A frame, or a skippable frame.
             [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Self::Zstd,
             [b'B', b'Z', b'h', b'1'..=b'9', ..] => Self::Bzip2,
@@ -314,12 +318,13 @@ impl ArchiveCompression {
         Ok(match self {
             Self::None => Box::new(packed),
             Self::Gzip => Box::new(Gzip::new(packed, Arc::clone(has_more))),
-            Self::Xz | Self::Lzip => {
+            Self::Xz | Self::Lzma | Self::Lzip => {
+                use liblzma::stream::{CONCATENATED, Stream};
                 let memory = window + XZ_EXTRA;
-                let stream = if self == Self::Xz {
-                    liblzma::stream::Stream::new_stream_decoder(memory, liblzma::stream::CONCATENATED)
-                } else {
-                    liblzma::stream::Stream::new_lzip_decoder(memory, liblzma::stream::CONCATENATED)
+                let stream = match self {
+                    Self::Xz => Stream::new_stream_decoder(memory, CONCATENATED),
+                    Self::Lzma => Stream::new_lzma_decoder(memory),
+                    _ => Stream::new_lzip_decoder(memory, CONCATENATED),
                 };
                 Box::new(WindowLimited(liblzma::bufread::XzDecoder::new_stream(packed, stream?), window))
             }
@@ -511,11 +516,16 @@ mod tests {
         gzip.write_all(&plain).unwrap();
         let mut xz = liblzma::write::XzEncoder::new(Vec::new(), 0);
         xz.write_all(&plain).unwrap();
+        let old = liblzma::stream::LzmaOptions::new_preset(0).unwrap();
+        let old = liblzma::stream::Stream::new_lzma_encoder(&old).unwrap();
+        let mut lzma = liblzma::write::XzEncoder::new_stream(Vec::new(), old);
+        lzma.write_all(&plain).unwrap();
         let mut zstd = zstd::Encoder::new(Vec::new(), 1).unwrap();
         zstd.include_checksum(true).unwrap();
         zstd.write_all(&plain).unwrap();
         let zstd = zstd.finish().unwrap();
-        for packed in [gzip.finish().unwrap(), xz.finish().unwrap(), zstd, plain.clone()] {
+        let lzma = lzma.finish().unwrap();
+        for packed in [gzip.finish().unwrap(), xz.finish().unwrap(), lzma.clone(), zstd, plain.clone()] {
             let mut whole = tar_stream(&packed).unwrap();
             let mut out = vec![0; plain.len() + 1];
             assert_eq!(whole.read(&mut out[..1000]).unwrap(), 1000);
@@ -523,8 +533,8 @@ mod tests {
             assert_eq!(whole.read(&mut out[2000..]).unwrap(), plain.len() - 2000);
             assert!(out[..1000] == plain[..1000] && out[2000..plain.len()] == plain[2000..]);
             assert!(!whole.skip(1).unwrap());
-            // Damage is found even in bytes that are only skipped.
-            if packed != plain {
+            // Damage is found even in bytes that are only skipped. The old format has no checksum.
+            if packed != plain && packed != lzma {
                 let mut damaged = packed.clone();
                 let end = packed.len() - 2;
                 damaged[end] ^= 0x55;

@@ -134,9 +134,11 @@ impl MetadataArgs {
     }
 }
 
-/// Reads $SOURCE_DATE_EPOCH: the time to use instead of now, and instead of all later times (reproducible-builds.org).
+/// Reads $SOURCE_DATE_EPOCH: the time to use instead of now, and instead of all later times (reproducible-builds.org). Empty is the
+/// same as unset.
 pub(crate) fn source_date_epoch() -> Result<Option<i64>, Failure> {
-    let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH") else { return Ok(None) };
+    let text = std::env::var_os("SOURCE_DATE_EPOCH").filter(|text| !text.is_empty());
+    let Some(text) = text else { return Ok(None) };
     let number = text.to_str().and_then(|text| text.parse().ok());
     number.map(Some).ok_or_else(|| Failure::about("$SOURCE_DATE_EPOCH".as_ref(), "not a number of seconds"))
 }

@@ -76,7 +76,7 @@ impl Args {
         drop(image);
         cancel_on_signals(&options.run.cancel, GRACE_PERIOD_IN_PLACE)?;
         let mut wanted = CreateOptions::new(&options.source.path);
-        if self.compressor.is_some() {
+        if !self.compressor.is_empty() {
             wanted.encoding = options.data.compression.clone().map_or(Encoding::Stored, Encoding::With);
         }
         wanted.build = options;
