@@ -341,8 +341,7 @@ fn read(
     warnings: &mut Vec<Warning>,
 ) -> Result<(Tree, Contents)> {
     let mut contents = Contents::archives(temporary, "");
-    let (mut layers, mut stored) =
-        (LayeredTree::new(time, options.run.memory_limit.as_ref()), Stored::default());
+    let (mut layers, mut stored) = (LayeredTree::new(time), Stored::default());
     // Links to entries that may come later in the same layer.
     let mut links = BTreeMap::new();
     for step in steps {

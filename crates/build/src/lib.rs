@@ -57,7 +57,6 @@ pub use options::fs_config::{FsConfig, FsConfigError};
 pub use options::inodes::InodeForm;
 pub use options::labels::{Labels, LabelsError};
 pub use options::oci::{OciOptions, Platform};
-pub use options::run::tables::MemoryLimit;
 pub use options::sealer::Sealer;
 pub use options::source::{
     Definitions, DefinitionsError, Exclude, Patterns, PatternsError, SourceData, SourceFormat, Whiteouts,

@@ -1,14 +1,11 @@
 //! How a build uses the machine: threads, progress and cancellation. Every stage takes these options.
 
-pub(crate) mod tables;
-
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, Result};
 use crate::progress::Progress;
-use tables::MemoryLimit;
 
 /// Worker threads, progress and cancellation.
 #[derive(Clone, Debug, Default)]
@@ -20,8 +17,6 @@ pub struct RunOptions {
     pub progress: Arc<Progress>,
     /// Another thread sets it to stop the build, which then returns [`Error::Interrupted`].
     pub cancel: Arc<AtomicBool>,
-    /// Beyond it, tables with an item for each name move to temporary files. What it covers, and what not: docs/SCALE.md.
-    pub memory_limit: Option<MemoryLimit>,
 }
 
 impl RunOptions {

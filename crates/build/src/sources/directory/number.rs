@@ -29,7 +29,7 @@ impl<'a> Numbering<'a> {
     pub(super) fn new(options: &'a Options, top: &Listing) -> Result<Self> {
         let mut numbering = Self {
             options,
-            tree: Tree::new(options.run.memory_limit.as_ref()),
+            tree: Tree::default(),
             links: HashMap::new(),
             queue: VecDeque::new(),
             listings: vec![None],
