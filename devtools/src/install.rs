@@ -1,5 +1,7 @@
-//! Installs the programs that a command needs and this machine lacks, with Debian's package manager.
+//! Installs the programs that a command needs and this machine lacks, with Debian's package manager. Services that come with them are
+//! neither started nor enabled.
 
+use std::ffi::OsStr;
 use std::process::Command;
 
 use anyhow::{Result, bail};
@@ -51,18 +53,32 @@ pub const OPENSSL: Tool = Tool { program: "openssl", package: "openssl" };
 /// Installs a minimal Debian into a directory.
 pub const DEBOOTSTRAP: Tool = Tool { program: "debootstrap", package: "debootstrap" };
 
+/// The programs of Debian's packages that start, stop and enable services.
+const SERVICE_TOOLS: [&str; 4] = [
+    "/usr/sbin/invoke-rc.d",
+    "/usr/sbin/update-rc.d",
+    "/usr/bin/deb-systemd-invoke",
+    "/usr/bin/deb-systemd-helper",
+];
+
+/// The packages of those of `tools` that are missing, sorted.
+pub fn missing_packages(tools: &[Tool]) -> Vec<&'static str> {
+    let missing = tools.iter().filter(|tool| need::find_tool(tool.program).is_none());
+    let mut packages: Vec<_> = missing.map(|tool| tool.package).collect();
+    packages.sort_unstable();
+    packages.dedup();
+    packages
+}
+
 /// Installs those of `tools` that are missing.
 ///
 /// # Errors
 /// When a package cannot be installed, or does not contain its program.
 pub fn install(tools: &[Tool]) -> Result<()> {
-    let missing: Vec<_> = tools.iter().filter(|tool| need::find_tool(tool.program).is_none()).collect();
-    if missing.is_empty() {
+    let packages = missing_packages(tools);
+    if packages.is_empty() {
         return Ok(());
     }
-    let mut packages: Vec<_> = missing.iter().map(|tool| tool.package).collect();
-    packages.sort_unstable();
-    packages.dedup();
     let list = packages.join(" ");
     if need::find_tool("apt-get").is_none() {
         bail!(
@@ -73,7 +89,7 @@ pub fn install(tools: &[Tool]) -> Result<()> {
         bail!("these packages are missing, please install them as root: apt-get install {list}");
     }
     install_packages(&packages)?;
-    match missing.iter().find(|tool| need::find_tool(tool.program).is_none()) {
+    match tools.iter().find(|tool| need::find_tool(tool.program).is_none()) {
         Some(Tool { program, package }) => bail!("{package} is installed, but {program} is still not found"),
         None => Ok(()),
     }
@@ -102,13 +118,56 @@ fn install_packages(packages: &[&str]) -> Result<()> {
 }
 
 fn apt_get() -> Command {
-    let mut command = if need::is_root() {
-        Command::new("apt-get")
-    } else {
-        let mut sudo = Command::new("sudo");
-        sudo.args(["-n", "apt-get"]);
-        sudo
-    };
-    command.env("DEBIAN_FRONTEND", "noninteractive");
+    as_root(&without_services(&["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"]))
+}
+
+/// The command line `words`, run where the programs that start and enable services do nothing. This is a mount namespace, so the change
+/// ends with the command, however that ends. In a container that may not make namespaces, it is the command line alone.
+fn without_services(words: &[&str]) -> Vec<String> {
+    let can_mount = as_root(&["unshare", "--mount", "mount", "--bind", "/", "/"]).output();
+    let mut line: Vec<String> = Vec::new();
+    if can_mount.is_ok_and(|output| output.status.success()) {
+        let script =
+            "for tool in $0; do [ ! -e $tool ] || mount --bind /bin/true $tool || exit; done; exec \"$@\"";
+        line.extend(["unshare", "--mount", "sh", "-c", script].map(String::from));
+        line.push(SERVICE_TOOLS.join(" "));
+    }
+    line.extend(words.iter().map(|word| (*word).to_owned()));
+    line
+}
+
+fn as_root(words: &[impl AsRef<OsStr>]) -> Command {
+    let mut command = Command::new("env");
+    if !need::is_root() {
+        command = Command::new("sudo");
+        command.arg("-n");
+    }
+    command.args(words);
     command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_cannot_start_or_enable_services() {
+        let what = "installing without services";
+        if !need::root(what) {
+            return;
+        }
+        if without_services(&[]).is_empty() {
+            need::lacks(what, "the right to make mount namespaces");
+            return;
+        }
+        let tools = SERVICE_TOOLS.iter().filter(|tool| std::path::Path::new(tool).exists());
+        let tools: Vec<_> = tools.collect();
+        assert!(!tools.is_empty());
+        for tool in tools {
+            let does_nothing = |words: Vec<String>| as_root(&words).output().unwrap().status.success();
+            let compare = ["cmp", "/bin/true", tool];
+            assert!(does_nothing(without_services(&compare)), "{tool}");
+            assert!(!does_nothing(compare.map(String::from).into()), "{tool}");
+        }
+    }
 }

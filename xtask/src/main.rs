@@ -8,6 +8,7 @@ mod campaigns;
 mod demo;
 mod dist;
 mod fuzz;
+mod mutants;
 mod picture;
 mod soak;
 mod test;
@@ -25,7 +26,8 @@ Usage: cargo xtask COMMAND
 
   demo [DIR]                 make an image of DIR (/usr/share), mount it, compare each file, and show the result
   test [--quick|--full]      run every check and test, and print the time of each stage; --quick leaves out mounts, other tools,
-                             campaigns, and most settings; --full adds the slow tests (/usr, 200,000 names, 5 GiB)
+                             campaigns, and most settings; --full adds the slow tests (/usr, 200,000 names, 5 GiB); it says first
+                             what it installs, how long it takes, and how much disk it needs
   test --containers [MODE]...
                              pull images and run containers with containerd's EROFS snapshotter and our mkfs.erofs;
                              needs Go, root and EROFS in the kernel; modes: default, tar-index, merged, pushed, converted, layers, difference (all)
@@ -47,6 +49,8 @@ Usage: cargo xtask COMMAND
   fuzz options|faults|hostile [OPTIONS]
                              long searches: random settings and sequences of commands; failing system calls and kills; images
                              with false fields; each prints its options with --help, and repeats a failure from its seed
+  fuzz mutants [PART]...     changes the code of a part in many small ways, and lists those that no unit test notices; needs
+                             cargo-mutants; parts: format, verity, metadata, output, dedupe, image, apply, target, check (all)
 
 Each command installs missing programs with apt-get.";
 
@@ -67,6 +71,7 @@ fn dispatch(args: &[String]) -> Result<()> {
         [] | ["help" | "--help" | "-h"] => println!("{USAGE}"),
         ["demo"] => demo::demo("/usr/share".as_ref())?,
         ["demo", dir] if !dir.starts_with('-') => demo::demo(dir.as_ref())?,
+        ["test", "--help" | "-h"] => println!("{}", usage_of("test")),
         ["test"] => test::test(Scope::Normal)?,
         ["test", "--quick"] => test::test(Scope::Quick)?,
         ["test", "--full"] => test::test(Scope::Full)?,
@@ -84,14 +89,40 @@ fn dispatch(args: &[String]) -> Result<()> {
         ["fuzz", campaign @ ("options" | "faults" | "hostile"), options @ ..] => {
             campaigns::campaign(campaign, options)?;
         }
+        ["fuzz", "mutants", parts @ ..] => mutants::mutants(parts)?,
         ["fuzz", options @ ..] => fuzz::fuzz(options)?,
         _ => bail!("no such command: {}\n\n{USAGE}", args.join(" ")),
     }
     Ok(())
 }
 
+/// The lines of the usage about one command.
+fn usage_of(command: &str) -> String {
+    let mut shown = false;
+    let is_about = |line: &&str| {
+        let starts = line.starts_with("  ") && !line.starts_with("   ");
+        if starts || line.is_empty() {
+            shown = line.split_whitespace().next() == Some(command);
+        }
+        shown
+    };
+    USAGE.lines().filter(is_about).collect::<Vec<_>>().join("\n")
+}
+
 fn install_c_library(prefix: &Path) -> Result<()> {
     shell::run(shell::cargo().args(["build", "--release", "--package", "ferofs-capi"]))?;
     let source = shell::repository().join("crates/capi");
     c_library::install(&source, &scratch::target_dir().join("release"), prefix)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_of_a_command_has_its_lines_alone() {
+        let help = usage_of("test");
+        assert!(help.starts_with("  test [--quick|--full]") && help.contains("test --vm"), "{help}");
+        assert!(help.contains("needs root") && !help.contains("  dist ") && !help.contains("demo"), "{help}");
+    }
 }

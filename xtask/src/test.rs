@@ -3,6 +3,8 @@
 //! The lint check only compiles, and the tests often wait: both run side by side, which saves the time of the lint check. Stages that
 //! use all processors (compiling, campaigns) run one after the other.
 
+mod watchdog;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
@@ -49,6 +51,12 @@ const OPTIONS_IMAGES: &str = "600";
 /// Cases of each property test with `--quick`, a quarter of the usual ones.
 const QUICK_CASES: &str = "64";
 
+/// The processor for which the example in a browser is compiled.
+const WASM: &str = "wasm32-unknown-unknown";
+
+/// Time and disk of a first run, where cargo has compiled nothing yet.
+const COST: &str = "The first run takes about an hour on two processors, and up to 15 GB of disk below target; later ones take half";
+
 /// The crates that can be published, each after those that it needs.
 const PUBLIC_CRATES: [&str; 10] = [
     "ferofs-format",
@@ -88,10 +96,11 @@ pub(crate) fn test(scope: Scope) -> Result<()> {
 fn run_stages(scope: Scope, stages: &Stages) -> Result<()> {
     let is_quick = scope == Scope::Quick;
     if !is_quick {
+        announce(scope);
         stages.run("install", install_tools)?;
     }
     // Rust toolchains from Linux distributions may lack cargo fmt and cargo clippy; the tests run without them.
-    if has_subcommand("fmt") {
+    if has_subcommand("fmt")? {
         stages.run("fmt", || shell::run(shell::cargo().args(["fmt", "--all", "--check"])))?;
     }
     let ferofs = stages.run("build", || build(is_quick))?;
@@ -102,13 +111,13 @@ fn run_stages(scope: Scope, stages: &Stages) -> Result<()> {
         Scope::Normal => {}
         Scope::Full => drop(tests.env("FEROFS_TEST_FULL", "1")),
     }
-    if !is_quick && let Some(bin) = stages.run("peers", || Ok(newest_peers()))? {
+    if !is_quick && let Some(bin) = stages.run("peers", newest_peers)? {
         tests.env("FEROFS_PEERS", bin);
     }
     stages.run("compile", || shell::run(shell::cargo().args(["test", "--workspace", "--no-run"])))?;
     thread::scope(|scope| {
         let lint = scope.spawn(|| {
-            if has_subcommand("clippy") {
+            if has_subcommand("clippy")? {
                 stages.run_silently("clippy", lint)?;
             }
             if is_quick {
@@ -120,7 +129,7 @@ fn run_stages(scope: Scope, stages: &Stages) -> Result<()> {
             stages.run_silently("api", api::check)?;
             stages.run_silently("msrv", check_with_oldest_rust)
         });
-        let tests = stages.run("tests", || shell::run(&mut tests));
+        let tests = stages.run("tests", || watchdog::run(&mut tests));
         let lint = lint.join().unwrap_or_else(|_| bail!("the thread of the stage clippy panicked"));
         tests.and(lint)
     })?;
@@ -135,17 +144,38 @@ fn run_stages(scope: Scope, stages: &Stages) -> Result<()> {
     Ok(())
 }
 
+/// Says what the run changes on this machine, and what it costs.
+fn announce(scope: Scope) {
+    let mut tools = TEST_TOOLS.to_vec();
+    tools.extend(tools_besides_tests());
+    let packages = install::missing_packages(&tools);
+    let list = if packages.is_empty() { "nothing".to_owned() } else { packages.join(" ") };
+    println!("This run installs with apt-get: {list}. It starts and enables no service.");
+    println!("With rustup, if it is there: {WASM}, and the oldest Rust that Cargo.toml promises.");
+    let target = scratch::target_dir();
+    if need::is_root() && peers::installed(&target).is_none() {
+        println!("Below {}: the newest erofs-utils, in a Debian of its own.", target.display());
+    }
+    let extra = if scope == Scope::Full { ", and the slow tests half an hour more" } else { "" };
+    println!("{COST}{extra}. `cargo xtask test --quick` installs nothing and takes a few minutes.");
+}
+
 fn install_tools() -> Result<()> {
     install::install(TEST_TOOLS)?;
     // Without it, the test that needs it says so.
     if need::find_tool("rustup").is_some() {
-        let _ = run_silently(Command::new("rustup").args(["target", "add", "wasm32-unknown-unknown"]));
+        let _ = run_silently(Command::new("rustup").args(["target", "add", WASM]));
     }
-    install::install(&[FUSE, MOUNT, EROFS_UTILS])?;
+    install::install(&tools_besides_tests())
+}
+
+/// The tools that this command needs besides those of the tests.
+fn tools_besides_tests() -> Vec<Tool> {
+    let mut tools = vec![FUSE, MOUNT, EROFS_UTILS];
     if need::is_root() && !need::kernel_has_erofs() {
-        install::install(&[MODPROBE])?;
+        tools.push(MODPROBE);
     }
-    Ok(())
+    tools
 }
 
 /// Builds the ferofs that the tests run, and returns its path. `--workspace` selects the features of dependencies that the tests also
@@ -259,8 +289,7 @@ fn check_with_oldest_rust() -> Result<()> {
     let mut install = Command::new("rustup");
     install.args(["toolchain", "install", version, "--profile", "minimal"]);
     if need::find_tool("rustup").is_none() || run_silently(&mut install).is_err() {
-        eprintln!("left out: a check with Rust {version}, because rustup is not there or cannot install it");
-        return Ok(());
+        return left_out(&format!("a check with Rust {version}"), "rustup, which can install it");
     }
     let mut check = Command::new("rustup");
     check.args([
@@ -357,21 +386,31 @@ pub(crate) fn packages() -> Result<()> {
 
 /// The directory of the newest tools of others. Installs them if possible; an error is only printed, because Debian unstable may be
 /// unreachable or broken for a day.
-fn newest_peers() -> Option<PathBuf> {
+fn newest_peers() -> Result<Option<PathBuf>> {
     let target = scratch::target_dir();
     if need::is_root()
         && peers::installed(&target).is_none()
         && let Err(error) = peers::install_peers()
     {
-        eprintln!("left out: comparisons with the newest erofs-utils: {error:#}");
+        eprintln!("{error:#}");
+        left_out("comparisons with the newest erofs-utils", need::PEERS)?;
     }
-    peers::installed(&target)
+    Ok(peers::installed(&target))
 }
 
-fn has_subcommand(name: &str) -> bool {
+fn has_subcommand(name: &str) -> Result<bool> {
     let found = shell::cargo().args([name, "--version"]).output().is_ok_and(|output| output.status.success());
     if !found {
-        eprintln!("left out: cargo {name} is not installed");
+        left_out(&format!("cargo {name}"), &format!("rustup component add {name}"))?;
     }
-    found
+    Ok(found)
+}
+
+/// Says that a check is left out. In CI this is an error, with the exceptions of the tests.
+fn left_out(what: &str, missing: &str) -> Result<()> {
+    if need::is_ci() && !need::may_lack(missing) {
+        bail!("{what} cannot run: needs {missing}");
+    }
+    eprintln!("left out: {what}: needs {missing}");
+    Ok(())
 }

@@ -68,7 +68,7 @@ pub(crate) fn build_from(
     options: &Options,
     output: &mut Output,
     temporary: &Path,
-    read: impl FnOnce(&[(u32, u32, u64)], Timestamp, &mut Vec<Warning>) -> Result<(Tree, Contents)>,
+    read: impl FnOnce(&[(u64, u64)], Timestamp, &mut Vec<Warning>) -> Result<(Tree, Contents)>,
 ) -> Result<Summary> {
     let started = Instant::now();
     let mut superblock = new_superblock(options)?;
@@ -80,13 +80,16 @@ pub(crate) fn build_from(
     options.run.progress.enter(Stage::Walk);
     let time = Timestamp { secs: build_time, nanos: 0 };
     let (mut tree, contents) = read(&output.own_files(), time, &mut warnings)?;
+    let options = &*digest::as_in_sources(options, &contents);
     if (options.output.verify || options.xattrs.digest.is_some()) && !contents.is_all_readable() {
         let problem = "verification and digests read the data again, and a stream cannot be read again";
         return Err(Error::Option { option: "standard input", problem });
     }
     overrides::apply(&mut tree, &options.attributes, &options.run)?;
     if let Some(name) = &options.xattrs.digest {
-        digest::add_digests(&mut tree, name, options, &contents)?;
+        let is_regular = |id: &NodeId| matches!(tree.node(*id).kind, Kind::Regular { .. });
+        let files = tree.ids().filter(is_regular).collect();
+        digest::add_digests(&mut tree, files, (0, name), options, &contents)?;
     }
     let bytes_in = tree.nodes.iter().map(|node| node.size).sum();
     options.run.progress.bytes_total.store(bytes_in, Ordering::Relaxed);

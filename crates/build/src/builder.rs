@@ -335,7 +335,7 @@ impl Builder {
 fn read(
     options: &Options,
     steps: Vec<Step>,
-    avoid: &[(u32, u32, u64)],
+    avoid: &[(u64, u64)],
     temporary: &Path,
     time: Timestamp,
     warnings: &mut Vec<Warning>,

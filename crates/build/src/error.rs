@@ -127,6 +127,13 @@ pub enum Error {
         /// The reason.
         problem: &'static str,
     },
+    /// A static program below fakeroot, fakechroot or pseudo, which would see the real owners and types.
+    #[error(
+        "this static program does not see the owners, types and attributes that fakeroot, fakechroot and pseudo show \
+         (LD_PRELOAD, FAKEROOTKEY or PSEUDO_PREFIX is set); use a ferofs that is linked with libc.so, such as the Debian \
+         package's, or run this one outside of them"
+    )]
+    StaticProgram,
     /// The format cannot express a value of the image.
     #[error("the image cannot be written: {0}")]
     Layout(FormatError),

@@ -21,9 +21,9 @@ use crate::output::background::{Background, ImageWriter};
 use crate::output::new_file::PendingName;
 use ferofs_read::FileSource;
 
-/// Identifies a file: the device's major and minor number, and the inode number.
-pub fn file_id(meta: &std::fs::Metadata) -> (u32, u32, u64) {
-    (rustix::fs::major(meta.dev()), rustix::fs::minor(meta.dev()), meta.ino())
+/// Identifies a file: the numbers of its device and inode.
+pub fn file_id(meta: &std::fs::Metadata) -> (u64, u64) {
+    (meta.dev(), meta.ino())
 }
 
 /// Bytes that are collected before a write: fewer system calls than with a smaller buffer; a larger one is not faster.
@@ -182,7 +182,7 @@ impl Output {
     }
 
     /// Files that must not become a part of the image: the one that has its name now, and this one.
-    pub fn own_files(&self) -> Vec<(u32, u32, u64)> {
+    pub fn own_files(&self) -> Vec<(u64, u64)> {
         [std::fs::metadata(&self.path).ok(), self.file.metadata().ok()]
             .into_iter()
             .flatten()

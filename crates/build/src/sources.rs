@@ -12,6 +12,7 @@ pub mod image;
 #[cfg(feature = "oci")]
 pub mod oci;
 pub mod open;
+pub mod preload;
 pub mod reader;
 pub mod source_file;
 mod spool;
@@ -127,10 +128,10 @@ fn check_versions(options: &Options) -> Result<()> {
 /// Bytes of the longest name that Linux accepts.
 const NAME_MAX: usize = 255;
 
-/// Reads the names and attributes of all files in the source. Files of `avoid`, as device numbers and inode number, are left out.
+/// Reads the names and attributes of all files in the source. Files of `avoid`, as numbers of device and inode, are left out.
 pub fn read_source(
     options: &Options,
-    avoid: &[(u32, u32, u64)],
+    avoid: &[(u64, u64)],
     temporary: &Path,
     time: Timestamp,
     warnings: &mut Vec<Warning>,
@@ -195,7 +196,7 @@ pub(crate) fn read_layer(
     format: SourceFormat,
     source: &Path,
     top: &[u8],
-    avoid: &[(u32, u32, u64)],
+    avoid: &[(u64, u64)],
     contents: &mut Contents,
     layers: &mut LayeredTree,
     warnings: &mut Vec<Warning>,

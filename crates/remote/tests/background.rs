@@ -13,7 +13,7 @@ use ferofs_test_server::{Fault, Rule, Server};
 
 const MIB: u64 = 1 << 20;
 const LEN: u64 = 64 * MIB;
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(300);
 /// Bytes of a request in the background.
 const REQUEST: u64 = 4 * MIB;
 

@@ -28,8 +28,8 @@ const KILLS: u64 = 50;
 const LEN: u64 = 64 << 20;
 /// Bytes a second: fetching takes about as long as the kills.
 const BANDWIDTH: u64 = 24 << 20;
-const PATIENCE: Duration = Duration::from_secs(20);
-const LIMIT: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(300);
 /// What opening the object asks for in each process, to learn its size.
 const OPENING: std::ops::Range<u64> = 0..12 << 10;
 

@@ -9,6 +9,7 @@ mod build;
 mod cli;
 mod common;
 mod docs;
+mod environments;
 mod hostile;
 mod mount;
 mod patch;

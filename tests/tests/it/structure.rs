@@ -112,6 +112,33 @@ fn folders_have_at_most_twelve_modules() {
     }
 }
 
+/// Linux 6.18 can wait without end for a page of a hostile image that was unmounted, and then nothing on the machine can sync. FUSE is for
+/// such images, and a virtual machine for Linux.
+#[test]
+fn hostile_images_are_not_mounted_by_this_kernel() {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut pending: Vec<PathBuf> =
+        ["tests/tests/it/hostile", "tests/tests/it/common/hostile.rs", "campaigns/src/hostile", "fuzz"]
+            .iter()
+            .map(|path| repository.join(path))
+            .collect();
+    let mut files = 0;
+    while let Some(path) = pending.pop() {
+        if path.is_dir() {
+            // What cargo builds is no source.
+            let entries = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+            pending.extend(entries.filter(|path| !path.ends_with("target") && !path.ends_with("corpus")));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files += 1;
+            let text = std::fs::read_to_string(&path).unwrap();
+            for call in ["Mount::kernel", "mount::mount(", "\"--kernel\"", "need::kernel_erofs"] {
+                assert!(!text.contains(call), "{}: {call} would mount hostile images", path.display());
+            }
+        }
+    }
+    assert!(files > 15, "{files}: the sources were not found");
+}
+
 /// Prints the cycles of every crate.
 #[test]
 #[ignore = "prints the state of all crates, and checks nothing"]

@@ -18,6 +18,7 @@ use crate::paths::join;
 use crate::progress::Warning;
 use crate::sources::directory::lister::{Context, ListedBody, Lister, Listing};
 use crate::sources::directory::number::Numbering;
+use crate::sources::preload;
 use crate::tree::Tree;
 
 /// The least threads that list directories: on a disk, each of them waits for one inode or directory at a time.
@@ -42,9 +43,10 @@ pub fn walk(
     options: &Options,
     source: &Path,
     root: &OwnedFd,
-    avoid: &[(u32, u32, u64)],
+    avoid: &[(u64, u64)],
     warnings: &mut Vec<Warning>,
 ) -> Result<Tree> {
+    preload::check()?;
     let proc = Path::new("/proc/self/fd").is_dir();
     let context = Context { options, source, root: root.as_fd(), avoid, proc };
     let top = Lister::new(&context).root()?;

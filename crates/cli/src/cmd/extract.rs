@@ -187,7 +187,13 @@ pub(crate) fn execute(name: &Path, image: &Image, from: &Inode, target: &Path, o
     let display = display(image, options);
     let result = extract(image, from, target, options, &|path, error| print_error(name, path, error));
     drop(display);
-    let summary = result.map_err(Failure::without_subject)?;
+    let summary = result.map_err(|error| match &error {
+        Error::Io { source, .. } if is_full(source) => {
+            let hint = format!("{error}; when there is space, `ferofs extract --skip-existing` continues");
+            Failure::about(target, hint)
+        }
+        _ => Failure::without_subject(error),
+    })?;
     if wants_summary() {
         let skipped = match summary.skipped {
             0 => String::new(),
@@ -196,6 +202,10 @@ pub(crate) fn execute(name: &Path, image: &Image, from: &Inode, target: &Path, o
         print_line!("{} files with {}{skipped}", summary.names, HumanBytes(summary.bytes))?;
     }
     Ok(if summary.failures == 0 { 0 } else { FAILURE })
+}
+
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
 }
 
 /// Starts the progress line, if standard error is a terminal.

@@ -9,6 +9,7 @@
 //! | [`context`] | the inputs of all later steps |
 //! | [`sparse`] | finds the holes of files, which no step reads |
 //! | [`decide`] | decides for each new inode what it reuses of the old image |
+//! | [`digests`] | computes the digests of files that the image has as attributes |
 //! | [`content`] | copies extent maps, reuses blocks and extents, encodes the rest |
 //! | [`metadata`] | finds a position for the new root, and writes new inodes and directories |
 //! | [`configs`] | updates the superblock's compression algorithms |
@@ -22,6 +23,7 @@ pub(crate) mod content;
 pub(crate) mod context;
 pub(crate) mod decide;
 pub(crate) mod describe;
+pub(crate) mod digests;
 pub(crate) mod encoding;
 pub(crate) mod metadata;
 pub(crate) mod options;
@@ -108,7 +110,7 @@ impl PatchFile {
 pub(crate) fn append_patch(
     old: &Path,
     options: &CreateOptions,
-    avoid: &[(u32, u32, u64)],
+    avoid: &[(u64, u64)],
     temporary: &Path,
     output: &mut Output,
 ) -> Result<PatchSummary> {
@@ -127,20 +129,18 @@ pub(crate) fn append_patch(
     let mut warnings = Vec::new();
     let time = build.image.build_time.unwrap_or_else(ferofs_build::now);
     let stamp = Timestamp { secs: time, nanos: 0 };
-    let (tree, contents) = match &options.new_image {
+    let (mut tree, contents) = match &options.new_image {
         Some(new) => ferofs_build::sources::read_opened_image(&build, new, temporary, stamp, &mut warnings)?,
         None => ferofs_build::sources::read_source(&build, avoid, temporary, stamp, &mut warnings)?,
     };
     let survey = Survey::new(&image, &build)?;
-    let inputs = Inputs {
-        options: &build,
-        old: &image,
-        survey: &survey,
-        tree: &tree,
-        contents: &contents,
-        ignore: options.ignore,
-    };
+    let ignore = options.ignore;
+    let inputs =
+        Inputs { options: &build, old: &image, survey: &survey, tree: &tree, contents: &contents, ignore };
     let decisions = ReuseDecisions::new(inputs)?;
+    digests::update(&mut tree, &decisions, &image, &build, &contents)?;
+    let inputs =
+        Inputs { options: &build, old: &image, survey: &survey, tree: &tree, contents: &contents, ignore };
     let mut growth = match options.portable && !options.grow {
         // The patch would carry encoded metadata, which is longer than its difference to the old one.
         true => Growth::default(),

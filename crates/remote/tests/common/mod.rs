@@ -104,7 +104,7 @@ impl Sealed {
         stored
     }
 
-    /// Reads `range`. Fails with a wrong byte, and when the read does not end within `limit`.
+    /// Reads `range`. Fails with a wrong byte, and when the read takes longer than `limit`, which means that it hangs.
     pub(crate) fn read(
         &self,
         source: &dyn Source,

@@ -37,7 +37,7 @@ fn kernel_with(image: &Path, dir: &Path, devices: &[&Path]) -> Option<Mount> {
     match mount(image, dir, "erofs", MountFlags::RDONLY, options.as_c_str()) {
         Ok(()) => Some(Mount::adopt(dir)),
         Err(rustix::io::Errno::NOTBLK) => {
-            eprintln!("SKIPPED devices in files: needs Linux 6.12");
+            need::lacks("devices in files", need::LINUX_6_12);
             None
         }
         Err(error) => panic!("{error}"),

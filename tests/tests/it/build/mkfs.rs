@@ -325,7 +325,7 @@ fn blobdev_puts_chunks_on_an_extra_device() {
         );
         match result {
             Ok(()) => fixture.assert_same_as_source(Mount::adopt(&dir).path()),
-            Err(rustix::io::Errno::NOTBLK) => eprintln!("SKIPPED devices in files: needs Linux 6.12"),
+            Err(rustix::io::Errno::NOTBLK) => drop(need::lacks("devices in files", need::LINUX_6_12)),
             Err(error) => panic!("{error}"),
         }
     }

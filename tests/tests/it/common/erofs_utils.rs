@@ -7,7 +7,7 @@ use ferofs_tests::need;
 /// The programs of this name: the one of this machine, and the newest one if `cargo xtask peers` has installed it. None in a quick run.
 pub(crate) fn programs(name: &str, what: &str) -> Vec<PathBuf> {
     if need::is_quick() {
-        need::skipped(what, "a test without --quick");
+        need::lacks(what, need::WITHOUT_QUICK);
         return Vec::new();
     }
     let peer =
@@ -26,7 +26,7 @@ pub(crate) fn newest(name: &str) -> Option<PathBuf> {
     let dir = std::env::var_os("FEROFS_PEERS").unwrap_or_else(default);
     let found = Some(Path::new(&dir).join(name)).filter(|file| file.is_file());
     if found.is_none() {
-        need::skipped(&format!("a comparison with the newest {name}"), "cargo xtask peers");
+        need::lacks(&format!("a comparison with the newest {name}"), need::PEERS);
     }
     found
 }

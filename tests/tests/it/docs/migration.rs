@@ -136,7 +136,7 @@ fn peer(name: &str) -> Option<PathBuf> {
     let path = env::var_os("FEROFS_PEERS").map(|bin| Path::new(&bin).join(name));
     let path = path.filter(|path| path.exists());
     if path.is_none() {
-        need::skipped("the guide's tables", "cargo xtask peers");
+        need::lacks("the guide's tables", need::PEERS);
     }
     path
 }

@@ -98,8 +98,7 @@ fn a_file_is_mounted_without_a_loop_device() {
     match Mount::kernel_file(&image, &fixture.directory("mount")) {
         Ok(mount) => fixture.assert_same_as_source(mount.path()),
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOTBLK.raw_os_error()) => {
-            // Not lacks(), which fails in CI: the kernel of a CI machine cannot be chosen.
-            eprintln!("SKIPPED file-backed mounts: needs Linux 6.12");
+            need::lacks("file-backed mounts", need::LINUX_6_12);
         }
         Err(error) => panic!("{error}"),
     }

@@ -57,17 +57,16 @@ fn an_ordinary_user_can_mount_and_unmount() {
     chown(&dir, Some(NOBODY), Some(NOBODY)).unwrap();
     let parent = image.parent().unwrap();
     fs::set_permissions(parent, PermissionsExt::from_mode(0o755)).unwrap();
-    if as_nobody().args(["test", "-x"]).arg(ferofs_path()).run().code != 0 {
-        need::lacks("FUSE for ordinary users", "a checkout that others may read");
-        return;
-    }
+    // A copy: the checkout may be in a directory that nobody else may enter, like root's.
+    let program = fixture.path("ferofs");
+    fs::copy(ferofs_path(), &program).unwrap();
     // On some machines only root may open /dev/fuse. Here all users may, as with the rules of udev.
     let script = "set -e; mknod -m 666 \"$4/fuse\" c 10 229; mount --bind \"$4/fuse\" /dev/fuse
         user='setpriv --reuid=65534 --regid=65534 --clear-groups --'
         $user \"$0\" mount \"$1\" \"$2\"
         $user cat \"$2/files/text/4097\" | cmp - \"$3/files/text/4097\"
         $user \"$0\" umount \"$2\"";
-    let unshare = Run::new("unshare").args(["--mount", "sh", "-c", script]).arg(ferofs_path());
+    let unshare = Run::new("unshare").args(["--mount", "sh", "-c", script]).arg(program);
     unshare.args([&image, &dir, &fixture.source()]).arg(parent).run().success();
     assert!(!is_mounted(&dir));
 }

@@ -81,7 +81,7 @@ fn has_resend(what: &str) -> bool {
         name.release().to_str().unwrap().split('.').map(|number| number.parse::<u32>().unwrap_or(0));
     let is_new = (numbers.next(), numbers.next()) >= (Some(6), Some(9));
     if !is_new {
-        need::skipped(what, "Linux 6.9");
+        need::lacks(what, need::LINUX_6_9);
     }
     is_new
 }

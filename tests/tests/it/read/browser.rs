@@ -20,7 +20,7 @@ fn module() -> Option<PathBuf> {
         .success()
         .stdout;
     if !Path::new(String::from_utf8(libraries).unwrap().trim()).is_dir() {
-        need::skipped("the page in a browser", "rustup target add wasm32-unknown-unknown");
+        need::lacks("the page in a browser", "rustup target add wasm32-unknown-unknown");
         return None;
     }
     let target = scratch::target_dir().join("browser");

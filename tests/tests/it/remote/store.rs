@@ -7,7 +7,7 @@ use crate::common::fixture::Fixture;
 
 pub(super) fn store(what: &str) -> Option<Service> {
     let Some(program) = need::find_tool("moto_server") else {
-        need::skipped(what, "moto_server (pip install 'moto[server]')");
+        need::lacks(what, need::MOTO);
         return None;
     };
     let address = free_address();

@@ -17,7 +17,7 @@ pub(super) struct Numbering<'a> {
     options: &'a Options,
     tree: Tree,
     /// The first name of each file with several names, by device and inode number.
-    links: HashMap<((u32, u32), u64), NodeId>,
+    links: HashMap<(u64, u64), NodeId>,
     /// Directories whose entries have no numbers yet, with the numbers of their listings.
     queue: VecDeque<(NodeId, u32)>,
     /// The listings that wait for those before them. That of the root is number 0.

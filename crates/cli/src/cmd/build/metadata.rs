@@ -26,7 +26,7 @@ pub(super) struct MetadataArgs {
     xattr_prefix: Vec<String>,
 
     /// Store the SHA-256 digest of each file as an extended attribute, for kernels that share their page cache between
-    /// images [default name: erofs.fingerprint.v1]
+    /// images. An image of an image with digests has them without this option [default name: erofs.fingerprint.v1]
     #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true,
           default_missing_value = "erofs.fingerprint.v1")]
     inode_digests: Option<String>,

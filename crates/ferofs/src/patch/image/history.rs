@@ -204,6 +204,31 @@ impl History {
         self.records.iter().find(|record| record.number == number).map(|record| &record.after)
     }
 
+    /// The state whose tree state `number` shows: after a rollback, an earlier one.
+    pub(crate) fn shown(&self, mut number: u64) -> u64 {
+        let first = self.records.first().map_or(0, |record| record.number);
+        let origin = |number: u64| {
+            let index = usize::try_from(number.checked_sub(first)?).ok()?;
+            self.records.get(index).map(|record| record.origin)
+        };
+        // Numbers decrease, so the loop ends.
+        while let Some(Origin::Rollback(to)) = origin(number)
+            && to < number
+        {
+            number = to;
+        }
+        number
+    }
+
+    /// Whether the tree of the current state has the change that made state `made`, a patch's.
+    pub(crate) fn includes(&self, made: u64) -> bool {
+        let mut state = self.shown(self.current());
+        while state > made {
+            state = self.shown(state.saturating_sub(1));
+        }
+        state == made
+    }
+
     /// The superblock's sectors of all states but the current one.
     pub(crate) fn earlier_sectors(&self) -> impl Iterator<Item = &Sector> {
         self.records.iter().map(|record| &record.before)

@@ -13,6 +13,7 @@ use ferofs_read::Inode;
 
 use crate::error::Result;
 use crate::patch::create::context::Inputs;
+use crate::patch::create::digests;
 use crate::patch::create::sparse::{self, PART};
 
 /// The properties in which a node and an old inode agree.
@@ -89,13 +90,17 @@ pub(super) fn compare_attributes(inputs: Inputs<'_>, id: NodeId, inode: &Inode) 
     Ok(Comparison { same_type, same_size, same_attributes })
 }
 
+/// The digest of a file's content, if the image has digests, is not compared: the content is.
 fn same_xattrs(inputs: Inputs<'_>, id: NodeId, inode: &Inode) -> Result<bool> {
+    let digest = digests::visible_name(inputs.old);
     let mut expected = inputs.tree.xattrs.attributes(inputs.tree.node(id).xattrs, &[]);
+    expected.retain(|(name, _)| Some(name) != digest.as_ref());
     if inode.xattr_size() == 0 {
         return Ok(expected.is_empty());
     }
     let found = inputs.old.xattrs(inode)?;
-    let mut found: Vec<_> = found.into_iter().map(|one| (one.name, one.value)).collect();
+    let found = found.into_iter().map(|one| (one.name, one.value));
+    let mut found: Vec<_> = found.filter(|(name, _)| Some(name) != digest.as_ref()).collect();
     found.sort_unstable();
     expected.sort_unstable();
     Ok(found == expected)

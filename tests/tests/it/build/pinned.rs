@@ -1,0 +1,94 @@
+//! The bytes of ten small images. A round trip does not show that the writer and the reader have changed together, and that images which
+//! others keep, sign or download in pieces change. `pinned.txt` lists the digests.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ferofs_tests::content::Content;
+use ferofs_tests::ferofs;
+use ferofs_tests::rng::Rng;
+use ferofs_tests::tar::{self, Header, member, pax};
+use sha2::{Digest, Sha256};
+
+use crate::common::fixture::Fixture;
+
+/// With this variable, the test writes the digests that it finds.
+const ACCEPT: &str = "FEROFS_TEST_ACCEPT";
+const FIXED: [&str; 4] = ["-T", "1000000000", "-U", "00000000-0000-4000-8000-000000000000"];
+/// The options of the images: every compressor, inode layout and place of data and metadata.
+const IMAGES: [&[&str]; 10] = [
+    &["-z", "none"],
+    &["-z", "none", "--chunk-size", "4096", "--inodes", "extended"],
+    &["-z", "lz4", "-b", "512", "-E", "legacy-compress"],
+    &["-z", "lz4", "-E", "dedupe,ztailpacking"],
+    &["-z", "lz4hc,12", "-C", "65536", "--no-share", "--xattr-prefix", "user.long."],
+    &["-z", "zstd,9", "-C", "65536", "-E", "all-fragments"],
+    &["-z", "deflate", "-C", "32768", "-E", "fragments"],
+    &["-z", "lzma", "-C", "131072", "-E", "48bit"],
+    &["-z", "zstd", "-m", "4096", "--compress-directories", "-E", "dot-omitted"],
+    &["--preset", "default"],
+];
+
+/// An archive, because the tree of a directory depends on the file system that holds it.
+fn archive() -> Vec<u8> {
+    let mut rng = Rng::new(1);
+    let mut members = vec![tar::dir("dir/"), tar::dir("names/")];
+    for (number, kind) in Content::ALL.into_iter().enumerate() {
+        for len in [1, 100, 4096, 5000, 150_000] {
+            members.push(tar::file(&format!("dir/{number}-{len}"), &kind.bytes(len, &mut rng)));
+        }
+    }
+    members.push(tar::hard_link("dir/again", "dir/0-5000"));
+    members.push(tar::soft_link("link", "dir/0-5000"));
+    for number in 0..400 {
+        let name = format!("names/{number:04}{}", "n".repeat(number % 90));
+        members.push(tar::file(&name, b""));
+    }
+    for number in 0..6 {
+        let own = format!("value {number}");
+        let both: [(&str, &[u8]); 3] = [
+            ("SCHILY.xattr.user.long.shared", b"the same in each of them"),
+            ("SCHILY.xattr.trusted.own", own.as_bytes()),
+            ("mtime", b"1234567890.123456789"),
+        ];
+        members.push(pax(&both[..1 + number % 3]));
+        members.push(tar::file(&format!("with attributes {number}"), own.as_bytes()));
+    }
+    let device = |name, kind| Header::new(name, kind, 0).with(329, b"0000010\0").with(337, b"0000003\0");
+    for (name, kind) in [("char", b'3'), ("block", b'4'), ("fifo", b'6')] {
+        members.push(member(device(name, kind).with(100, b"0000600\0").with(108, b"0200000\0"), b""));
+    }
+    tar::archive(&members)
+}
+
+fn list() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/build/pinned.txt")
+}
+
+#[test]
+fn images_have_the_same_bytes_as_before() {
+    let fixture = Fixture::empty();
+    let source = fixture.path("source.tar");
+    fs::write(&source, archive()).unwrap();
+    let mut found = String::new();
+    for options in IMAGES {
+        let image = fixture.path("image");
+        ferofs().arg("build").args(FIXED).args(options).args([&source, &image]).run().success();
+        ferofs().args(["check", "--deep"]).arg(&image).run().success();
+        let digest = Sha256::digest(fs::read(&image).unwrap());
+        let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        found += &format!("{digest} {}\n", options.join(" "));
+    }
+    if std::env::var_os(ACCEPT).is_some() {
+        fs::write(list(), &found).unwrap();
+    }
+    let expected = fs::read_to_string(list()).unwrap_or_default();
+    let changed: Vec<_> =
+        found.lines().filter(|line| !expected.lines().any(|known| known == *line)).collect();
+    assert!(
+        changed.is_empty(),
+        "these images have other bytes than before:\n{}\nIf that is meant, say so in CHANGELOG.md, and accept it:\n\
+         {ACCEPT}=1 cargo test -p ferofs-tests --test it pinned",
+        changed.join("\n")
+    );
+}

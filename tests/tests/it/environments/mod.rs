@@ -1,0 +1,209 @@
+//! The same commands in the environments in which people run ferofs: build, check, mount, extract and update one tree, and compare all of
+//! it each time. `commands.sh` has the commands; the table below has the environments. Where an environment cannot do something, the table
+//! has the message that users must see.
+//!
+//! Each test has mount namespaces of its own: this machine's mounts and directories do not change.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::Path;
+
+use ferofs_tests::run::ferofs_path;
+use ferofs_tests::{Run, need, scratch_in_memory, tree, update};
+
+/// The commands, as the argument of `sh -c`: an ordinary user may not be able to read this checkout.
+const COMMANDS: &str = include_str!("commands.sh");
+/// Functions for the scripts of the table. `$dir` is a temporary directory with the trees and a copy of ferofs.
+const FUNCTIONS: &str = "
+    # Makes /dev/fuse usable for all users, as udev's rules do on many machines.
+    fuse_for_all() { mknod -m 666 \"$dir/fuse\" c 10 229 && mount --bind \"$dir/fuse\" /dev/fuse; }
+    user='setpriv --reuid=65534 --regid=65534 --clear-groups --'
+    ";
+/// The user and group of `$user`: nobody.
+const NOBODY: u32 = 65534;
+/// All steps of `commands.sh` that every environment should do.
+const STEPS: &[&str] = &["build", "check", "diff", "mount", "fuse", "extract", "patch"];
+/// A preload layer changes what a command sees of a tree, not what a mount shows.
+const STEPS_WITHOUT_MOUNTS: &[&str] = &["build", "check", "diff", "extract", "patch"];
+
+/// One environment.
+struct Environment {
+    /// A script of sh(1) that makes the environment and ends with the commands in it, `"$@"`. It runs as root.
+    enter: &'static str,
+    /// The tree: `root` has everything, `user` what an ordinary user can read and restore, and belongs to nobody.
+    tree: &'static str,
+    /// The steps to run.
+    steps: &'static [&'static str],
+    /// The steps that fail, each with a part of its message.
+    failures: &'static [(&'static str, &'static str)],
+    /// The programs that it needs.
+    tools: &'static [&'static str],
+}
+
+/// The environment of root, without a difference to this machine.
+const ROOT: Environment =
+    Environment { enter: "\"$@\"", tree: "root", steps: STEPS, failures: &[], tools: &[] };
+/// The environment of an ordinary user.
+const USER: Environment = Environment { enter: "fuse_for_all; $user \"$@\"", tree: "user", ..ROOT };
+
+/// A test for each environment.
+macro_rules! environments {
+    ($($(#[$attribute:meta])* $name:ident: $environment:expr;)*) => {
+        $(
+            #[test]
+            $(#[$attribute])*
+            fn $name() {
+                run(stringify!($name), &$environment);
+            }
+        )*
+    };
+}
+
+environments! {
+    nothing_special: ROOT;
+    an_ordinary_user: USER;
+    a_user_namespace: Environment {
+        // The users of the access control lists do not exist in it.
+        enter: "rm -r $dir/user/attrs/acls $dir/user-2/attrs/acls
+            fuse_for_all; $user unshare --user --map-root-user --mount \"$@\"",
+        ..USER
+    };
+    #[ignore = "extraction needs /proc yet"]
+    no_proc: Environment {
+        enter: "mount -t tmpfs none /proc; \"$@\"",
+        failures: &[("fuse", "/proc")],
+        ..ROOT
+    };
+    #[ignore = "the message does not name /dev/fuse yet"]
+    no_dev_fuse: Environment {
+        enter: "mkdir $dir/dev; mount -t tmpfs dev $dir/dev; mkdir $dir/dev/shm; mount --rbind /dev/shm $dir/dev/shm
+            cp -a /dev/null /dev/zero /dev/urandom /dev/loop* $dir/dev; mount --rbind $dir/dev /dev; \"$@\"",
+        failures: &[("fuse", "/dev/fuse")],
+        ..ROOT
+    };
+    #[ignore = "the message does not name fusermount3 yet"]
+    no_fusermount3: Environment {
+        enter: "fuse_for_all; mkdir $dir/upper $dir/work; mknod $dir/upper/fusermount c 0 0; mknod $dir/upper/fusermount3 c 0 0
+            mount -t overlay none -o lowerdir=/usr/bin,upperdir=$dir/upper,workdir=$dir/work /usr/bin; $user \"$@\"",
+        failures: &[("mount", "fusermount3"), ("fuse", "fusermount3")],
+        ..USER
+    };
+    a_chroot_that_is_no_mount: Environment {
+        enter: "for name in usr bin sbin lib lib64 etc dev proc sys; do
+                [ -e /$name ] && mkdir -p $dir/system/$name && mount --rbind /$name $dir/system/$name
+            done
+            mkdir -p $dir/system$dir; mount --rbind $dir $dir/system$dir; chroot $dir/system \"$@\"",
+        ..ROOT
+    };
+    a_directory_of_root: Environment { enter: "chmod 700 $dir; \"$@\"", ..ROOT };
+    // The names are relative to a working directory whose path the user cannot walk.
+    a_user_below_a_directory_of_root: Environment {
+        enter: "mkdir -p -m 700 $dir/private/work; mv $dir/user $dir/user-2 $dir/out $dir/private/work; chmod 700 $dir/private
+            cd $dir/private/work; chown 65534:65534 .; fuse_for_all
+            commands=$3; ferofs=$5; shift 7; $user sh -c \"$commands\" sh \"$ferofs\" . out \"$@\"",
+        failures: &[("mount", "out/mnt: Permission denied"), ("fuse", "out/mnt: Permission denied")],
+        ..USER
+    };
+    a_read_only_file_system: Environment {
+        enter: "mount --bind $dir $dir; mount -o remount,bind,ro $dir; mount -t tmpfs out $dir/out
+            mount -o remount,bind,ro /; \"$@\"",
+        steps: &["build-here", "build", "check", "diff", "mount", "fuse", "extract", "patch"],
+        failures: &[("build-here", "create a file in: Read-only file system")],
+        ..ROOT
+    };
+    #[ignore = "some commands need more yet"]
+    eight_open_files: Environment {
+        // Only for ferofs: the shell of the script needs more.
+        enter: "mv $dir/ferofs $dir/program; printf '#!/bin/sh\\nulimit -n 8; exec %s/program \"$@\"' $dir > $dir/ferofs
+            chmod 755 $dir/ferofs; \"$@\"",
+        ..ROOT
+    };
+    // A place for an automount: its script starts autofs, and the steps work below its directory.
+    a_strict_umask: Environment { enter: "umask 077; \"$@\"", ..ROOT };
+    no_language: Environment { enter: "env -u LANG -u LC_ALL -u LC_CTYPE \"$@\"", ..ROOT };
+    a_language_with_another_encoding: Environment { enter: "LC_ALL=de_DE.ISO-8859-1 \"$@\"", ..ROOT };
+    #[ignore = "preload layers do not see the system calls yet"]
+    fakeroot: Environment { enter: "$user fakeroot sh -c \"$fake\" sh \"$@\"", ..FAKE };
+    #[ignore = "preload layers do not see the system calls yet"]
+    pseudo: Environment {
+        enter: "export PSEUDO_PREFIX=/usr PSEUDO_LOCALSTATEDIR=$dir/out/pseudo; mkdir $dir/out/pseudo; chmod 777 $dir/out/pseudo
+            $user pseudo sh -c \"$fake\" sh \"$@\"",
+        tools: &["pseudo"],
+        ..FAKE
+    };
+}
+
+/// Preload layers. The script copies the tree of the user, and gives files owners, devices and attributes that only root can give.
+const FAKE: Environment =
+    Environment { tree: "out/fake", steps: STEPS_WITHOUT_MOUNTS, tools: &["fakeroot"], ..ROOT };
+
+/// `$fake` of [`FUNCTIONS`].
+const PREPARE_FAKE: &str = "fake='set -e
+    cd '$dir'/out
+    cp -a ../user fake; mkdir fake/only-root; cd fake/only-root
+    mknod null c 1 3; mknod disk b 259 70000; echo a > owned; chown 123:456 owned
+    mkdir dir; chown 70000:80000 dir; ln -s target link; chown -h 5:6 link; echo b > suid; chown 7:8 suid; chmod 6755 suid
+    cd ../..; cp -a fake fake-2; rm fake-2/only-root/null; chown 9:10 fake-2/only-root/owned; mknod fake-2/only-root/zero c 1 5
+    exec \"$@\"'
+    ";
+
+/// Runs the steps in the environment, and compares what they print.
+fn run(name: &str, environment: &Environment) {
+    if need::is_quick() {
+        need::lacks(name, need::WITHOUT_QUICK);
+        return;
+    }
+    let tools = ["unshare", "setpriv", "find", "getfattr", "tar"].iter().chain(environment.tools);
+    if !need::root(name)
+        || !need::fuse(name)
+        || tools.into_iter().any(|tool| need::tool(tool, name).is_none())
+    {
+        return;
+    }
+    let dir = scratch_in_memory();
+    prepare(dir.path(), environment.tree == "root");
+    let out = dir.path().join("out");
+    let script = format!("dir=$1; shift\n{FUNCTIONS}\n{PREPARE_FAKE}\n{}", environment.enter);
+    let outcome = Run::new("unshare")
+        .args(["--mount", "--propagation", "private", "sh", "-c", &script, "sh"])
+        .arg(dir.path())
+        .args(["sh", "-c", COMMANDS, "sh"])
+        .args([&dir.path().join("ferofs"), dir.path(), &out])
+        .arg(environment.tree)
+        .args(environment.steps)
+        .run();
+    let stdout = String::from_utf8_lossy(&outcome.stdout);
+    let lines: Vec<&str> = stdout.lines().collect();
+    let wrong = environment.steps.iter().filter(|step| {
+        let failure = environment.failures.iter().find(|(failing, _)| failing == *step);
+        let line = lines.iter().find_map(|line| line.strip_prefix(*step)?.strip_prefix(": "));
+        !line.is_some_and(|line| failure.map_or(line == "ok", |(_, message)| is_failure(line, message)))
+    });
+    let wrong: Vec<_> = wrong.collect();
+    assert!(wrong.is_empty(), "{name}: {wrong:?} differ from the table:\n{stdout}{}", outcome.stderr);
+}
+
+/// Whether the step failed as documented: an exit code of an error, and one message of ferofs with this text.
+fn is_failure(line: &str, message: &str) -> bool {
+    let documented = ["1: ferofs: ", "2: ferofs: "].iter().any(|start| line.starts_with(start));
+    documented && line.contains(message) && !line.contains("panicked")
+}
+
+/// Makes the tree, a changed copy, and a copy of ferofs in `dir`.
+fn prepare(dir: &Path, root: bool) {
+    let name = if root { "root" } else { "user" };
+    let (source, second) = (dir.join(name), dir.join(format!("{name}-2")));
+    fs::create_dir(&source).unwrap();
+    tree::create(&source, &tree::Options { root, ..tree::Options::small() }).unwrap();
+    update::copy(&source, &second).unwrap();
+    update::update(&second, 1, 3).unwrap();
+    fs::copy(ferofs_path(), dir.join("ferofs")).unwrap();
+    fs::create_dir(dir.join("out")).unwrap();
+    fs::set_permissions(dir, PermissionsExt::from_mode(0o755)).unwrap();
+    if !root {
+        // Without root, extraction does not set the bits for other users and groups.
+        let script = "chown -hR 65534:65534 \"$@\"; chmod -R ug-s \"$@\"";
+        Run::new("sh").args(["-c", script, "sh"]).args([&source, &second]).run().success();
+        chown(dir.join("out"), Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+}
