@@ -2,7 +2,7 @@
 //!
 //! The superblock has the image's size, and the last bytes of the image are the newest record, which has the position of the
 //! one before. The kernel ignores records. A record holds the superblock's sector before and after the change, so that each
-//! state can be restored. Records are never removed: a rollback appends one, too. Layout: docs/PATCH.md.
+//! state can be restored. Records are never removed: a rollback appends one, too. Layout: docs/PATCH_FORMAT.md.
 
 use ferofs_format::superblock::Superblock;
 use zerocopy::little_endian::{U32, U64};
