@@ -32,11 +32,11 @@ use crate::sources::reader::Reader;
 use crate::tree::origin::Origin;
 use crate::tree::{Kind, NodeId, Tree};
 
-/// Bytes of a window: several of the largest pclusters. Windows that follow each other in the sample have little in common, so shorter ones compress
-/// worse than the whole; with longer ones, fewer fit into the sample.
-const WINDOW: u64 = 2 << 20;
+/// Bytes of a window: four of the largest pclusters within this range. Windows that follow each other in the sample have little in common, so
+/// shorter ones compress worse than the whole; of longer ones, too few fit into the sample to show all kinds of content.
+const WINDOW: std::ops::RangeInclusive<u64> = 256 << 10..=2 << 20;
 /// A smaller file is in the sample as a whole or not at all: its tail is a large part of it.
-const WHOLE: u64 = 256 << 10;
+const WHOLE: u64 = 128 << 10;
 /// A slow level encodes one part in this many of the content, but at least and at most so many bytes.
 const SLOW_PART: u64 = 16;
 const SLOW_BYTES: std::ops::RangeInclusive<u64> = 16 << 20..=64 << 20;
@@ -128,11 +128,13 @@ impl Estimator {
             return Err(Error::Option { option: "estimate", problem });
         }
         let compression = settings.data.compression.as_ref();
+        let largest_pcluster = compression.and_then(|compression| compression.pcluster).unwrap_or(0);
         let order = Order::new(&self.tree, compression, settings.image.block_size, &settings.data);
         let pieces: Vec<_> = order.ids().flat_map(|id| self.pieces(id)).collect();
         let all: u64 = pieces.iter().map(|(_, (start, end))| end - start).sum();
         let budget = (all / SLOW_PART).clamp(*SLOW_BYTES.start(), *SLOW_BYTES.end());
-        let windows = windows(all, budget.saturating_mul(SLOW_WINDOWS as u64));
+        let window = (4 * u64::from(largest_pcluster)).clamp(*WINDOW.start(), *WINDOW.end());
+        let windows = windows(all, budget.saturating_mul(SLOW_WINDOWS as u64), window);
         let slow = self.sample(&pieces, windows.iter().step_by(SLOW_WINDOWS).copied())?;
         let none = self.build(settings, compression, None, false)?;
         let (mut size, mut time) = self.content(settings, compression, &slow)?;
@@ -266,14 +268,14 @@ impl Estimator {
     }
 }
 
-/// Windows in `all` bytes, together about `budget`; one window if that is all.
-fn windows(all: u64, budget: u64) -> Vec<(u64, u64)> {
+/// Windows of `window` bytes in `all` bytes, together about `budget`; one window if that is all.
+fn windows(all: u64, budget: u64, window: u64) -> Vec<(u64, u64)> {
     if all <= budget {
         return vec![(0, all)];
     }
-    let count = budget.div_ceil(WINDOW);
+    let count = budget.div_ceil(window);
     let middle = |number: u64| (u128::from(all) * u128::from(2 * number + 1) / u128::from(2 * count)) as u64;
-    (0..count).map(|number| middle(number) - WINDOW / 2).map(|start| (start, start + WINDOW)).collect()
+    (0..count).map(|number| middle(number) - window / 2).map(|start| (start, start + window)).collect()
 }
 
 /// The same compression at the fastest level of each algorithm, whose sizes change from content to content as those of the slow levels
@@ -364,9 +366,9 @@ mod tests {
 
     #[test]
     fn windows_are_at_equal_distances_and_within_the_content() {
-        assert_eq!(windows(100, 100), [(0, 100)]);
-        let found = windows(100 * WINDOW, 10 * WINDOW);
-        assert_eq!((found.len(), found[0].0, found[9].1), (10, 9 * WINDOW / 2, 191 * WINDOW / 2));
-        assert!(found.windows(2).all(|pair| pair[1].0 - pair[0].0 == 10 * WINDOW));
+        assert_eq!(windows(100, 100, 10), [(0, 100)]);
+        let found = windows(1000, 100, 10);
+        assert_eq!((found.len(), found[0], found[9]), (10, (45, 55), (945, 955)));
+        assert!(found.windows(2).all(|pair| pair[1].0 - pair[0].0 == 100));
     }
 }
