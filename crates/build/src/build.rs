@@ -70,30 +70,6 @@ pub(crate) fn build_from(
     temporary: &Path,
     read: impl FnOnce(&[(u64, u64)], Timestamp, &mut Vec<Warning>) -> Result<(Tree, Contents)>,
 ) -> Result<Summary> {
-    let mut summary = match &options.run.memory_limit {
-        None => run_stages(options, output, temporary, read)?,
-        Some(limit) => {
-            let mut summary = limit.watch(|| run_stages(options, output, temporary, read))?;
-            if let Some(source) = limit.failure() {
-                summary.warnings.push(Warning::NotSpilled { dir: limit.dir().to_owned(), source });
-            }
-            if let Some(used) = limit.excess() {
-                summary.warnings.push(Warning::MemoryLimit { limit: limit.bytes(), used });
-            }
-            summary
-        }
-    };
-    options.run.check_warnings(&mut summary.warnings)?;
-    Ok(summary)
-}
-
-/// [`build_from`] without the memory limit's thread.
-fn run_stages(
-    options: &Options,
-    output: &mut Output,
-    temporary: &Path,
-    read: impl FnOnce(&[(u64, u64)], Timestamp, &mut Vec<Warning>) -> Result<(Tree, Contents)>,
-) -> Result<Summary> {
     let started = Instant::now();
     let mut superblock = new_superblock(options)?;
     check_sealer(options)?;
@@ -160,7 +136,7 @@ fn run_stages(
     let order = Order::new(&tree, options.data.compression.as_ref(), options.image.block_size, &options.data);
     let identical_files =
         if options.data.share_identical { IdenticalFiles::new(&tree)? } else { IdenticalFiles::none(&tree) };
-    let mut spill = Spill::within(temporary, options.run.memory_limit.as_ref());
+    let mut spill = Spill::new(temporary);
     output.pad_to(superblock_area.len())?;
     let data = if options.source.data == SourceData::External {
         let context = external::ExternalContext {
@@ -257,6 +233,7 @@ fn run_stages(
 
     let kept =
         || tree.nodes.iter().zip(data.contents.iter()).filter(|(_, c)| !matches!(c, StoredContent::Skipped));
+    options.run.check_warnings(&mut warnings)?;
     Ok(Summary {
         inodes: superblock.inodes,
         directories: kept().filter(|(node, _)| matches!(node.kind, Kind::Directory(_))).count() as u64,

@@ -342,8 +342,7 @@ fn read(
 ) -> Result<(Tree, Contents)> {
     options.run.progress.used_excludes.clear();
     let mut contents = Contents::archives(temporary, "");
-    let (mut layers, mut stored) =
-        (LayeredTree::new(time, options.run.memory_limit.as_ref()), Stored::default());
+    let (mut layers, mut stored) = (LayeredTree::new(time), Stored::default());
     // Links to entries that may come later in the same layer.
     let mut links = BTreeMap::new();
     for step in steps {

@@ -57,7 +57,6 @@ pub use options::fs_config::{FsConfig, FsConfigError};
 pub use options::inodes::InodeForm;
 pub use options::labels::{Labels, LabelsError};
 pub use options::oci::{OciOptions, Platform};
-pub use options::run::tables::MemoryLimit;
 pub use options::sealer::Sealer;
 #[doc(hidden)]
 pub use options::source::UsedPatterns;

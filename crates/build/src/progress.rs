@@ -79,24 +79,6 @@ pub enum Warning {
         /// The path, in the image.
         path: PathBuf,
     },
-    /// The build took more memory than [`crate::RunOptions::memory_limit`], although all tables that can be in files were there.
-    #[error(
-        "--memory-limit {limit}: the build took {used} bytes; fewer workers, smaller clusters, or a directory instead of an archive take less"
-    )]
-    MemoryLimit {
-        /// The limit in bytes.
-        limit: u64,
-        /// The most bytes that the process had.
-        used: u64,
-    },
-    /// A table stayed in memory, beyond the memory limit, because a temporary file failed.
-    #[error("{}: a temporary file failed, and tables stay in memory: {source}", Escaped::path(dir))]
-    NotSpilled {
-        /// The directory of the temporary file.
-        dir: PathBuf,
-        /// Why it failed.
-        source: std::io::Error,
-    },
     /// An extended attribute that EROFS cannot store.
     #[error("{}: attribute {name} left out", Escaped::path(path))]
     UnsupportedXattr {

@@ -164,7 +164,7 @@ fn read_trees(
     }
     let mut contents = Contents::archives(temporary, &options.source.path);
     contents.is_external = options.source.data == SourceData::External;
-    let mut layers = LayeredTree::new(time, options.run.memory_limit.as_ref());
+    let mut layers = LayeredTree::new(time);
     if let Some(below) = &options.source.lower_image {
         let number = contents.add_image(below)?;
         image::read(options, number, Whiteouts::Keep, &contents, &mut layers)?;
@@ -200,7 +200,7 @@ pub fn read_opened_image(
 ) -> Result<(Tree, Contents)> {
     let mut contents = Contents::archives(temporary, &options.source.path);
     let number = contents.add_opened_image(image, &options.source.path)?;
-    let mut layers = LayeredTree::new(time, options.run.memory_limit.as_ref());
+    let mut layers = LayeredTree::new(time);
     image::read(options, number, Whiteouts::Keep, &contents, &mut layers)?;
     contents.finish_spool()?;
     Ok((layers.finish(options, warnings)?, contents))

@@ -431,9 +431,6 @@ fn behaviour(settings: &mut Settings, interface: Interface, rng: &mut Rng) {
     match interface {
         Interface::Build => {
             settings.add(&["-q"]);
-            if rng.chance(10) {
-                settings.add(&["--memory-limit", rng.pick(&["1", "30M", "1G"])]);
-            }
             for (option, percent) in [("--verify", 15), ("--json", 4), ("--timings", 4)] {
                 if rng.chance(percent) {
                     settings.add(&[option]);

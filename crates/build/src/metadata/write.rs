@@ -17,7 +17,6 @@ use crate::metadata::places::{Item, ItemKind, Places, meta_block, slots_before};
 use crate::metadata::self_check::{self, InodePlace};
 use crate::options::Options;
 use crate::options::compression::Compression;
-use crate::options::run::tables::Table;
 use crate::output::Output;
 use crate::output::spill::Spill;
 use crate::tree::inode_sizes::{self, InodeSizes};
@@ -358,8 +357,8 @@ impl MetadataWriter<'_> {
             if in_metabox { AreaAllocator::for_blocks(block) } else { AreaAllocator::new(block, reserved) };
         let mut metabox = AreaAllocator::new(block, RESERVED);
         let mut places = Places {
-            nids: Table::filled(self.tree.limit(), Nid::default(), self.tree.nodes.len()),
-            inodes: Table::new(self.tree.limit()),
+            nids: vec![Nid::default(); self.tree.nodes.len()],
+            inodes: Vec::new(),
             in_metabox,
             ..Places::default()
         };

@@ -1,14 +1,11 @@
 //! How a build uses the machine: threads, progress and cancellation. Every stage takes these options.
 
-pub(crate) mod tables;
-
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, Result};
 use crate::progress::{Progress, Warning};
-use tables::MemoryLimit;
 
 /// Worker threads, progress and cancellation.
 #[derive(Clone, Debug, Default)]
@@ -22,8 +19,6 @@ pub struct RunOptions {
     pub cancel: Arc<AtomicBool>,
     /// Warnings are errors: the build then fails with [`Error::Warnings`] before the image gets its name.
     pub strict: bool,
-    /// Beyond it, tables with an item for each name move to temporary files. What it covers, and what not: docs/BUILDING.md.
-    pub memory_limit: Option<MemoryLimit>,
 }
 
 impl RunOptions {

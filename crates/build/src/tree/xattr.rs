@@ -22,7 +22,7 @@ pub type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
 pub struct SetId(u32);
 
 /// All sets of xattrs of a tree.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct XattrTable {
     /// Each set as entries on disk, without shared xattrs and long prefixes, and the number of inodes that use it. Set N is at
     /// index N - 1.

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use clap::error::ErrorKind;
 use ferofs::build::{
-    BlockSize, Compression, Definitions, HotFiles, MemoryLimit, Options, Platform, Priorities, SourceData,
+    BlockSize, Compression, Definitions, HotFiles, Options, Platform, Priorities, SourceData,
     SourceFormat, Summary, Timestamp, Warning, Whiteouts, block_size as natural_block_size, build,
 };
 
@@ -179,12 +179,6 @@ pub(crate) struct Args {
     /// Number of worker threads, 1 or more; the image does not depend on it [default: one for each processor]
     #[arg(long, value_name = "N")]
     workers: Option<NonZeroUsize>,
-
-    /// Most memory of the build. Beyond half of it, tables with an entry for each name move to temporary files in the directory of the image,
-    /// and the build goes on, slower; the image does not depend on it. The tables of an archive's members do not move. A warning says if more
-    /// was needed [default: no limit]
-    #[arg(long, value_name = "SIZE", value_parser = byte_size::not_zero, allow_negative_numbers = true)]
-    memory_limit: Option<u64>,
 
     /// Block size: a power of two from 512 to 64K. Linux mounts block sizes up to its page size [default:
     /// 4096; with --index-only the block size of the sources, which is 512 for archives]
@@ -483,8 +477,6 @@ impl Args {
         }
         options.run.workers = self.workers;
         options.run.strict = is_strict();
-        let directory = image.parent().filter(|dir| dir.is_dir()).unwrap_or(Path::new("."));
-        options.run.memory_limit = self.memory_limit.map(|limit| MemoryLimit::new(limit, directory));
         options.image.build_time = self.time;
         options.attributes.all_time = all_time(self.all_time, self.time)?;
         options.image.uuid = self.uuid;

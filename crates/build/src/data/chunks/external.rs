@@ -12,7 +12,6 @@ use ferofs_format::{BlockAddr, BlockSize, DeviceId, Hex, Incompat};
 use crate::data::stored::{Data, StoredContent};
 use crate::error::{Error, Result};
 use crate::options::Options;
-use crate::options::run::tables;
 use crate::output::Output;
 use crate::output::spill::Spill;
 use crate::progress::Warning;
@@ -59,7 +58,7 @@ pub(crate) fn run(
     warnings: &mut Vec<Warning>,
 ) -> Result<Data> {
     let mut data = Data {
-        contents: tables::Table::filled(context.tree.limit(), StoredContent::None, context.tree.nodes.len()),
+        contents: vec![StoredContent::None; context.tree.nodes.len()],
         features: Incompat::CHUNKED_FILE,
         ..Data::default()
     };

@@ -32,7 +32,7 @@ impl<'a> Numbering<'a> {
         let mut numbering = Self {
             options,
             source,
-            tree: Tree::new(options.run.memory_limit.as_ref()),
+            tree: Tree::default(),
             links: HashMap::new(),
             queue: VecDeque::new(),
             listings: vec![None],

@@ -7,7 +7,6 @@ use std::hash::BuildHasher;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
-use crate::options::run::tables::MemoryLimit;
 use crate::tree::arena::{Arena, Text};
 
 /// The index of a file in the list of a [`LayeredTree`](super::LayeredTree).
@@ -64,9 +63,9 @@ pub(super) struct Texts {
 }
 
 impl Texts {
-    /// No names. Beyond `limit`, they move to a file.
-    pub(super) fn new(limit: Option<&MemoryLimit>) -> Self {
-        Self { arena: Arena::new(limit), hasher: RandomState::new() }
+    /// No names.
+    pub(super) fn new() -> Self {
+        Self { arena: Arena::default(), hasher: RandomState::new() }
     }
 
     /// The bytes of all names, for the tree that is made of this one.

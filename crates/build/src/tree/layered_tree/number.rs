@@ -19,7 +19,7 @@ impl LayeredTree {
     /// Numbers the remaining files breadth-first, in the order of names.
     pub(crate) fn finish(mut self, options: &Options, warnings: &mut Vec<Warning>) -> Result<Tree> {
         self.mark_directories_with_whiteouts();
-        let mut tree = Tree::with_texts(self.texts.take_arena(), options.run.memory_limit.as_ref());
+        let mut tree = Tree::with_texts(self.texts.take_arena());
         let mut numbers: HashMap<FileId, NodeId> = HashMap::new();
         let mut queue = VecDeque::from([(NodeId::ROOT, FileId::ROOT)]);
         self.number(options, &mut tree, Text::default(), FileId::ROOT, NodeId::ROOT, warnings)?;
