@@ -2,12 +2,10 @@
 //!
 //! One thread walks the tree from the root and checks directories and links (`walk`). Workers check each inode's
 //! attributes, map and content (`inodes`), and add the bytes that it uses to `used_space`. If inodes use the same bytes
-//! against the rules, a second walk finds out which ones (`owners`). Another one finds the files with fragments in damaged clusters
-//! (`fragments`).
+//! against the rules, a second walk finds out which ones (`owners`), and another one the files with fragments in damaged clusters.
 
 mod checker;
 mod findings;
-mod fragments;
 mod inodes;
 mod linux;
 mod owners;

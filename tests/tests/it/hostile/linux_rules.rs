@@ -11,7 +11,7 @@ use crate::common::image_writer::{
 /// Writes the broken image, or its sound twin.
 type Case = (&'static str, fn(bool) -> Vec<u8>);
 
-const CASES: [Case; 10] = [
+const CASES: [Case; 13] = [
     ("a head behind the end of the file", |broken| closing_head(1, if broken { 1000 } else { 904 })),
     ("a stored head behind the end of the file", |broken| closing_head(0, if broken { 4080 } else { 904 })),
     ("an LZ4 match with a distance of 0", |broken| lz4_match(!broken)),
@@ -22,6 +22,11 @@ const CASES: [Case; 10] = [
     ("a stored extent that ends behind the device", |broken| stored(if broken { 9000 } else { 4096 })),
     ("a stored extent of more than 1 MiB", |broken| stored(if broken { (1 << 20) + 4096 } else { 4096 })),
     ("a device with an unknown chunk format", |broken| device(if broken { 0x0803 } else { 0x0003 })),
+    ("shared attributes in a metabox that is not there", |broken| compat(if broken { 8 } else { 0 })),
+    ("page-cache sharing by an attribute that is not there", |broken| compat(if broken { 0x20 } else { 0 })),
+    ("pclusters of more blocks than Linux has pages for", |broken| {
+        pcluster_blocks(if broken { 260 } else { 256 })
+    }),
 ];
 
 /// An image with a file of `size` bytes, whose one extent has the `stream` at the end of a block, and this kind of HEAD.
@@ -116,6 +121,25 @@ fn device(union: u32) -> Vec<u8> {
     let spec = InodeSpec { mode: 0o060_644, layout: CHUNKED, size: 0, union, links: 1, after: &[] };
     let file = writer.inode(&spec);
     writer.finish_with(root, &[(b"file", file, 4)])
+}
+
+fn compat(features: u32) -> Vec<u8> {
+    let mut writer = ImageWriter::new(0);
+    let root = writer.reserve(100);
+    writer.put(1024 + 8, &features.to_le_bytes());
+    writer.finish_with(root, &[])
+}
+
+/// An empty image with blocks of 1 KiB, of which 1024 are the 1 MiB that other rules allow.
+fn pcluster_blocks(max: u16) -> Vec<u8> {
+    let [low, high] = max.to_le_bytes();
+    let mut writer = configured(1, &[14, 0, 0xff, 0xff, low, high, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let root = writer.reserve(100);
+    let mut image = writer.finish_with(root, &[]);
+    let blocks = (image.len() / 1024) as u32;
+    image[1024 + 0x0C] = 10;
+    image[1024 + 0x24..1024 + 0x2C].copy_from_slice(&[blocks.to_le_bytes(), 4u32.to_le_bytes()].concat());
+    image
 }
 
 #[test]
