@@ -130,7 +130,6 @@ fn commands_with_output(fixture: &Fixture, image: &Path) -> Vec<(Run, i32)> {
         (line("ferofs", &["patch", "log"]), 2),
         (line("dump.erofs", &[]), 2),
         (line("dump.erofs", &["--path=/", "--ls"]), 2),
-        (line("fsck.erofs", &["-p"]), 2),
         (Run::new(ferofs_path()).args(["completions", "bash"]), 2),
         (Run::new(ferofs_path()).args(["links", "--force"]).arg(&other), 2),
     ]

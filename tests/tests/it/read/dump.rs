@@ -119,7 +119,7 @@ fn dump_and_fsck_print_the_same_as_erofs_utils() {
         let image = fixture.path("merged");
         let mkfs = || Run::new(builder.join("mkfs.erofs")).arg("--quiet");
         for layer in &layers {
-            mkfs().args([layer, &source]).run().success();
+            mkfs().arg("-Enoinline_data").args([layer, &source]).run().success();
         }
         mkfs().arg(&image).args(&layers).run().success();
         assert_same_output(peers, &links, &image, &layers, &format!("{}, merged", builder.display()));
