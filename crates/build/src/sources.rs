@@ -149,7 +149,7 @@ pub fn read_source(
 /// [`read_source`] without the warnings about excludes.
 fn read_trees(
     options: &Options,
-    avoid: &[(u32, u32, u64)],
+    avoid: &[(u64, u64)],
     temporary: &Path,
     time: Timestamp,
     warnings: &mut Vec<Warning>,
