@@ -418,7 +418,8 @@ mod tests {
                 DataLayout::CompressedCompact,
                 Place::Compressed { blocks }
             )),
-            any::<u16>().prop_map(|format| (
+            // The defined bits of a chunk format.
+            (0u16..0x80).prop_map(|format| (
                 FileType::Regular,
                 DataLayout::ChunkBased,
                 Place::Chunked { format }
