@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn the_order_of_reading_decides_not_the_order_of_lookups() {
-        let identical_files = IdenticalFiles::with(4, None, [1; blake3::KEY_LEN], [0, 1, 2].map(NodeId));
+        let identical_files = IdenticalFiles::with(4, [1; blake3::KEY_LEN], [0, 1, 2].map(NodeId));
         let look_up = |n, content: &[u8]| identical_files.look_up(NodeId(n), n, content, Vec::new);
         let Lookup::First(fingerprint) = look_up(1, b"a") else { panic!("the first file is no duplicate") };
         assert_eq!(look_up(2, b"a"), Lookup::Duplicate(fingerprint));

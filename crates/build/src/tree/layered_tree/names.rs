@@ -174,7 +174,7 @@ mod tests {
     proptest! {
         #[test]
         fn names_are_those_of_a_map(steps in proptest::collection::vec(step(), 0..200)) {
-            let (mut texts, mut names) = (Texts::new(None), Names::default());
+            let (mut texts, mut names) = (Texts::new(), Names::default());
             let mut expected: BTreeMap<String, (u32, u32)> = BTreeMap::new();
             let name = |number: u8| format!("name {number}");
             for step in steps {
