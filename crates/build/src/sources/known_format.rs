@@ -98,8 +98,11 @@ fn storage_advice(name: &str) -> &'static str {
     }
 }
 
+/// Bytes that a format has at a position.
+type Magic = (usize, &'static [u8]);
+
 /// Formats of disks, with positions and magic numbers. Boot sectors of file systems look like those of partition tables, so these are last.
-const STORAGE: [(&str, &[(usize, &[u8])]); 21] = [
+const STORAGE: [(&str, &[Magic]); 21] = [
     ("an ext2, ext3 or ext4 file system", &[(1080, b"\x53\xef")]),
     ("an XFS file system", &[(0, b"XFSB")]),
     ("a Btrfs file system", &[(65600, b"_BHRfS_M")]),

@@ -79,8 +79,9 @@ fn check(run: impl FnOnce(&Path) -> Outcome) {
         std::os::unix::fs::symlink(ferofs_path(), dir.join(name)).unwrap();
     }
     let made = run(&dir).success();
-    // Neither ferofs nor pseudo has a complaint.
-    assert_eq!(made.stderr, "");
+    // ferofs has no complaint. pseudo prints one line about a device that it then shows as it should.
+    let is_of_pseudo = |line: &&str| line.starts_with("couldn't allocate absolute path for 'null'");
+    assert_eq!(made.stderr.lines().find(|line| !is_of_pseudo(line)), None);
 
     let listed = String::from_utf8(made.stdout).unwrap();
     let trees: Vec<&str> = listed.split("=\n").collect();

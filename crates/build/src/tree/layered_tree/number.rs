@@ -93,7 +93,7 @@ impl LayeredTree {
         };
         let path = || PathBuf::from(as_path(&join(&tree.path_bytes(parent), tree.text(name))));
         let keeps = options.xattrs.keep || layered_file.ignores_options;
-        let set = if keeps { encode(options, &layered_file.xattrs, &path, warnings)? } else { Vec::new() };
+        let set = if keeps { encode(options, &layered_file.xattrs, path, warnings)? } else { Vec::new() };
         let (uid, gid, mtime) = match layered_file.ignores_options {
             true => (layered_file.uid, layered_file.gid, layered_file.mtime),
             false => {
