@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use clap::error::ErrorKind;
 use ferofs::build::{
-    BlockSize, Compression, Definitions, HotFiles, Options, Platform, Priorities, SourceData,
-    SourceFormat, Summary, Timestamp, Warning, Whiteouts, block_size as natural_block_size, build,
+    BlockSize, Compression, Definitions, HotFiles, Options, Platform, Priorities, SourceData, SourceFormat,
+    Summary, Timestamp, Warning, Whiteouts, block_size as natural_block_size, build,
 };
 
 use ferofs::seal::{BuildSeal, BuiltSeal};
