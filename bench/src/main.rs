@@ -50,13 +50,13 @@ Usage: cargo xtask bench COMMAND
                              time images on servers, at several latencies: the first file, complete reads compared with
                              downloads, 200 mounts on one machine; needs 8 GB in DIR (target/bench-fleet), and root; parts:
                              first-file, remount, servers, complete, sequential, reference, many; --publish writes
-                             docs/FLEET_BENCH.md; 20 minutes, or two with --quick
+                             docs/results/fleet.md; 20 minutes, or two with --quick
   mount [--quick] [--erofs-only] [--pattern sequential|random|stride] [--rounds N]
                              time reading through mounts, compared with erofsfuse and with the kernel's EROFS, squashfs and ext4;
                              almost an hour, or 15 minutes without squashfs and ext4
   paper [--quick] [--only EXPERIMENT]... [--data FILE|DIR]... [--out DIR] [--report] [--publish]
                              repeat the evaluation of the EROFS paper in 84 minutes (--quick: 5) and write a report; an
-                             interrupted run continues; --publish copies the summary to docs, --report measures nothing
+                             interrupted run continues; --publish copies the summary to docs/results, --report measures nothing
   extract [--rounds N] [--target DIR]
                              time extracting 2 GB in 60,000 files, one file of 1 GiB, and the files again in fragments,
                              compared with fsck.erofs and unsquashfs; write to DIR, best in memory (/dev/shm/...)
@@ -65,21 +65,23 @@ Usage: cargo xtask bench COMMAND
   patch --real [--only NAME]... [--data DIR]
                              compare the size of patches of real updates with xdelta3, zstd, bsdiff and casync: django, numpy,
                              scipy, ruff, debian, kernel; DIR keeps what was fetched
-  random [--rounds N] [--only TEXT]
+  random [--rounds N] [--only TEXT] [--publish]
                              time random reads of 0.1 to 100 % of a file through mounts, and the start of programs, compared
-                             with erofsfuse and the kernel's EROFS; only cells whose name contains TEXT
+                             with erofsfuse and the kernel's EROFS; only cells whose name contains TEXT; --publish writes
+                             docs/results/random.md
   read [FILE] [--tree IMAGE | --no-tree]
                              measure the read engine: FILE (512 MiB of Debian's linux-source) in an LZ4 image of 4 KiB
                              clusters, and every file of IMAGE (50,000 of the same in LZMA fragments)
-  redundant [--only FAMILY]...
+  redundant [--only FAMILY]... [--publish]
                              sizes of images of many versions of the same trees, compared with mksquashfs, mkfs.erofs and archives by zstd, and of
                              snapshots that are added one by one; families: python, sqlalchemy (fetched by pip), headers (by apt-get),
-                             nightly, layers (generated); needs 2 GB in target; 15 minutes
+                             nightly, layers (generated); needs 2 GB in target; --publish writes docs/results/redundant.md;
+                             15 minutes
   scale [--names N] [--rounds N] [--only PART]... [--dir DIR] [--dedupe-gb N] [--publish]
                              time and memory of trees of 10,000 to N (1,000,000) names, compared with mkfs.erofs and mksquashfs, of
                              builds from and onto a disk, of tiny images, and of the index of equal extents; needs 5 GB in DIR
                              (/dev/shm) for a million names, and root; parts: names, cold, output, tiny, dedupe; --publish
-                             writes docs/SCALE.md
+                             writes docs/results/scale.md
   sealed [--rounds N] [--only TEXT]
                              time reading a sealed image through FUSE with its root hash and without, and compare the daemon's
                              memory; only cells whose name contains TEXT

@@ -1,7 +1,8 @@
 #!/bin/bash
 # Runs a container from a registry through containerd's EROFS snapshotter and differ, with ferofs in the place of
-# erofs-utils: run.sh FEROFS [default|tar-index|merged|pushed|converted|layers|difference]...
+# erofs-utils: run.sh FEROFS [reader|default|tar-index|merged|pushed|converted|layers|difference]...
 #
+# - reader: containerd's own reader, go-erofs, reads images of many kinds (reader.sh);
 # - default: containerd makes an image of each layer with `mkfs.erofs --tar=f`;
 # - tar-index: it makes an index with `mkfs.erofs --tar=i`, and puts the layer behind it;
 # - merged: as default; then `mkfs.erofs` makes one image that points to all layers, which containerd mounts in their
@@ -22,7 +23,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 ferofs=$(realpath "${1:?the ferofs to test}")
 shift
 modes=("$@")
-[ $# -gt 0 ] || modes=(default tar-index merged pushed converted layers difference)
+[ $# -gt 0 ] || modes=(reader default tar-index merged pushed converted layers difference)
 bin=${CONTAINERD_BIN:-$here/../../target/containerd}
 version=${CONTAINERD_VERSION:-latest}
 work=$(mktemp -d)
@@ -66,6 +67,13 @@ listens() {
     (: </dev/tcp/127.0.0.1/"$1") 2>/dev/null
 }
 
+if [ "${modes[0]}" = reader ]; then
+    mkdir -p "$bin"
+    (cd "$here/reader" && GOFLAGS=-p=1 nice go build -o "$(realpath "$bin")/reader" .)
+    "$here/reader.sh" "$ferofs" "$bin/reader"
+    modes=("${modes[@]:1}")
+    [ ${#modes[@]} -gt 0 ] || exit 0
+fi
 if ! [ -x "$bin/containerd" ]; then
     mkdir -p "$bin"
     for program in containerd ctr containerd-shim-runc-v2; do

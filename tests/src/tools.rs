@@ -18,6 +18,7 @@ const fn tool(program: &'static str, package: &'static str) -> Tool {
 
 /// The programs that the tests start.
 pub const TEST_TOOLS: &[Tool] = &[
+    tool("automount", "autofs"),
     tool("cc", "gcc"),
     tool("chromium", "chromium"),
     tool("cp", "coreutils"),
@@ -32,6 +33,7 @@ pub const TEST_TOOLS: &[Tool] = &[
     tool("ln", "coreutils"),
     tool("losetup", "mount"),
     tool("make", "make"),
+    tool("mkfs.ext4", "e2fsprogs"),
     tool("mount", "mount"),
     tool("mount.fuse3", "fuse3"),
     tool("nginx", "nginx-light"),
@@ -40,6 +42,7 @@ pub const TEST_TOOLS: &[Tool] = &[
     tool("prlimit", "util-linux"),
     tool("pseudo", "pseudo"),
     tool("script", "bsdutils"),
+    tool("setfattr", "attr"),
     tool("setpriv", "util-linux"),
     tool("sh", "dash"),
     tool("skopeo", "skopeo"),

@@ -8,9 +8,14 @@ use ferofs_devtools::install::{self, EROFS_UTILS, FUSE, MOUNT};
 use ferofs_devtools::{peers, shell};
 use ferofs_tests::scratch;
 
+use crate::test::VIRTUAL_MACHINE_TOOLS;
+
 /// `cargo xtask fuzz NAME OPTIONS`: builds both programs and runs the campaign.
 pub(crate) fn campaign(name: &str, options: &[&str]) -> Result<()> {
     install::install(&[FUSE, MOUNT, EROFS_UTILS])?;
+    if options.iter().any(|option| option.starts_with("--linux")) {
+        install::install(VIRTUAL_MACHINE_TOOLS)?;
+    }
     shell::run(&mut build_command())?;
     run(name, options, &ferofs())
 }

@@ -31,7 +31,7 @@ const CONTAINER_TOOLS: &[Tool] = &[
 ];
 
 /// The programs that run a virtual machine, and make its file system.
-const VIRTUAL_MACHINE_TOOLS: &[Tool] = &[
+pub(crate) const VIRTUAL_MACHINE_TOOLS: &[Tool] = &[
     Tool { program: "busybox", package: "busybox-static" },
     Tool { program: "cpio", package: "cpio" },
     Tool { program: "ldd", package: "libc-bin" },

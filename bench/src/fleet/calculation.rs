@@ -1,5 +1,5 @@
 //! A calculation for many machines and one server, from the requests and bytes of one machine that the benchmark has measured.
-//! `docs/FLEET_BENCH.md` has the formula.
+//! `docs/FLEET.md` has the formula.
 
 use super::Bench;
 use crate::common::report::{Table, number};
@@ -79,7 +79,7 @@ pub(super) fn calculation(bench: &mut Bench) {
             ]);
         }
     }
-    bench.report.add(Table {
+    bench.report.add(&Table {
         title: "10,000 machines, one server".into(),
         text: format!(
             "Seconds until a server has answered {} machines that start at the same time, for each thing that limits it: its network interface, \
@@ -106,7 +106,7 @@ pub(super) fn calculation(bench: &mut Bench) {
             number(proxy.interface.max(proxy.requests)),
         ]);
     }
-    bench.report.add(Table {
+    bench.report.add(&Table {
         title: "The same behind caching proxies".into(),
         text: format!(
             "{PROXIES} proxies with 10 Gbit/s each, for 1,000 machines each. If machines read different parts, the origin sends at most the image to each proxy."
@@ -128,7 +128,7 @@ pub(super) fn calculation(bench: &mut Bench) {
         ]
     });
     let rows = rows.collect();
-    bench.report.add(Table {
+    bench.report.add(&Table {
         title: "While the server refuses".into(),
         text: format!(
             "Requests a second of {} machines that try again, after their pauses have grown to 2.5 to 5 seconds, and as a multiple of \

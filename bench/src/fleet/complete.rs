@@ -70,7 +70,7 @@ pub(super) fn complete(bench: &mut Bench) -> Result<()> {
             ]);
         }
     }
-    bench.report.add(Table {
+    bench.report.add(&Table {
         title: "Complete reads".into(),
         text: format!(
             "Mounting an image of {} MB with {} files and reading all of them, with an empty cache (lazily), compared with `ferofs pull`, a mount of \

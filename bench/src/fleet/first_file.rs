@@ -121,7 +121,7 @@ pub(super) fn first_file(bench: &mut Bench) -> Result<()> {
     }
     let components = |place| file_of(&bench.tree, place).map(|file| file.components().count());
     let (near, deep) = (components(Place::NearRoot)?, components(Place::Deep)?);
-    bench.report.add(Table {
+    bench.report.add(&Table {
         title: "First file".into(),
         text: format!(
             "From the start of `ferofs mount` until a small file of an image of {} MB was read, with an empty cache; nginx. The \
@@ -167,7 +167,7 @@ pub(super) fn remount(bench: &mut Bench) -> Result<()> {
     let rows = vec![vec![read, spread(mount)?.1, requests.to_string()]];
     bench.report.aim("mounted again without a server, first file", median, Wanted::AtMost(50.0), " ms");
     bench.report.aim("mounted again without a server, requests", requests as f64, Wanted::AtMost(0.0), "");
-    bench.report.add(Table {
+    bench.report.add(&Table {
         title: "Mounted again, without the server".into(),
         text: "The same file of the same image with a cache that has it, after the server has gone.".into(),
         head: vec!["first file read, ms", "mount returned, ms", "requests"],
@@ -223,7 +223,7 @@ pub(super) fn other_servers(bench: &mut Bench) -> Result<()> {
     for ((name, ..), starts) in kinds.iter().zip(&starts) {
         rows.push(row(name, starts)?.1);
     }
-    bench.report.add(Table {
+    bench.report.add(&Table {
         title: "Other servers".into(),
         text: format!(
             "The first file of an image of {} MB with an empty cache at 20 ms, from each kind of server. https has the handshake of TLS; the \

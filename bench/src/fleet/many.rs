@@ -70,7 +70,7 @@ pub(super) fn many(bench: &mut Bench) -> Result<()> {
             bench.report.aim(what, ratio, Wanted::AtMost(times - 1.0), " times");
         }
     }
-    bench.report.add(Table {
+    bench.report.add(&Table {
         title: "Many mounts on one machine".into(),
         text: format!(
             "Mounts of one image of {} MB with one cache that is empty at first, one after the other; each reads the same {COMMON} files and {OWN} of its \
@@ -149,7 +149,7 @@ fn proxy(bench: &mut Bench) -> Result<()> {
             ]);
         }
     }
-    bench.report.add(Table {
+    bench.report.add(&Table {
         title: "A caching proxy".into(),
         text: "Machines with caches of their own start the same program, one after the other, behind nginx with `proxy_cache` and `slice 1m`. The table \
                shows what one machine asks of the proxy, and the proxy of the origin."

@@ -2,7 +2,7 @@
 //! download, how do many mounts share a machine and many machines a server?
 //!
 //! Servers are real ones ([`servers`]). [`line`] puts latency and bandwidth between them and ferofs. Programs that are compared take
-//! turns. [`report`] prints tables, compares figures with their aims, and writes them into `docs/FLEET_BENCH.md`.
+//! turns. [`report`] prints tables, compares figures with their aims, and writes those into `docs/results/fleet.md`.
 
 mod calculation;
 mod complete;
@@ -152,7 +152,7 @@ pub(crate) fn fleet(options: &[&str]) -> Result<()> {
 }
 
 fn page() -> PathBuf {
-    shell::repository().join("docs/FLEET_BENCH.md")
+    shell::repository().join("docs/results/fleet.md")
 }
 
 impl Bench {

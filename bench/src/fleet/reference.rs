@@ -127,7 +127,7 @@ pub(super) fn reference(bench: &mut Bench) -> Result<()> {
             number(ratio.0),
         ]);
     }
-    bench.report.add(Table {
+    bench.report.add(&Table {
         title: "mount.erofs".into(),
         text: format!(
             "Cold reads through a mount of an image in a registry at 20 ms, by ferofs, and by mount.erofs {VERSION} with `-t erofs.fanotify`. Kernels before 7.1 \

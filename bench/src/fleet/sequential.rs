@@ -73,7 +73,7 @@ pub(super) fn sequential(bench: &mut Bench) -> Result<()> {
             compare_with_local(bench, [cold, unverified, warm, local])?;
         }
     }
-    bench.report.add(Table {
+    bench.report.add(&Table {
         title: "One large file, with an empty cache".into(),
         text: "A program reads one large file in sequence through the mount; curl fetches as many bytes of the image as the read did, and forgets \
                them. A decoded byte is one that the program gets; a fetched byte is one that the server sends, and LZ4 makes them fewer."
@@ -114,7 +114,7 @@ fn compare_with_local(bench: &mut Bench, [cold, unverified, warm, local]: [&[Run
         row("full cache, with a root hash", warm, format!("{} of the local image", ratio.1))?,
         row("local image, with a root hash", local, String::new())?,
     ];
-    bench.report.add(Table {
+    bench.report.add(&Table {
         title: "One large file, verified and not, from the cache and from a file".into(),
         text: "The same read without latency. CPU is that of all processes of ferofs.".into(),
         head: vec!["", "MB/s decoded", "CPU, s", ""],

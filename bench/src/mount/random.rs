@@ -258,7 +258,7 @@ pub(crate) fn random(options: &[&str]) -> Result<()> {
     }
     if options.publish {
         let page = random_page::page(&results, options.rounds, &machine()?);
-        let path = shell::repository().join("docs/RANDOM_READS.md");
+        let path = shell::repository().join("docs/results/random.md");
         fs::write(&path, page).with_context(|| path.display().to_string())?;
     }
     Ok(())

@@ -1,8 +1,8 @@
 //! `cargo xtask bench sealed`: what verifying costs. A sealed image is mounted through FUSE with its root hash and without, in turn, and read
 //! in sequence and at random. Each mount is new, so each block is verified once.
 //!
-//! It prints the speed with verification as a multiple of that without, and the memory that verification adds, as the table of
-//! docs/SEALING.md, the slowest first.
+//! It prints the speed with verification as a multiple of that without, and the memory that verification adds, the slowest first;
+//! docs/results/sealed.md has the most important rows.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
 //! `cargo xtask bench paper [--quick] [--only EXPERIMENT]... [--data PATH]... [--out DIR] [--publish]`: repeats the evaluation of the
-//! EROFS paper (Gao et al., USENIX ATC 2019) and writes a report. docs/EVALUATION.md says how each figure is measured.
+//! EROFS paper (Gao et al., USENIX ATC 2019) and writes a report. docs/results/README.md says how each figure is measured.
 //!
 //! [`setup`] makes test data and images; the [`experiments`] measure them within an [`evaluation`], which adds the values to the log
 //! ([`record`]); the [`report`] is made from the log alone. A measurement that this machine cannot make is also logged, with the

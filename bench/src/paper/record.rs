@@ -19,7 +19,7 @@ pub(crate) type Machine = BTreeMap<String, String>;
 pub(crate) struct Key {
     pub(crate) experiment: String,
     pub(crate) case: String,
-    /// Renamed because docs/RESULTS.jsonl has this field name.
+    /// Renamed because docs/results/paper.jsonl has this field name.
     #[serde(rename = "contestant")]
     pub(crate) system: String,
     pub(crate) round: usize,

@@ -56,21 +56,15 @@ pub(super) const PYTHON_FAMILY: &str = "python";
 pub(super) struct Family {
     /// What `--only` selects.
     pub(super) name: &'static str,
-    /// What measures it alone, as docs/BACKUPS.md names it.
-    pub(super) command: &'static str,
     pub(super) make: Make,
 }
 
 pub(super) const FAMILIES: [Family; 5] = [
-    Family { name: PYTHON_FAMILY, command: "redundant --only python", make: |dir| wheels(dir, &PYTHON) },
-    Family {
-        name: "sqlalchemy",
-        command: "redundant --only sqlalchemy",
-        make: |dir| wheels(dir, &SQLALCHEMY),
-    },
-    Family { name: "headers", command: "redundant --only headers", make: headers },
-    Family { name: NIGHTLY, command: "redundant --only nightly", make: nightly },
-    Family { name: "layers", command: "redundant --only layers", make: layers },
+    Family { name: PYTHON_FAMILY, make: |dir| wheels(dir, &PYTHON) },
+    Family { name: "sqlalchemy", make: |dir| wheels(dir, &SQLALCHEMY) },
+    Family { name: "headers", make: headers },
+    Family { name: NIGHTLY, make: nightly },
+    Family { name: "layers", make: layers },
 ];
 
 /// Fetches wheels and unpacks each below `dir`, with the times of their files set to one second, as the fetching would be their time.

@@ -63,7 +63,7 @@ pub(super) fn measure(tree: &Path, work_dir: &Path, ferofs: &Path, report: &mut 
             "",
         );
     }
-    report.add(Table {
+    report.add(&Table {
         title: "Thirty snapshots, one by one".into(),
         text: "The table shows what an image of thirty nights grows to when each night is added with `ferofs patch add --loose-parents`, compared with \
                an image of all nights at once. Bytes, and the processor time of all additions in seconds."

@@ -64,7 +64,7 @@ pub(super) fn cold(bench: &mut Bench) -> Result<()> {
         "",
     );
     bench.report.aim("cold build / mkfs.erofs", own / mkfs, Wanted::AtLeast(2.0), "");
-    bench.report.add(Table {
+    bench.report.add(&Table {
         title: "Sources that are not in memory".into(),
         text: format!(
             "The table shows MB of source in each second: {files} files, {} MB, of this machine's /usr on its disk; the image goes into memory, `-z lz4`. \
@@ -102,7 +102,7 @@ pub(super) fn output(bench: &mut Bench) -> Result<()> {
         }
         rows.push(vec![format!("`-z {algorithm}`"), spread(on_disk)?.1, spread(in_memory)?.1, ratio.1]);
     }
-    bench.report.add(Table {
+    bench.report.add(&Table {
         title: "Images onto a disk".into(),
         text: "The table shows seconds of builds of the same tree from memory, onto the disk with the wait until all is there, and into memory.".into(),
         head: vec!["", "onto the disk", "into memory", "ratio"],

@@ -23,7 +23,7 @@ const SETTINGS: [&[&str]; 4] = [
 ];
 /// Numbers of processors.
 const CORES: [f64; 5] = [1.0, 2.0, 8.0, 32.0, 128.0];
-/// The most threads that list directories: see docs/SCALE.md.
+/// The most threads that list directories.
 const LISTERS: f64 = 8.0;
 
 /// Processor or waiting time of the parts of one build, in seconds.
@@ -93,7 +93,7 @@ pub(super) fn cores(bench: &mut Bench) -> Result<()> {
         row.push(one.limit().to_owned());
         rows.push(row);
     }
-    bench.report.add(Table {
+    bench.report.add(&Table {
         title: "More processors".into(),
         text: "The table shows seconds of builds of the same tree in memory: measured with one and with two workers on this machine of two processors, and \
                calculated from the times of the parts with one worker (listing, workers, the thread that places content in order, the thread that \

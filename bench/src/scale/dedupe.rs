@@ -83,7 +83,7 @@ pub(super) fn dedupe(bench: &mut Bench) -> Result<()> {
         " B",
     );
     bench.report.aim("deduplication: found of repeated content", share, Wanted::AtLeast(98.0), " %");
-    bench.report.add(Table {
+    bench.report.add(&Table {
         title: "Deduplication".into(),
         text: format!(
             "The table shows the index of `-E dedupe` for {} GB of generated content on one thread: incompressible bytes in jobs of 1 MiB, of which each fifth \

@@ -1,5 +1,5 @@
 //! `cargo xtask bench scale`: how time and memory grow with the number of names, cold sources, images onto disks, more processors, tiny images, and the index of
-//! equal extents. The output is the page docs/SCALE.md.
+//! equal extents. docs/results/scale.md has the figures.
 
 mod cold;
 mod cores;
@@ -67,7 +67,7 @@ pub(crate) fn scale(options: &[&str]) -> Result<()> {
     }
     bench.report.print_aims();
     if bench.options.publish {
-        bench.report.publish(&shell::repository().join("docs/SCALE.md"), bench.options.rounds)?;
+        bench.report.publish(&shell::repository().join("docs/results/scale.md"), bench.options.rounds)?;
     }
     fs::remove_dir_all(memory)?;
     Ok(())

@@ -135,7 +135,7 @@ fn report(bench: &mut Bench, sizes: &[usize], lines: &[Line]) {
         };
         lines.iter().map(row).collect::<Vec<Vec<String>>>()
     };
-    bench.report.add(Table {
+    bench.report.add(&Table {
         title: "Seconds by number of names".into(),
         text: "The table shows seconds for trees of small files (names of 16 bytes, up to 24 words of content, 1,000 files in a directory), with a \
                warm page cache, sources and images in memory, `-z lz4`. `find` reads all names and inodes of a new mount. From a million names on, mksquashfs runs \
@@ -146,7 +146,7 @@ fn report(bench: &mut Bench, sizes: &[usize], lines: &[Line]) {
     });
     let mut memory = rows(|cost| if cost.peak == 0 { "-".into() } else { number(cost.peak as f64 / 1e6) });
     memory.retain(|row| row[2..].iter().any(|cell| cell != "-"));
-    bench.report.add(Table {
+    bench.report.add(&Table {
         title: "Memory by number of names".into(),
         text: "The table shows the largest resident set in MB, for `find` that of the daemon.".into(),
         head: head().collect(),
@@ -171,7 +171,7 @@ fn report(bench: &mut Bench, sizes: &[usize], lines: &[Line]) {
         slopes.push(row);
     }
     let heads = ["10^4 to 10^5", "10^5 to 10^6", "10^6 to 10^7", "10^7 to 10^8"];
-    bench.report.add(Table {
+    bench.report.add(&Table {
         title: "Slopes".into(),
         text: "The table shows for each step how many bytes of memory each further name takes, and the time for each name as a multiple of that in the \
                smaller tree."

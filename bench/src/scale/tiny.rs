@@ -46,7 +46,7 @@ pub(super) fn tiny(bench: &mut Bench) -> Result<()> {
     })?;
     let theirs = fs::metadata(&image)?.len();
     bench.report.aim("image of one small file", size as f64, Wanted::AtMost(4096.0), " bytes");
-    bench.report.add(Table {
+    bench.report.add(&Table {
         title: "One small file".into(),
         text: format!("The table shows medians of {ROUNDS} runs in milliseconds, with starting the program."),
         head: vec!["", "ferofs", "mkfs.erofs"],

@@ -66,7 +66,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "build-over",
         kind: Kind::Writes {
-            words: &["build", "-q", "-z", "lz4", "--workers", "2", "@old", "%out"],
+            words: &["build", "--force", "-q", "-z", "lz4", "--workers", "2", "@old", "%out"],
             over: true,
         },
     },

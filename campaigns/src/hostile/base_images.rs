@@ -15,7 +15,7 @@ use ferofs_tests::tree::DirWriter;
 use super::mutate::BaseImage;
 
 /// The settings of `ferofs build`.
-const FEROFS: [(&str, &[&str]); 10] = [
+const FEROFS: [(&str, &[&str]); 20] = [
     ("ferofs-plain", &[]),
     ("ferofs-lz4", &["-z", "lz4"]),
     ("ferofs-dedupe", &["-z", "lz4hc", "-E", "dedupe,ztailpacking"]),
@@ -26,6 +26,16 @@ const FEROFS: [(&str, &[&str]); 10] = [
     ("ferofs-metabox-48bit", &["-z", "lzma", "-m", "65536", "-E", "48bit,dot-omitted"]),
     ("ferofs-chunks", &["--chunk-size", "4096"]),
     ("ferofs-directories", &["-z", "lz4", "--compress-directories"]),
+    ("ferofs-lzma", &["-z", "lzma", "-C", "16K"]),
+    ("ferofs-deflate", &["-z", "deflate", "-C", "16K"]),
+    ("ferofs-zstd", &["-z", "zstd", "-C", "16K"]),
+    ("ferofs-full-index", &["-z", "lz4hc", "-C", "16K", "-E", "legacy-compress,ztailpacking"]),
+    ("ferofs-full-index-fragments", &["-z", "deflate", "-C", "16K", "-E", "legacy-compress,fragments"]),
+    ("ferofs-blocks-of-1024", &["-z", "lz4hc", "-b", "1024", "-C", "8K"]),
+    ("ferofs-blocks-of-512", &["-z", "zstd", "-b", "512", "-C", "4K", "-E", "ztailpacking"]),
+    ("ferofs-48bit-dedupe", &["-z", "zstd", "-C", "8K", "-E", "48bit,dedupe"]),
+    ("ferofs-small-chunks", &["-b", "512", "--chunk-size", "1024", "-E", "force-chunk-indexes"]),
+    ("ferofs-metabox-fragments", &["-z", "lz4hc", "-m", "4096", "-E", "fragments"]),
 ];
 
 /// The settings of `mkfs.erofs` 1.9.

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use ferofs::read::{FileType, Image, Inode};
+use ferofs::read::{ExtentData, FileOffset, FileType, Image, Inode, Location};
 use ferofs_format::inode::DataLayout;
 use ferofs_format::superblock;
 
@@ -148,8 +148,33 @@ impl Found<'_> {
             }
             _ => {}
         }
+        if disk.layout.is_compressed() {
+            self.encoded(image, inode);
+        }
         if disk.file_type == FileType::Directory && !disk.layout.is_compressed() {
             self.directory(inode, after, sb.block_size.bytes64() as usize, disk.layout);
+        }
+    }
+
+    /// The first and the last bytes of the encoded data: headers, and the ends that decoders treat in their own ways.
+    fn encoded(&mut self, image: &Image, inode: &Inode) {
+        let Ok(extents) = image.extents(inode, FileOffset::new(0)) else { return };
+        for extent in extents.take(20).flatten() {
+            let ExtentData::Encoded { at, encoded_len, .. } = extent.data else { continue };
+            let start = match at {
+                Location::Device(_, pos) => pos.get() as usize,
+                Location::Metadata(place) if !place.in_metabox => place.pos.get() as usize,
+                Location::Metadata(_) => continue,
+            };
+            let Some(bytes) = self.bytes.get(start..start + encoded_len as usize) else { continue };
+            let padding = bytes.iter().take_while(|byte| **byte == 0).count();
+            let stream = start + padding..start + bytes.len();
+            for at in stream.clone().take(24).chain(stream.rev().take(24)) {
+                self.one("encoded data", at, 1);
+            }
+            for at in (start..start + bytes.len()).step_by(61) {
+                self.one("more encoded data", at, 2);
+            }
         }
     }
 

@@ -7,6 +7,7 @@ mod commands;
 mod content;
 mod fields;
 mod generate;
+mod linux;
 mod memory;
 mod mutate;
 mod operations;
@@ -27,12 +28,15 @@ use worker::{HANG, Range};
 
 const HELP: &str = "\
 cargo xtask fuzz hostile [--images N] [--seed S] [--jobs N] [--commands N] [--repeat CASE]
+cargo xtask fuzz hostile --linux [--images N] [--seed S] | --linux-files DIR
 
   --images N     test N images (20,000)
   --seed S       the images of seed S (1)
   --jobs N       processes (one for each processor)
   --commands N   every Nth image goes through the commands and a FUSE mount, too (500; 0: none)
   --repeat CASE  test image number CASE of the seed alone, with all commands, and keep it
+  --linux        let Linux read the images in virtual machines, and compare with check --deep and our reader
+  --linux-files  the same with the images in a directory
 
 Images that fail are kept in target/hostile/kept.";
 
@@ -73,9 +77,18 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
         println!("{HELP}");
         return Ok(());
     }
-    let options = Options::parse(words)?;
     let work_dir = scratch::target_dir().join("hostile");
     let kept = work_dir.join("kept");
+    match words {
+        ["--guest"] => return linux::guest(),
+        ["--linux-files", dir] => return linux::files(Path::new(dir), &work_dir, &kept),
+        _ => {}
+    }
+    let (in_linux, words) = match words {
+        ["--linux", rest @ ..] => (true, rest),
+        words => (false, words),
+    };
+    let options = Options::parse(words)?;
     if let Some(first) = options.worker {
         let base_images = base_images::load(&work_dir)?;
         let Options { seed, jobs, commands, images, .. } = options;
@@ -83,6 +96,10 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
     }
     std::fs::create_dir_all(&work_dir)?;
     base_images::build(&work_dir)?;
+    if in_linux {
+        let bases = base_images::load(&work_dir)?;
+        return linux::campaign(&bases, options.seed, options.images, &work_dir, &kept);
+    }
     if let Some(case) = options.repeat {
         let base_images = base_images::load(&work_dir)?;
         let (what, image, ..) = worker::make(&base_images, options.seed, case);

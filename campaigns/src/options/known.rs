@@ -75,6 +75,10 @@ const LEFT_OUT: &[(&str, &str, &str)] = &[
     ("build", "--versions", "tests/it/build/versions.rs: takes several directories"),
     ("build", "--verbose", "prints more"),
     ("build", "--exclude-from", "tests/it/build/definitions.rs"),
+    ("build", "--force", "tests/it/cli/overwrite.rs: no output replaces another kind of file"),
+    ("patch create", "--force", "tests/it/cli/overwrite.rs"),
+    ("extract", "--force", "tests/it/cli/overwrite.rs"),
+    ("patch squash", "--force", "tests/it/cli/overwrite.rs"),
     ("patch create", "--exclude-from", "the same as of build"),
     ("patch create", "--exclude-regex", "the same as of build"),
     ("check", "--quiet", "prints less"),
@@ -207,7 +211,7 @@ fn every_option_occurs() {
         let help = run.arg("--help").run().success().stdout;
         let lines = options(&String::from_utf8_lossy(&help));
         for line in &lines {
-            let own = ["--help", "--version", "--color"];
+            let own = ["--help", "--version", "--color", "--strict"];
             if !line
                 .iter()
                 .any(|option| own.contains(&option.as_str()) || used.contains(&(command, option.clone())))

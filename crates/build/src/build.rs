@@ -16,7 +16,7 @@ use crate::data;
 use crate::data::chunks::{deduplicated, external};
 use crate::data::encode::dedupe::ExtentIndex;
 use crate::data::identical::small::IdenticalFiles;
-use crate::data::order::Order;
+use crate::data::order::{Order, unused_priorities};
 use crate::data::stored::StoredContent;
 use crate::data::worker::context::WorkerContext;
 use crate::error::{Error, Result};
@@ -68,27 +68,7 @@ pub(crate) fn build_from(
     options: &Options,
     output: &mut Output,
     temporary: &Path,
-    read: impl FnOnce(&[(u32, u32, u64)], Timestamp, &mut Vec<Warning>) -> Result<(Tree, Contents)>,
-) -> Result<Summary> {
-    let Some(limit) = &options.run.memory_limit else {
-        return run_stages(options, output, temporary, read);
-    };
-    let mut summary = limit.watch(|| run_stages(options, output, temporary, read))?;
-    if let Some(source) = limit.failure() {
-        summary.warnings.push(Warning::NotSpilled { dir: limit.dir().to_owned(), source });
-    }
-    if let Some(used) = limit.excess() {
-        summary.warnings.push(Warning::MemoryLimit { limit: limit.bytes(), used });
-    }
-    Ok(summary)
-}
-
-/// [`build_from`] without the memory limit's thread.
-fn run_stages(
-    options: &Options,
-    output: &mut Output,
-    temporary: &Path,
-    read: impl FnOnce(&[(u32, u32, u64)], Timestamp, &mut Vec<Warning>) -> Result<(Tree, Contents)>,
+    read: impl FnOnce(&[(u64, u64)], Timestamp, &mut Vec<Warning>) -> Result<(Tree, Contents)>,
 ) -> Result<Summary> {
     let started = Instant::now();
     let mut superblock = new_superblock(options)?;
@@ -100,13 +80,23 @@ fn run_stages(
     options.run.progress.enter(Stage::Walk);
     let time = Timestamp { secs: build_time, nanos: 0 };
     let (mut tree, contents) = read(&output.own_files(), time, &mut warnings)?;
+    let options = &*digest::as_in_sources(options, &contents);
+    let unused = unused_priorities(&tree, &options.data.priorities);
+    warnings.extend(unused.into_iter().map(|path| Warning::UnusedPriority { path }));
+    // Before the long work.
+    options.run.check_warnings(&mut warnings)?;
+    if external::needs_wide_addresses(options, &contents) {
+        superblock.incompat |= Incompat::BIT48;
+    }
     if (options.output.verify || options.xattrs.digest.is_some()) && !contents.is_all_readable() {
         let problem = "verification and digests read the data again, and a stream cannot be read again";
         return Err(Error::Option { option: "standard input", problem });
     }
     overrides::apply(&mut tree, &options.attributes, &options.run)?;
     if let Some(name) = &options.xattrs.digest {
-        digest::add_digests(&mut tree, name, options, &contents)?;
+        let is_regular = |id: &NodeId| matches!(tree.node(*id).kind, Kind::Regular { .. });
+        let files = tree.ids().filter(is_regular).collect();
+        digest::add_digests(&mut tree, files, (0, name), options, &contents)?;
     }
     let bytes_in = tree.nodes.iter().map(|node| node.size).sum();
     options.run.progress.bytes_total.store(bytes_in, Ordering::Relaxed);
@@ -146,7 +136,7 @@ fn run_stages(
     let order = Order::new(&tree, options.data.compression.as_ref(), options.image.block_size, &options.data);
     let identical_files =
         if options.data.share_identical { IdenticalFiles::new(&tree)? } else { IdenticalFiles::none(&tree) };
-    let mut spill = Spill::within(temporary, options.run.memory_limit.as_ref());
+    let mut spill = Spill::new(temporary);
     output.pad_to(superblock_area.len())?;
     let data = if options.source.data == SourceData::External {
         let context = external::ExternalContext {
@@ -243,6 +233,7 @@ fn run_stages(
 
     let kept =
         || tree.nodes.iter().zip(data.contents.iter()).filter(|(_, c)| !matches!(c, StoredContent::Skipped));
+    options.run.check_warnings(&mut warnings)?;
     Ok(Summary {
         inodes: superblock.inodes,
         directories: kept().filter(|(node, _)| matches!(node.kind, Kind::Directory(_))).count() as u64,
@@ -257,6 +248,7 @@ fn run_stages(
         peak_tasks: data.peak_tasks,
         workers: options.run.worker_count(),
         uuid: superblock.uuid,
+        wide_addresses: superblock.incompat.contains(Incompat::BIT48),
         warnings,
     })
 }

@@ -335,14 +335,14 @@ impl Builder {
 fn read(
     options: &Options,
     steps: Vec<Step>,
-    avoid: &[(u32, u32, u64)],
+    avoid: &[(u64, u64)],
     temporary: &Path,
     time: Timestamp,
     warnings: &mut Vec<Warning>,
 ) -> Result<(Tree, Contents)> {
+    options.run.progress.used_excludes.clear();
     let mut contents = Contents::archives(temporary, "");
-    let (mut layers, mut stored) =
-        (LayeredTree::new(time, options.run.memory_limit.as_ref()), Stored::default());
+    let (mut layers, mut stored) = (LayeredTree::new(time), Stored::default());
     // Links to entries that may come later in the same layer.
     let mut links = BTreeMap::new();
     for step in steps {
@@ -401,7 +401,9 @@ fn read(
     }
     add_links(&mut links, &mut layers)?;
     contents.finish_spool()?;
-    Ok((layers.finish(options, warnings)?, contents))
+    let tree = layers.finish(options, warnings)?;
+    options.warn_of_unused_excludes(warnings);
+    Ok((tree, contents))
 }
 
 fn layered_file(

@@ -43,7 +43,6 @@ use crate::data::worker::context::WorkerContext;
 use crate::data::worker::{Job, JobResult, Worker};
 use crate::error::{Error, Result};
 use crate::options::Options;
-use crate::options::run::tables::MemoryLimit;
 use crate::output::Output;
 use crate::output::spill::Spill;
 use crate::progress::Warning;
@@ -52,9 +51,6 @@ use crate::progress::timings::Activity;
 /// Jobs under way for each worker. With fewer, workers wait while one slow job holds up the results of others; more take more
 /// memory, up to 8 MiB for each job. With segments of more than [`SEGMENT`], up to 24 MiB, there is one job for each worker.
 const JOBS_PER_WORKER: usize = 3;
-
-/// The most bytes of a job: a segment of 4 MiB, and what it is encoded to.
-const JOB_BYTES: u64 = 8 << 20;
 
 /// A job for a worker.
 struct Task {
@@ -77,12 +73,6 @@ pub(crate) fn jobs_limit(options: &Options, segment: u64) -> usize {
     // Large segments must not take more memory than many small ones.
     let jobs_per_worker = if segment > SEGMENT { 1 } else { JOBS_PER_WORKER };
     let limit = workers * jobs_per_worker + 2;
-    // A job can take 8 MiB, more with large segments: jobs may take a quarter of the memory limit, but each worker has one.
-    let job_bytes = JOB_BYTES / SEGMENT * segment;
-    let by_memory =
-        |limit: &MemoryLimit| usize::try_from(limit.bytes() / (4 * job_bytes)).unwrap_or(usize::MAX);
-    let limit =
-        options.run.memory_limit.as_ref().map_or(limit, |most| limit.min(by_memory(most).max(workers + 1)));
     // The extents that a job may refer to must be in the image before the job starts.
     let dedupes = options.data.compression.as_ref().is_some_and(|compression| compression.dedupe);
     if dedupes { limit.min(dedupe::DISTANCE) } else { limit }

@@ -127,6 +127,13 @@ pub enum Error {
         /// The reason.
         problem: &'static str,
     },
+    /// A static program below fakeroot, fakechroot or pseudo, which would see the real owners and types.
+    #[error(
+        "this static program does not see the owners, types and attributes that fakeroot, fakechroot and pseudo show \
+         (LD_PRELOAD, FAKEROOTKEY or PSEUDO_PREFIX is set); use a ferofs that is linked with libc.so, such as the Debian \
+         package's, or run this one outside of them"
+    )]
+    StaticProgram,
     /// The format cannot express a value of the image.
     #[error("the image cannot be written: {0}")]
     Layout(FormatError),
@@ -136,6 +143,9 @@ pub enum Error {
     /// A compressor failed.
     #[error("compressing failed: {0}")]
     Encode(ferofs_codec::EncodeError),
+    /// There were warnings, which [`crate::RunOptions::strict`] makes errors.
+    #[error("{}; --strict makes warnings errors", Joined(.0))]
+    Warnings(Vec<crate::Warning>),
     /// The operation was cancelled.
     #[error("interrupted")]
     Interrupted,
@@ -195,6 +205,17 @@ impl fmt::Display for PathPrefix<'_> {
             Some(path) => write!(f, "{}: ", Escaped::path(path)),
             None => Ok(()),
         }
+    }
+}
+
+struct Joined<'a>(&'a [crate::Warning]);
+
+impl fmt::Display for Joined<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().enumerate().try_for_each(|(number, warning)| {
+            let between = if number == 0 { "" } else { "; " };
+            write!(f, "{between}{warning}")
+        })
     }
 }
 

@@ -57,8 +57,9 @@ pub use options::fs_config::{FsConfig, FsConfigError};
 pub use options::inodes::InodeForm;
 pub use options::labels::{Labels, LabelsError};
 pub use options::oci::{OciOptions, Platform};
-pub use options::run::tables::MemoryLimit;
 pub use options::sealer::Sealer;
+#[doc(hidden)]
+pub use options::source::UsedPatterns;
 pub use options::source::{
     Definitions, DefinitionsError, Exclude, Patterns, PatternsError, SourceData, SourceFormat, Whiteouts,
 };
@@ -71,6 +72,7 @@ pub use output::new_file::NewFile;
 pub use progress::timings::{Activity, Spent, Timings};
 pub use progress::{Progress, Stage, Summary, Warning};
 pub use sources::block_size;
+pub use sources::known_format::KnownFormat;
 
 #[cfg(test)]
 mod tests;

@@ -19,6 +19,7 @@ pub(crate) mod xattrs;
 use std::path::PathBuf;
 
 use crate::error::{Error, Result};
+use crate::progress::Warning;
 use compression::{Compression, IndexKind};
 
 pub use attributes::AttributeOptions;
@@ -75,6 +76,22 @@ impl Options {
             output: OutputOptions::default(),
             run: RunOptions::default(),
         }
+    }
+
+    /// Whether the image leaves out the file at `path`, which is relative to the source. `is_dir` says whether it is a directory.
+    pub(crate) fn is_excluded(&self, path: &[u8], is_dir: impl Fn() -> bool) -> bool {
+        let used = &self.run.progress.used_excludes;
+        let excludes = self.source.excludes.iter().enumerate();
+        // All of them, so that each is noted that matches something.
+        excludes.fold(false, |found, (group, exclude)| exclude.matches(path, &is_dir, group, used) || found)
+    }
+
+    /// Adds a warning for each exclude that excluded nothing.
+    pub(crate) fn warn_of_unused_excludes(&self, warnings: &mut Vec<Warning>) {
+        let used = &self.run.progress.used_excludes;
+        let excludes = self.source.excludes.iter().enumerate();
+        let unused = excludes.flat_map(|(group, exclude)| exclude.unused(group, used));
+        warnings.extend(unused.map(|pattern| Warning::UnusedExclude { pattern }));
     }
 
     /// Whether the image has addresses of 48 bits.

@@ -2,6 +2,7 @@
 
 mod background;
 pub mod new_file;
+pub mod preload;
 pub(crate) mod random;
 pub mod spill;
 
@@ -21,9 +22,9 @@ use crate::output::background::{Background, ImageWriter};
 use crate::output::new_file::PendingName;
 use ferofs_read::FileSource;
 
-/// Identifies a file: the device's major and minor number, and the inode number.
-pub fn file_id(meta: &std::fs::Metadata) -> (u32, u32, u64) {
-    (rustix::fs::major(meta.dev()), rustix::fs::minor(meta.dev()), meta.ino())
+/// Identifies a file: the numbers of its device and inode.
+pub fn file_id(meta: &std::fs::Metadata) -> (u64, u64) {
+    (meta.dev(), meta.ino())
 }
 
 /// Bytes that are collected before a write: fewer system calls than with a smaller buffer; a larger one is not faster.
@@ -51,7 +52,7 @@ pub struct Output {
 
 #[derive(Debug)]
 enum Target {
-    /// A block device, which is written in place.
+    /// A block device, or the file of a descriptor, which is written in place.
     Device,
     /// A temporary file in this directory, which is copied to standard output at the end.
     Stream(PathBuf),
@@ -70,8 +71,18 @@ fn write_error(target: &Target, path: &Path, error: std::io::Error) -> Error {
     }
 }
 
+/// Whether `path` is a descriptor of this process, for example `/dev/fd/3` or `/dev/stdout`.
+fn is_descriptor(path: &Path) -> bool {
+    let is_among_descriptors = |path: &Path| {
+        let dir = path.parent().and_then(|dir| std::fs::canonicalize(dir).ok());
+        dir.is_some_and(|dir| dir.starts_with("/proc") && dir.ends_with("fd"))
+    };
+    is_among_descriptors(path) || std::fs::read_link(path).is_ok_and(|target| is_among_descriptors(&target))
+}
+
 impl Output {
-    /// Opens `path` for writing. `-` is standard output. A file gets this name only with [`Self::finish`]. The image starts at
+    /// Opens `path` for writing. `-` is standard output. A file gets this name only with [`Self::finish`]; if it is a symbolic link, its
+    /// target is replaced. The image starts at
     /// `offset`; the bytes of an existing file before that stay.
     pub fn create(path: &Path, offset: u64) -> Result<Self> {
         if path == Path::new("-") {
@@ -91,8 +102,20 @@ impl Output {
                 };
                 return Err(Error::io("write", path, problem));
             }
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Error::io("stat", path, error));
+            }
+            // The file may have no name, and nothing may be created beside the name of the descriptor.
+            Ok(old) if old.is_file() && is_descriptor(path) => {
+                let file = OpenOptions::new().read(true).write(true).open(path);
+                let file = file.map_err(|e| Error::io("open", path, e))?;
+                file.set_len(offset).map_err(|e| Error::io("truncate", path, e))?;
+                (file, Target::Device)
+            }
             _ => {
-                let (file, name) = PendingName::create(path)?;
+                // This fails for a name that does not exist yet, which needs no resolution.
+                let named = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+                let (file, name) = PendingName::create(&named)?;
                 (file, Target::Named(name))
             }
         };
@@ -174,7 +197,12 @@ impl Output {
 
     /// Copies the bytes of the existing file before `offset`.
     fn keep_start(&self) -> Result<()> {
-        let Ok(old) = File::open(&self.path) else { return Ok(()) };
+        let old = match File::open(&self.path) {
+            Ok(old) => old,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            // Writing zeroes there would destroy them.
+            Err(error) => return Err(Error::io("read the bytes before --offset of", &self.path, error)),
+        };
         let mut to = &*self.file;
         std::io::copy(&mut old.take(self.offset), &mut to)
             .map(drop)
@@ -182,7 +210,7 @@ impl Output {
     }
 
     /// Files that must not become a part of the image: the one that has its name now, and this one.
-    pub fn own_files(&self) -> Vec<(u32, u32, u64)> {
+    pub fn own_files(&self) -> Vec<(u64, u64)> {
         [std::fs::metadata(&self.path).ok(), self.file.metadata().ok()]
             .into_iter()
             .flatten()

@@ -9,6 +9,7 @@ use std::time::Duration;
 use ferofs_read::escape::Escaped;
 
 use crate::error::Error;
+use crate::options::source::UsedPatterns;
 use crate::progress::timings::Timings;
 
 /// The stage of a build.
@@ -38,6 +39,8 @@ pub struct Progress {
     pub bytes_done: AtomicU64,
     /// The time that each activity has taken so far.
     pub timings: Timings,
+    /// The excludes that matched a name so far.
+    pub(crate) used_excludes: UsedPatterns,
 }
 
 impl Progress {
@@ -64,23 +67,17 @@ pub enum Warning {
     /// It could not be read; only with [`crate::SourceOptions::skip_unreadable`].
     #[error("left out: {0}")]
     Skipped(Error),
-    /// The build took more memory than [`crate::RunOptions::memory_limit`], although all tables that can be in files were there.
-    #[error(
-        "--memory-limit {limit}: the build took {used} bytes; fewer workers, smaller clusters, or a directory instead of an archive take less"
-    )]
-    MemoryLimit {
-        /// The limit in bytes.
-        limit: u64,
-        /// The most bytes that the process had.
-        used: u64,
+    /// An exclude matches no file: a path, a regular expression or a pattern.
+    #[error("{pattern}: excludes nothing: no path below the source matches it")]
+    UnusedExclude {
+        /// The exclude.
+        pattern: String,
     },
-    /// A table stayed in memory, beyond the memory limit, because a temporary file failed.
-    #[error("{}: a temporary file failed, and tables stay in memory: {source}", Escaped::path(dir))]
-    NotSpilled {
-        /// The directory of the temporary file.
-        dir: PathBuf,
-        /// Why it failed.
-        source: std::io::Error,
+    /// A priority is for a file that the image does not have.
+    #[error("{}: has a priority, but the image has no such file", Escaped::path(path))]
+    UnusedPriority {
+        /// The path, in the image.
+        path: PathBuf,
     },
     /// An extended attribute that EROFS cannot store.
     #[error("{}: attribute {name} left out", Escaped::path(path))]
@@ -98,8 +95,8 @@ pub enum Warning {
         /// Its type.
         kind: char,
     },
-    /// An archive without members. A file of zeroes is one.
-    #[error("{}: an archive without members: the image is empty", archive.display())]
+    /// An archive without members: up to 10 KiB of zeroes.
+    #[error("{}: an archive without members: the image is empty", Escaped::path(archive))]
     EmptyArchive {
         /// The archive.
         archive: PathBuf,
@@ -114,6 +111,12 @@ pub enum Warning {
         archive: PathBuf,
         /// Where the block is.
         offset: u64,
+    },
+    /// Bytes that are not gzip follow the gzip data of an archive.
+    #[error("{}: bytes after the gzip data are left out", Escaped::path(archive))]
+    BytesAfterGzip {
+        /// The archive.
+        archive: PathBuf,
     },
     /// An archive without its end mark: it may be truncated.
     #[error("{}: no end of archive at byte {offset}: it may be incomplete", Escaped::path(archive))]
@@ -155,6 +158,8 @@ pub struct Summary {
     pub workers: usize,
     /// The image's UUID.
     pub uuid: [u8; 16],
+    /// Whether the image has addresses of 48 bits, which Linux 6.15 and newer read.
+    pub wide_addresses: bool,
     /// The parts of the source that were left out.
     pub warnings: Vec<Warning>,
 }

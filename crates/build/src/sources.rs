@@ -9,10 +9,12 @@ pub mod data_ranges;
 pub mod digest;
 pub mod directory;
 pub mod image;
+pub mod known_format;
 #[cfg(feature = "oci")]
 pub mod oci;
 pub mod open;
 pub mod reader;
+mod skopeo;
 pub mod source_file;
 mod spool;
 #[cfg(feature = "tar")]
@@ -44,8 +46,11 @@ impl SourceFormat {
     /// parts of a layout may come before that file.
     ///
     /// # Errors
-    /// [`Error::Io`] when the source cannot be read.
+    /// [`Error::Io`] when the source cannot be read; [`Error::InvalidSource`] for an image in another form of skopeo.
     pub fn detect(path: &Path) -> Result<Self> {
+        if let Some(problem) = skopeo::problem(path) {
+            return Err(Error::InvalidSource { path: path.to_owned(), problem });
+        }
         Ok(match path {
             path if path == Path::new("-") => Self::Archive,
             #[cfg(feature = "oci")]
@@ -127,10 +132,24 @@ fn check_versions(options: &Options) -> Result<()> {
 /// Bytes of the longest name that Linux accepts.
 const NAME_MAX: usize = 255;
 
-/// Reads the names and attributes of all files in the source. Files of `avoid`, as device numbers and inode number, are left out.
+/// Reads the names and attributes of all files in the source. Files of `avoid`, as numbers of device and inode, are left out.
 pub fn read_source(
     options: &Options,
-    avoid: &[(u32, u32, u64)],
+    avoid: &[(u64, u64)],
+    temporary: &Path,
+    time: Timestamp,
+    warnings: &mut Vec<Warning>,
+) -> Result<(Tree, Contents)> {
+    options.run.progress.used_excludes.clear();
+    let read = read_trees(options, avoid, temporary, time, warnings)?;
+    options.warn_of_unused_excludes(warnings);
+    Ok(read)
+}
+
+/// [`read_source`] without the warnings about excludes.
+fn read_trees(
+    options: &Options,
+    avoid: &[(u64, u64)],
     temporary: &Path,
     time: Timestamp,
     warnings: &mut Vec<Warning>,
@@ -145,7 +164,7 @@ pub fn read_source(
     }
     let mut contents = Contents::archives(temporary, &options.source.path);
     contents.is_external = options.source.data == SourceData::External;
-    let mut layers = LayeredTree::new(time, options.run.memory_limit.as_ref());
+    let mut layers = LayeredTree::new(time);
     if let Some(below) = &options.source.lower_image {
         let number = contents.add_image(below)?;
         image::read(options, number, Whiteouts::Keep, &contents, &mut layers)?;
@@ -181,7 +200,7 @@ pub fn read_opened_image(
 ) -> Result<(Tree, Contents)> {
     let mut contents = Contents::archives(temporary, &options.source.path);
     let number = contents.add_opened_image(image, &options.source.path)?;
-    let mut layers = LayeredTree::new(time, options.run.memory_limit.as_ref());
+    let mut layers = LayeredTree::new(time);
     image::read(options, number, Whiteouts::Keep, &contents, &mut layers)?;
     contents.finish_spool()?;
     Ok((layers.finish(options, warnings)?, contents))
@@ -195,7 +214,7 @@ pub(crate) fn read_layer(
     format: SourceFormat,
     source: &Path,
     top: &[u8],
-    avoid: &[(u32, u32, u64)],
+    avoid: &[(u64, u64)],
     contents: &mut Contents,
     layers: &mut LayeredTree,
     warnings: &mut Vec<Warning>,

@@ -20,7 +20,6 @@ use std::path::PathBuf;
 
 use ferofs_format::inode::{FileType, Rdev};
 
-use crate::options::run::tables::{MemoryLimit, Table};
 use crate::tree::arena::Arena;
 pub use crate::tree::arena::Text;
 use crate::tree::compact_time::CompactTime;
@@ -96,30 +95,19 @@ pub struct Dir {
 }
 
 /// All inodes, directories and names of the new image.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Tree {
-    pub nodes: Table<Node>,
+    pub nodes: Vec<Node>,
     pub dirs: Vec<Dir>,
-    pub entries: Table<Entry>,
+    pub entries: Vec<Entry>,
     pub xattrs: XattrTable,
     arena: Arena,
 }
 
 impl Tree {
-    /// An empty tree, whose tables move to files beyond `limit`.
-    pub fn new(limit: Option<&MemoryLimit>) -> Self {
-        Self::with_texts(Arena::new(limit), limit)
-    }
-
     /// An empty tree whose texts are in `arena`.
-    pub fn with_texts(arena: Arena, limit: Option<&MemoryLimit>) -> Self {
-        let (nodes, entries) = (Table::new(limit), Table::new(limit));
-        Self { nodes, entries, arena, ..Self::default() }
-    }
-
-    /// The limit beyond which tables move to files.
-    pub const fn limit(&self) -> Option<&MemoryLimit> {
-        self.nodes.limit()
+    pub fn with_texts(arena: Arena) -> Self {
+        Self { arena, ..Self::default() }
     }
 
     /// Stores `bytes` in the arena.

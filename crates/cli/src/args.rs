@@ -8,6 +8,7 @@ pub(crate) mod fetch;
 pub(crate) mod hidden;
 pub(crate) mod image;
 pub(crate) mod image_name;
+pub(crate) mod overwrite;
 pub(crate) mod remote;
 pub(crate) mod seal;
 pub(crate) mod signature;

@@ -43,6 +43,10 @@ pub(crate) struct Cli {
         help_heading = "Output"
     )]
     color: color::When,
+
+    /// Make warnings errors: for example, a pattern that matches nothing ends the command, and no image is written
+    #[arg(long, global = true, help_heading = "Output")]
+    pub(crate) strict: bool,
 }
 
 #[derive(Subcommand)]

@@ -7,12 +7,14 @@ mod erofsfuse;
 mod fsck;
 mod mkfs;
 mod mount;
+mod number;
 mod usage;
 mod version;
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
+use crate::cmd::mount::FEROFS;
 use crate::exit::Outcome;
 
 /// Runs a program of erofs-utils with these arguments, the program's name first.
@@ -26,8 +28,22 @@ pub(crate) fn find_program(program: &OsStr) -> Option<RunProgram> {
         "dump.erofs" => Some(dump::run),
         "erofsfuse" => Some(erofsfuse::run),
         "mount.erofs" => Some(mount::run),
+        "mount.fuse.ferofs" => Some(|args| mount::run_fuse(args, FEROFS)),
+        "mount.fuse.erofsfuse" => Some(|args| mount::run_fuse(args, erofsfuse::NAME)),
         _ => None,
     }
+}
+
+/// Whether these are the arguments with which mount.fuse(8) starts the program `ferofs`: an image instead of a command.
+pub(crate) fn is_mount_helper(args: &[OsString]) -> bool {
+    let is_image = |text: &str| text.starts_with('/') || text.contains("://");
+    args.get(1).is_some_and(|source| is_image(&source.to_string_lossy()))
+        && args.iter().any(|arg| arg == "-o")
+}
+
+/// Runs `ferofs` as the helper of mount(8).
+pub(crate) fn run_mount_helper(args: &[OsString]) -> Outcome {
+    mount::run_fuse(args, FEROFS)
 }
 
 /// The definitions of the command lines, for manual pages, each with the section of the manual.

@@ -14,6 +14,9 @@ use crate::print::output::message;
 /// Something failed.
 pub(crate) const FAILURE: u8 = 1;
 
+/// Wrong usage.
+const USAGE: u8 = 2;
+
 /// Standard output could not be written.
 pub(crate) const OUTPUT_FAILURE: u8 = 2;
 
@@ -82,17 +85,28 @@ impl Failure {
         corruption.is_some()
     }
 
+    /// Whether the program is the wrong one for fakeroot, fakechroot or pseudo.
+    fn is_static_program(&self) -> bool {
+        let cause = self.reason.downcast_ref::<ferofs::Error>();
+        matches!(cause, Some(ferofs::Error::Build(ferofs::build::Error::StaticProgram)))
+    }
+
     /// Whether the reader of the output closed the pipe.
     fn is_broken_pipe(&self) -> bool {
-        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&*self.reason);
-        while let Some(error) = cause {
-            let system = error.downcast_ref::<io::Error>();
-            if system.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
-                return true;
-            }
-            cause = error.source();
-        }
-        false
+        self.system_errors().any(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    }
+
+    /// Whether the process has as many open files as it may have.
+    fn is_too_many_files(&self) -> bool {
+        let limit = rustix::io::Errno::MFILE.raw_os_error();
+        self.system_errors().any(|error| error.raw_os_error() == Some(limit))
+    }
+
+    /// The errors of the system among the causes.
+    fn system_errors(&self) -> impl Iterator<Item = &io::Error> {
+        let first: &(dyn std::error::Error + 'static) = &*self.reason;
+        std::iter::successors(Some(first), |error| error.source())
+            .filter_map(|error| error.downcast_ref::<io::Error>())
     }
 }
 
@@ -119,7 +133,9 @@ impl fmt::Display for Failure {
                 f.write_str(&subject)?;
             }
         }
-        f.write_str(&reason)
+        f.write_str(&reason)?;
+        // About what 8 threads need at most.
+        if self.is_too_many_files() { f.write_str("; raise the limit: ulimit -n 256") } else { Ok(()) }
     }
 }
 
@@ -168,7 +184,7 @@ pub(crate) fn finish(outcome: Outcome) -> ExitCode {
         Err(failure) if failure.is_broken_pipe() => BROKEN_PIPE.into(),
         Err(failure) => {
             message!("{failure}");
-            failure.code.into()
+            if failure.is_static_program() { USAGE } else { failure.code }.into()
         }
     }
 }

@@ -34,8 +34,12 @@ fn run() -> ExitCode {
     let program = args.first().and_then(|name| compat::find_program(name));
     exit::finish(match program {
         Some(run) => run(&args),
+        None if compat::is_mount_helper(&args) => compat::run_mount_helper(&args),
         None => match parse(&args) {
-            Ok(cli) => cmd::run(cli.command, compat::definitions),
+            Ok(cli) => {
+                print::output::set_strict(cli.strict);
+                cmd::run(cli.command, compat::definitions)
+            }
             Err(error) if args.get(1).is_some_and(|command| command == "check") => {
                 Ok(exit::print_usage_as_fsck(&error))
             }

@@ -1,11 +1,13 @@
-//! Raw DEFLATE: libdeflate encodes and decodes whole clusters; flate2's streaming decoder decodes prefixes, which
-//! libdeflate cannot.
+//! Raw DEFLATE: libdeflate encodes and decodes whole clusters; miniz_oxide decodes prefixes, which libdeflate cannot. It decodes to the
+//! output itself, so that it refuses distances that reach before the start, as Linux does.
 
 #[cfg(feature = "encode")]
 mod encode;
 
-use flate2::{Decompress, FlushDecompress, Status};
 use libdeflater::{DecompressionError, Decompressor};
+use miniz_oxide::inflate::TINFLStatus;
+use miniz_oxide::inflate::core::inflate_flags::TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF;
+use miniz_oxide::inflate::core::{DecompressorOxide, decompress};
 
 use crate::error::DecodeError;
 use crate::portion::Portion;
@@ -17,7 +19,7 @@ pub(crate) use encode::encoder;
 #[derive(Default)]
 pub(crate) struct Decoder {
     whole: Option<Decompressor>,
-    prefix: Option<Decompress>,
+    prefix: Option<Box<DecompressorOxide>>,
 }
 
 const CORRUPT: DecodeError = DecodeError::Corrupt { algorithm: "deflate" };
@@ -41,18 +43,17 @@ impl Decoder {
                 }
             }
             Portion::Prefix => {
-                let stream = self.prefix.get_or_insert_with(|| Decompress::new(false));
-                stream.reset(false);
-                loop {
-                    let (taken, made) = (stream.total_in() as usize, stream.total_out() as usize);
-                    let (rest, free) =
-                        (src.get(taken..).ok_or(CORRUPT)?, dst.get_mut(made..).ok_or(CORRUPT)?);
-                    let status = stream.decompress(rest, free, FlushDecompress::None).map_err(|_| CORRUPT)?;
-                    let now = stream.total_out() as usize;
-                    let stuck = now == made && stream.total_in() as usize == taken;
-                    if now == wanted || status == Status::StreamEnd || stuck {
-                        break now;
-                    }
+                let state = self.prefix.get_or_insert_with(Box::default);
+                state.init();
+                let (status, _, got) =
+                    decompress(state, src, dst, 0, TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF);
+                match status {
+                    // Without more input it makes no progress.
+                    TINFLStatus::Done
+                    | TINFLStatus::HasMoreOutput
+                    | TINFLStatus::NeedsMoreInput
+                    | TINFLStatus::FailedCannotMakeProgress => got,
+                    _ => return Err(CORRUPT),
                 }
             }
         };

@@ -57,12 +57,6 @@ pub trait Compressor: Send {
     fn trials(&self) -> Option<(u64, u64)> {
         None
     }
-
-    /// Bytes of input in which matches were searched so far: more than those that were encoded, because trials search again. `None` for
-    /// compressors that need no trials.
-    fn searched(&self) -> Option<u64> {
-        None
-    }
 }
 
 /// Moves the `produced` encoded bytes from the start of `block` to its end and fills the start with zeroes, as images

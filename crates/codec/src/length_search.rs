@@ -64,7 +64,6 @@ pub(crate) struct LengthSearch<E> {
     parsed: Parsed,
     trials: u64,
     clusters: u64,
-    searched: u64,
 }
 
 /// How much of the cluster's input is parsed: see [`FixedInput::parse`].
@@ -120,7 +119,6 @@ impl<E: FixedInput> LengthSearch<E> {
             parsed: Parsed::Never,
             trials: 0,
             clusters: 0,
-            searched: 0,
         }
     }
 
@@ -137,10 +135,7 @@ impl<E: FixedInput> LengthSearch<E> {
         };
         let size = match encoded {
             Some(size) => Some(size),
-            None => {
-                self.searched += len as u64;
-                self.inner.compress(&src[..len], &mut self.scratch)?
-            }
+            None => self.inner.compress(&src[..len], &mut self.scratch)?,
         };
         let size = size.ok_or(EncodeError::Library { library: "compressor", code: 0 })?;
         // The last trial needs no estimate.
@@ -156,7 +151,6 @@ impl<E: FixedInput> LengthSearch<E> {
             Parsed::Bytes(_) => {
                 let bytes = src.len().min(len + len / PARSE_MARGIN);
                 let is_parsed = self.inner.parse(&src[..bytes]);
-                self.searched += if is_parsed { bytes as u64 } else { 0 };
                 self.parsed = if is_parsed { Parsed::Bytes(bytes) } else { Parsed::Never };
                 is_parsed
             }
@@ -171,7 +165,6 @@ impl<E: FixedInput> LengthSearch<E> {
             && let Some(filled) = self.inner.fill(src, dst)?
         {
             self.trials += 1;
-            self.searched += filled.0 as u64;
             return Ok(filled);
         }
         let allowance = output * self.unused / 1024;
@@ -275,10 +268,6 @@ impl<E: FixedInput> Compressor for LengthSearch<E> {
         Some((self.trials, self.clusters))
     }
 
-    fn searched(&self) -> Option<u64> {
-        Some(self.searched)
-    }
-
     fn fit(&mut self, src: &[u8], pos: usize, dst: &mut [u8]) -> Result<Fit, EncodeError> {
         let end = fit::check(src, pos, dst, self.window)?;
         let input = &src[pos..end];
@@ -301,7 +290,6 @@ impl<E: FixedInput> Compressor for LengthSearch<E> {
         if incompressible::looks_random(src, src.len()) {
             return Ok(Fit::Incompressible);
         }
-        self.searched += src.len() as u64;
         match self.inner.compress(src, dst)? {
             Some(produced) if produced < src.len() && dst[0] != 0 => {
                 Ok(Fit::Encoded { consumed: src.len(), produced })

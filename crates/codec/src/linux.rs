@@ -9,9 +9,9 @@ use ferofs_format::algorithm::{CompressionConfigs, LZ4_MAX_DISTANCE};
 use flate2::{Decompress, FlushDecompress, Status};
 
 use crate::error::DecodeError;
-use crate::fit::strip_padding;
+use crate::fit::{MAX_DECODED, strip_padding};
 use crate::portion::Portion;
-use crate::{lz4, lzma};
+use crate::{deflate, lz4, lzma};
 
 /// Bytes that Linux passes to a decoder at once. Kernels with larger pages split the data at some of the same offsets.
 pub const PAGE: usize = 4096;
@@ -37,6 +37,8 @@ pub enum LinuxRefusal {
     Window,
     /// A match reaches back further than the superblock announces.
     Distance,
+    /// Linux's decoder refuses the stream, or the rest of it behind the bytes that the extent uses.
+    Stream,
 }
 
 impl LinuxRefusal {
@@ -51,6 +53,7 @@ impl LinuxRefusal {
             Self::Frame => "the Zstandard data is not one frame of the extent's length",
             Self::Window => "a Zstandard frame needs a larger window than the superblock announces",
             Self::Distance => "a match reaches back further than the superblock announces",
+            Self::Stream => "Linux's decoder refuses the stream",
         }
     }
 }
@@ -69,6 +72,7 @@ pub struct ClusterPlace {
 #[derive(Default)]
 pub struct LinuxChecker {
     inflate: Option<Decompress>,
+    deflate: deflate::Decoder,
     lzma: lzma::Decoder,
     out: Vec<u8>,
 }
@@ -77,11 +81,18 @@ impl LinuxChecker {
     /// Whether [`Self::check`] needs the whole of a cluster that decodes to `decoded` bytes. Otherwise its first block and
     /// 18 more bytes, the longest Zstandard frame header, are enough.
     #[must_use]
-    pub fn needs_whole_cluster(algorithm: Algorithm, decoded: usize, configs: &CompressionConfigs) -> bool {
+    pub fn needs_whole_cluster(
+        algorithm: Algorithm,
+        decoded: usize,
+        portion: Portion,
+        configs: &CompressionConfigs,
+    ) -> bool {
         match algorithm {
-            Algorithm::Deflate => true,
-            Algorithm::Lz4 => max_distance(configs).is_some_and(|distance| distance < decoded),
-            Algorithm::Lzma => dictionary_size(configs).is_some_and(|dictionary| dictionary < decoded),
+            Algorithm::Deflate | Algorithm::Lz4 => true,
+            Algorithm::Lzma => {
+                portion == Portion::Prefix
+                    || dictionary_size(configs).is_some_and(|dictionary| dictionary < decoded)
+            }
             Algorithm::Zstd => false,
         }
     }
@@ -119,22 +130,35 @@ impl LinuxChecker {
             (Algorithm::Zstd, _) => {
                 check_zstd_frame(stream, decoded, portion, configs.zstd.map(|zstd| zstd.window_log))
             }
-            (Algorithm::Lz4, _) if Self::needs_whole_cluster(algorithm, decoded, configs) => {
+            (Algorithm::Deflate, Portion::Prefix) => match self.inflates_to_its_end(stream, decoded) {
+                true => Ok(()),
+                false => Err(LinuxRefusal::Stream),
+            },
+            (Algorithm::Lz4, _) => {
                 let allowed = max_distance(configs).unwrap_or(usize::MAX);
-                match lz4::farthest_match(stream, decoded) > allowed {
-                    true => Err(LinuxRefusal::Distance),
-                    false => Ok(()),
+                match lz4::farthest_match(stream, decoded, portion) {
+                    None => Err(LinuxRefusal::Stream),
+                    Some(farthest) if farthest > allowed => Err(LinuxRefusal::Distance),
+                    Some(_) => Ok(()),
                 }
             }
-            (Algorithm::Lzma, _) if Self::needs_whole_cluster(algorithm, decoded, configs) => {
-                self.out.resize(decoded, 0);
+            (Algorithm::Lzma, _) if Self::needs_whole_cluster(algorithm, decoded, portion, configs) => {
+                self.out.resize(decoded.saturating_add(1), 0);
                 let dictionary = dictionary_size(configs).unwrap_or(usize::MAX);
-                match self.lzma.decode_with(dictionary, stream, &mut self.out, portion) {
-                    Err(DecodeError::Corrupt { .. }) => Err(LinuxRefusal::Distance),
-                    _ => Ok(()),
+                let mut decodes = |len: usize, portion| {
+                    let decoded = self.lzma.decode_with(dictionary, stream, &mut self.out[..len], portion);
+                    !matches!(decoded, Err(DecodeError::Corrupt { .. } | DecodeError::TooShort { .. }))
+                };
+                // After the last byte of a prefix, Linux reads what the next byte needs, or sees the stream's end.
+                match decodes(decoded, Portion::Whole)
+                    || portion == Portion::Prefix && decodes(decoded.saturating_add(1), portion)
+                {
+                    true => Ok(()),
+                    false if portion == Portion::Prefix => Err(LinuxRefusal::Stream),
+                    false => Err(LinuxRefusal::Distance),
                 }
             }
-            (Algorithm::Deflate | Algorithm::Lz4 | Algorithm::Lzma, _) => Ok(()),
+            (Algorithm::Lzma, _) => Ok(()),
         }
     }
 
@@ -149,6 +173,21 @@ impl LinuxChecker {
             }
             None => true,
         })
+    }
+
+    /// Whether `stream`, of which an extent uses `decoded` bytes, is valid to its end. Linux also decodes the code after the last of them.
+    fn inflates_to_its_end(&mut self, stream: &[u8], decoded: usize) -> bool {
+        let mut space = decoded.saturating_mul(2).clamp(PAGE, MAX_DECODED);
+        loop {
+            self.out.resize(space, 0);
+            match self.deflate.decode(stream, &mut self.out, Portion::Whole) {
+                Ok(_) | Err(DecodeError::TooShort { .. }) => return true,
+                Err(DecodeError::TooLong { .. }) if space < MAX_DECODED => {
+                    space = space.saturating_mul(2).min(MAX_DECODED);
+                }
+                Err(_) => return false,
+            }
+        }
     }
 
     /// Whether an inflater produces all `decoded` bytes from this first part of a stream, without reaching the stream's end.
@@ -214,8 +253,8 @@ fn check_zstd_frame(
     if !fits {
         return Err(LinuxRefusal::Frame);
     }
-    // Linux decodes data that fits into one page without a window.
-    let small = stream.len() <= PAGE && decoded <= PAGE as u64;
+    // Linux decodes data that fits into one page without a window, if its size is known.
+    let small = stream.len() <= PAGE && decoded <= PAGE as u64 && header.content.is_some();
     let Some(log) = window_log.filter(|_| !small) else { return Ok(()) };
     let decoder_memory = |window: u64, content: u64| {
         let block = window.min(ZSTD_BLOCK);
@@ -353,9 +392,9 @@ mod tests {
     fn padding_must_end_in_the_first_block() {
         let stream = encoded(Algorithm::Lz4, &b"the same and the same and ".repeat(400));
         let padded = [&[0; 4][..], &stream].concat();
-        check(Algorithm::Lz4, &padded, 4091, 9000).unwrap();
-        assert_eq!(check(Algorithm::Lz4, &padded, 4092, 9000), Err(LinuxRefusal::Padding));
-        assert_eq!(check(Algorithm::Lz4, &[0; 100], 0, 9000), Err(LinuxRefusal::Padding));
+        check(Algorithm::Lz4, &padded, 4091, 10_400).unwrap();
+        assert_eq!(check(Algorithm::Lz4, &padded, 4092, 10_400), Err(LinuxRefusal::Padding));
+        assert_eq!(check(Algorithm::Lz4, &[0; 100], 0, 10_400), Err(LinuxRefusal::Padding));
     }
 
     #[test]

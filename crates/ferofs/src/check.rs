@@ -2,7 +2,7 @@
 //!
 //! One thread walks the tree from the root and checks directories and links (`walk`). Workers check each inode's
 //! attributes, map and content (`inodes`), and add the bytes that it uses to `used_space`. If inodes use the same bytes
-//! against the rules, a second walk finds out which ones (`owners`).
+//! against the rules, a second walk finds out which ones (`owners`), and another one the files with fragments in damaged clusters.
 
 mod checker;
 mod findings;
@@ -64,6 +64,7 @@ pub fn check_until_stopped(image: &Image, options: &Options) -> (Report, crate::
     };
     let mut unreferenced_blocks = 0;
     if !checker.findings.has_failed() {
+        checker.report_fragments();
         let overlaps = checker.used_space().overlaps();
         if !overlaps.is_empty() {
             checker.report_owners(&overlaps);

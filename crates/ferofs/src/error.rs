@@ -46,6 +46,18 @@ pub enum Error {
         /// The system's error.
         source: io::Error,
     },
+    /// An extended attribute that cannot be set at the target, by this user or on this file system.
+    #[error("{}{}: attribute {name} is lost: {source}", Escaped::path(path), AndMore(*files))]
+    XattrLost {
+        /// The first file without it.
+        path: PathBuf,
+        /// The attribute.
+        name: String,
+        /// The number of files without it.
+        files: u64,
+        /// The system's error.
+        source: io::Error,
+    },
     /// A source file changed while it was read.
     #[error("{}: changed while being read", Escaped::path(.0))]
     SourceChanged(PathBuf),
@@ -192,6 +204,19 @@ impl From<ferofs_threads::Error> for Error {
         match error {
             ferofs_threads::Error::NotStarted(source) => Self::io_unnamed("start a thread", source),
             ferofs_threads::Error::Ended => Self::Interrupted,
+        }
+    }
+}
+
+/// The files after the first one.
+struct AndMore(u64);
+
+impl fmt::Display for AndMore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.saturating_sub(1) {
+            0 => Ok(()),
+            1 => f.write_str(" and 1 more file"),
+            files => write!(f, " and {files} more files"),
         }
     }
 }

@@ -72,7 +72,7 @@ pub fn extract(
         target: Target::create(dir)?,
         umask: metadata::umask(),
         stopped: OnceLock::new(),
-        reported_xattr: AtomicBool::new(false),
+        lost_xattrs: Mutex::default(),
         made: Mutex::default(),
         panicked: AtomicBool::new(false),
     };
@@ -85,6 +85,7 @@ pub fn extract(
         }
         None => extraction.run(from)?,
     }
+    extraction.report_lost_xattrs();
     if options.cancel.load(Ordering::Relaxed) {
         return Err(Error::Interrupted);
     }

@@ -1,4 +1,4 @@
-//! Brings an image up to date with a small patch, in place or in memory, and goes back to earlier states. docs/PATCH.md
+//! Brings an image up to date with a small patch, in place or in memory, and goes back to earlier states. docs/PATCH_FORMAT.md
 //! describes the format and the reasons.
 //!
 //! | module | job |

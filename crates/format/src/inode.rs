@@ -11,6 +11,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::error::{Fault, FormatError, Result, Structure};
 use crate::feature::Incompat;
+use crate::map::ChunkFormat;
 use crate::superblock::Superblock;
 use crate::units::BlockAddr;
 use crate::view::View;
@@ -251,6 +252,12 @@ impl Inode {
                 Fault::OutOfRange { field: "i_size", value: inode.size, limit: MAX_SIZE },
             ));
         }
+        let [low, low_high, _, _] = union.to_le_bytes();
+        let chunk_format = u16::from_le_bytes([low, low_high]);
+        if inode.layout == DataLayout::ChunkBased {
+            // Linux checks it even if the inode is a device, whose number is in the same bytes.
+            ChunkFormat::parse(chunk_format)?;
+        }
         let address = u64::from(union) | (u64::from(high.unwrap_or(0)) << 32);
         inode.place = match (inode.file_type, inode.layout) {
             (FileType::CharDevice | FileType::BlockDevice, _) => Place::Device(Rdev::decode(union)),
@@ -262,10 +269,7 @@ impl Inode {
             (_, DataLayout::CompressedFull | DataLayout::CompressedCompact) => {
                 Place::Compressed { blocks: address }
             }
-            (_, DataLayout::ChunkBased) => {
-                let [low, high, _, _] = union.to_le_bytes();
-                Place::Chunked { format: u16::from_le_bytes([low, high]) }
-            }
+            (_, DataLayout::ChunkBased) => Place::Chunked { format: chunk_format },
         };
         Ok(inode)
     }
@@ -414,7 +418,8 @@ mod tests {
                 DataLayout::CompressedCompact,
                 Place::Compressed { blocks }
             )),
-            any::<u16>().prop_map(|format| (
+            // The defined bits of a chunk format.
+            (0u16..0x80).prop_map(|format| (
                 FileType::Regular,
                 DataLayout::ChunkBased,
                 Place::Chunked { format }

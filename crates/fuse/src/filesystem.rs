@@ -25,9 +25,21 @@ use crate::stats::{self, MoreStats};
 use crate::waiting_threads::WaitingThreads;
 
 /// How long the kernel may cache names and attributes: practically forever, because an image does not change.
-const TTL: Duration = Duration::from_secs(1 << 31);
+const FOREVER: Duration = Duration::from_secs(1 << 31);
 /// The longest name, in bytes.
 const NAME_MAX: u32 = 255;
+
+/// Whether Linux can have `name` in a directory. A damaged image can have other names, which programs would cut at the zero byte, or take
+/// for a path.
+fn is_file_name(name: &[u8]) -> bool {
+    !name.is_empty() && !name.contains(&0) && !name.contains(&b'/')
+}
+
+/// Whether Linux can have an attribute of this name. A damaged image can have others: a list of names ends each with a zero byte, and no call
+/// finds a name that is only a prefix. A slash is allowed.
+fn is_xattr_name(name: &[u8]) -> bool {
+    !name.contains(&0) && !matches!(name, b"user." | b"trusted." | b"security.")
+}
 /// After this time no further step of a stride is stored before a reply: the reader waits for it.
 const MAX_AHEAD: Duration = Duration::from_millis(10);
 /// The largest read request, in bytes: the maximum that the kernel allows.
@@ -36,6 +48,18 @@ const MAX_READ: u32 = 1 << 20;
 thread_local! {
     /// The buffer of a thread for file data. It grows to the largest request of the thread.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Who may use a mount, besides the limits that the permissions in the image set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// The user who mounts.
+    #[default]
+    Owner,
+    /// The user who mounts, and root.
+    OwnerAndRoot,
+    /// Everybody.
+    All,
 }
 
 /// An open image, and values that follow from its superblock.
@@ -70,6 +94,8 @@ pub(crate) struct ImageFilesystem {
     page_store: Arc<PageStore>,
     damage_log: DamageLog,
     threads: Arc<WaitingThreads>,
+    /// How long the kernel may cache names and attributes.
+    ttl: Duration,
 }
 
 impl ImageFilesystem {
@@ -77,10 +103,13 @@ impl ImageFilesystem {
     pub(crate) fn new(
         opened: Arc<OnceLock<Opened>>,
         name: String,
+        access: Access,
         page_store: Arc<PageStore>,
         threads: Arc<WaitingThreads>,
     ) -> Self {
-        Self { opened, page_store, damage_log: DamageLog::new(name), threads }
+        // The kernel cannot check for the owner and root: fuser checks the user of each request, so there must be one.
+        let ttl = if access == Access::OwnerAndRoot { Duration::ZERO } else { FOREVER };
+        Self { opened, page_store, damage_log: DamageLog::new(name), threads, ttl }
     }
 
     fn opened(&self) -> Result<&Opened, Errno> {
@@ -209,6 +238,9 @@ impl ImageFilesystem {
                 Err(_) if any => break,
                 entry => entry?,
             };
+            if !is_file_name(&entry.name) {
+                continue;
+            }
             let full = add(self.opened()?.numbers.ino(entry.nid), entries.cookie().to_raw(), &entry)?;
             if full {
                 break;
@@ -222,6 +254,9 @@ impl ImageFilesystem {
         let inode = self.inode(ino)?;
         let mut names = Vec::new();
         for xattr in self.logged(ino, self.image()?.xattrs(&inode))? {
+            if !is_xattr_name(&xattr.name) {
+                continue;
+            }
             names.extend_from_slice(&xattr.name);
             names.push(0);
         }
@@ -305,6 +340,9 @@ impl Filesystem for ImageFilesystem {
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let _answering = self.threads.answer(req.pid());
         let find = || {
+            if name.len() > NAME_MAX as usize {
+                return Err(Errno::ENAMETOOLONG);
+            }
             let dir = self.inode(parent)?;
             let Some(entry) = self.logged(parent, self.image()?.lookup(&dir, name.as_bytes()))? else {
                 return Ok(None);
@@ -313,9 +351,9 @@ impl Filesystem for ImageFilesystem {
             self.attributes(&self.inode(ino)?, ino).map(Some)
         };
         match Image::request(find) {
-            Ok(Some(attr)) => reply.entry(&TTL, &attr, Generation(0)),
+            Ok(Some(attr)) => reply.entry(&self.ttl, &attr, Generation(0)),
             // With inode number 0 the kernel caches that the name does not exist.
-            Ok(None) => reply.entry(&TTL, &absent(), Generation(0)),
+            Ok(None) => reply.entry(&self.ttl, &absent(), Generation(0)),
             Err(error) => reply.error(error),
         }
     }
@@ -324,7 +362,7 @@ impl Filesystem for ImageFilesystem {
         let _answering = self.threads.answer(req.pid());
         let get = || self.inode(ino).and_then(|inode| self.attributes(&inode, ino));
         match Image::request(get) {
-            Ok(attr) => reply.attr(&TTL, &attr),
+            Ok(attr) => reply.attr(&self.ttl, &attr),
             Err(error) => reply.error(error),
         }
     }
@@ -443,7 +481,7 @@ impl Filesystem for ImageFilesystem {
             // The name of a damaged inode is listed; a later lookup reports the damage.
             let attr = self.inode(ino).and_then(|inode| self.attributes(&inode, ino));
             let attr = attr.unwrap_or_else(|_| absent());
-            Ok(reply.add(ino, next, OsStr::from_bytes(&entry.name), &TTL, &attr, Generation(0)))
+            Ok(reply.add(ino, next, OsStr::from_bytes(&entry.name), &self.ttl, &attr, Generation(0)))
         };
         match Image::request(|| self.list(ino, offset, add)) {
             Ok(()) => reply.ok(),

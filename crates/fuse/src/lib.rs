@@ -25,6 +25,7 @@ mod session;
 mod stats;
 mod waiting_threads;
 
+pub use filesystem::Access;
 pub use sandbox::{Sandbox, SandboxError, forbid_unmount, restrict, restrict_keeper};
-pub use session::{MountError, MountOptions, Mounted, can_survive_process, mount};
+pub use session::{MountError, MountOptions, Mounted, attach, can_survive_process, mount, open_device};
 pub use stats::{MoreStats, STATS_XATTR};

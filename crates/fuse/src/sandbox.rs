@@ -65,7 +65,7 @@ fn failed<E: std::error::Error + Send + Sync + 'static>(part: &'static str) -> i
 /// # Errors
 /// [`SandboxError`], also if the process has other threads. After an error the process may be partly restricted.
 pub fn restrict() -> Result<Sandbox, SandboxError> {
-    let threads = std::fs::read_dir("/proc/self/task").map_err(failed("threads"))?.count();
+    let threads = std::fs::read_dir("/proc/self/task").map_err(failed("/proc/self/task"))?.count();
     if threads != 1 {
         return Err(failed("threads")(io::Error::other("other threads run already")));
     }

@@ -1,14 +1,15 @@
 //! Mounts, and answers requests until the unmount.
 
+use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use ferofs_read::Image;
 use fuser::{Config, MountOption, Session, SessionACL};
 
-use crate::filesystem::{ImageFilesystem, Opened};
+use crate::filesystem::{Access, ImageFilesystem, Opened};
 use crate::page_store::PageStore;
 use crate::read_around::ReadAround;
 use crate::sandbox::FUSE_DEVICE;
@@ -25,10 +26,12 @@ const MAX_WINDOW_LOW_MEMORY: u64 = 128 << 10;
 pub struct MountOptions {
     /// The source in the mount table, normally the path of the image.
     pub source: String,
+    /// The type in the mount table is `fuse.` and this. mount(8) starts the program of this name, or of the source if it is empty.
+    pub subtype: String,
     /// Threads that answer requests.
     pub threads: usize,
-    /// Allow access to other users; a mount by root always does.
-    pub allow_other: bool,
+    /// Who may use the mount.
+    pub access: Access,
     /// [`restrict`](crate::restrict) will be called before [`Mounted::serve`].
     pub confined: bool,
     /// Requests must be answered although this process ends: copies of this process (fork(2)) answer them, one after the other. Needs
@@ -36,7 +39,7 @@ pub struct MountOptions {
     pub survives_process: bool,
     /// Use small windows.
     pub low_memory: bool,
-    /// Further options for the kernel or for fusermount3, for example `nosuid`.
+    /// Further options for fusermount3, for example `nosuid`.
     pub extra: Vec<String>,
 }
 
@@ -45,6 +48,25 @@ pub struct MountOptions {
 #[error("mount: {0}")]
 pub struct MountError(#[from] io::Error);
 
+/// Opens the FUSE device, which a mount(2) of type `fuse` needs.
+///
+/// # Errors
+/// If it is missing, or this user may not open it.
+pub fn open_device() -> Result<OwnedFd, MountError> {
+    match File::options().read(true).write(true).open(FUSE_DEVICE) {
+        Ok(device) => Ok(device.into()),
+        Err(error) => Err(device_error(&error).into()),
+    }
+}
+
+fn device_error(error: &io::Error) -> io::Error {
+    let help = match error.kind() {
+        io::ErrorKind::PermissionDenied => "; this user, or this container, may not open it",
+        _ => "; load the module fuse (modprobe fuse), or give the device to the container",
+    };
+    io::Error::new(error.kind(), format!("{FUSE_DEVICE}: {error}{help}"))
+}
+
 /// A mount whose requests are not answered yet.
 pub struct Mounted {
     session: Session<ImageFilesystem>,
@@ -52,23 +74,42 @@ pub struct Mounted {
     page_store: Arc<PageStore>,
 }
 
-/// Mounts on `dir`. Requests wait until [`Mounted::serve`] gets the image. In between, a process can drop its privileges
-/// before it decodes any byte of the image.
+/// Mounts on `dir` with fusermount3, as users who are not root must. Requests wait until [`Mounted::serve`] gets the image. In
+/// between, a process can drop its privileges before it decodes any byte of the image.
 ///
 /// # Errors
-/// If the kernel refuses the mount; without root, if fusermount3 refuses it.
+/// If fusermount3 is missing or refuses the mount.
 pub fn mount(dir: &Path, options: &MountOptions) -> Result<Mounted, MountError> {
+    connect(options, |filesystem, config| {
+        Session::new(filesystem, dir, config).map_err(|error| fusermount_error(&error))
+    })
+}
+
+/// As [`mount`], for a mount that the caller has made with `device`, from [`open_device`].
+///
+/// # Errors
+/// If the kernel does not answer as expected.
+pub fn attach(device: OwnedFd, options: &MountOptions) -> Result<Mounted, MountError> {
+    connect(options, |filesystem, config| Session::from_fd(filesystem, device, config.acl, config.clone()))
+}
+
+fn connect(
+    options: &MountOptions,
+    start: impl FnOnce(ImageFilesystem, &Config) -> io::Result<Session<ImageFilesystem>>,
+) -> Result<Mounted, MountError> {
     let mut config = Config::default();
     config.mount_options = vec![
-        MountOption::FSName(options.source.clone()),
-        MountOption::Subtype("ferofs".into()),
+        MountOption::FSName(escaped(&options.source)),
+        MountOption::Subtype(options.subtype.clone()),
         MountOption::RO,
         MountOption::DefaultPermissions,
     ];
     config.mount_options.extend(options.extra.iter().map(|text| mount_option(text)));
-    if options.allow_other || rustix::process::geteuid().is_root() {
-        config.acl = SessionACL::All;
-    }
+    config.acl = match options.access {
+        Access::Owner => SessionACL::Owner,
+        Access::OwnerAndRoot => SessionACL::RootAndOwner,
+        Access::All => SessionACL::All,
+    };
     let threads = options.threads.max(1);
     config.n_threads = Some(threads);
     // The kernel ends the requests that were read from a descriptor when it is closed, and only this one is open in other processes.
@@ -80,14 +121,32 @@ pub fn mount(dir: &Path, options: &MountOptions) -> Result<Mounted, MountError> 
     let opened = Arc::new(OnceLock::new());
     let threads = Arc::new(WaitingThreads::new(threads));
     let (name, to_open) = (options.source.clone(), Arc::clone(&opened));
-    let filesystem = ImageFilesystem::new(to_open, name, Arc::clone(&page_store), Arc::clone(&threads));
-    let session = Session::new(filesystem, dir, &config)?;
+    let filesystem =
+        ImageFilesystem::new(to_open, name, options.access, Arc::clone(&page_store), Arc::clone(&threads));
+    let session = start(filesystem, &config)?;
     // Without another descriptor (the limit is reached), threads park too often if a reader sends several requests at a time.
     if let Ok(device) = session.as_fd().try_clone_to_owned() {
         threads.watch(device);
     }
     page_store.connect(session.notifier());
     Ok(Mounted { session, opened, page_store })
+}
+
+/// The source for fusermount3, where a comma separates options and a backslash escapes.
+fn escaped(source: &str) -> String {
+    source.replace('\\', "\\\\").replace(',', "\\,")
+}
+
+/// fuser returns the complete output of fusermount3, or an error that does not name the file.
+fn fusermount_error(error: &io::Error) -> io::Error {
+    let text = match error.kind() {
+        io::ErrorKind::NotFound if !Path::new(FUSE_DEVICE).exists() => return device_error(error),
+        io::ErrorKind::NotFound => {
+            "fusermount3 is missing, and only root can mount without it; install the package fuse3".to_owned()
+        }
+        _ => error.to_string().trim_end().replace('\n', "; "),
+    };
+    io::Error::new(error.kind(), text)
 }
 
 /// Whether a mount can survive the process that answers its requests: since version 6.9, Linux sends requests again.
@@ -107,18 +166,13 @@ fn anyone_may_open_device() -> bool {
     std::fs::metadata(FUSE_DEVICE).is_ok_and(|device| device.mode() & 0o006 == 0o006)
 }
 
-/// Converts an option: fuser has own values for the flags of mount(2), and passes other options on as text.
+/// Converts an option: fuser has own values for some flags of mount(2), and passes other options on as text.
 fn mount_option(text: &str) -> MountOption {
     match text {
         "dev" => MountOption::Dev,
-        "nodev" => MountOption::NoDev,
         "suid" => MountOption::Suid,
-        "nosuid" => MountOption::NoSuid,
-        "exec" => MountOption::Exec,
         "noexec" => MountOption::NoExec,
-        "atime" => MountOption::Atime,
         "noatime" => MountOption::NoAtime,
-        "auto_unmount" => MountOption::AutoUnmount,
         other => MountOption::CUSTOM(other.to_owned()),
     }
 }

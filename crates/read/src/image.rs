@@ -34,6 +34,9 @@ pub struct OpenOptions {
     pub metadata_cache: usize,
     /// Verify the superblock's checksum. Default: yes.
     pub verify_checksum: bool,
+    /// Open an image also if none of its extra devices is given, for its names and attributes; reading data on these devices fails.
+    /// Default: no.
+    pub missing_devices: bool,
     /// Budgets for reading content.
     pub engine: EngineOptions,
     /// The file that tells how short memory is, for [`LowMemory::Auto`](super::LowMemory::Auto). Default: opened with the
@@ -51,6 +54,7 @@ impl Default for OpenOptions {
         Self {
             metadata_cache: 4 << 20,
             verify_checksum: true,
+            missing_devices: false,
             engine: EngineOptions::default(),
             pressure: None,
             work_limit: None,
@@ -94,7 +98,7 @@ impl Image {
         extra: Vec<Box<dyn Source>>,
         options: &OpenOptions,
     ) -> Result<Self> {
-        let header = Header::read(source, extra, options.verify_checksum)?;
+        let header = Header::read(source, extra, options.verify_checksum, options.missing_devices)?;
         // Only with a limit: a sandboxed process may not be allowed to look for the holes of its files.
         let stored = options.work_limit.map_or(0, |_| header.devices.stored());
         let superblock = &header.superblock;

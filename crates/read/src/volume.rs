@@ -41,12 +41,18 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Reads the superblock of `source`, verifies its checksum on request, and finds the extra devices.
-    pub(crate) fn read(source: Box<dyn Source>, extra: Vec<Box<dyn Source>>, verify: bool) -> Result<Self> {
+    /// Reads the superblock of `source`, verifies its checksum on request, and finds the extra devices, which may be missing if
+    /// `may_miss`.
+    pub(crate) fn read(
+        source: Box<dyn Source>,
+        extra: Vec<Box<dyn Source>>,
+        verify: bool,
+        may_miss: bool,
+    ) -> Result<Self> {
         let superblock = superblock::read_superblock(&*source, verify)?;
         let configs = superblock::read_configs(&*source, &superblock)?;
         let slots = superblock::read_device_slots(&*source, &superblock)?;
-        let devices = Devices::new(source, extra, &slots, &superblock)?;
+        let devices = Devices::new(source, extra, &slots, &superblock, may_miss)?;
         Ok(Self { superblock, configs, slots, devices })
     }
 }

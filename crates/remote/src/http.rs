@@ -18,7 +18,7 @@ pub use self::s3::{S3Access, S3Options};
 pub use self::tls::TlsOptions;
 pub use self::web::{WebAccess, WebOptions};
 
-pub(crate) use self::client::kind_of_io;
+pub(crate) use self::client::{is_this_machine, kind_of_io};
 pub(crate) use self::object::error_of;
 pub(crate) use self::range::header;
 pub(crate) use self::web::{basic, bearer, without_password};

@@ -32,7 +32,7 @@ pub(crate) fn page(summary: &Summary) -> String {
     page.push_str(
         "<p>Gao et al., <i>EROFS: A Compression-friendly Readonly File System for Resource-scarce Devices</i>, USENIX \
          ATC 2019. Values are medians of the rounds, with minimum and maximum. How each \
-         figure is measured: docs/EVALUATION.md. All values: raw.jsonl, next to this page.</p>\n<table>",
+         figure is measured: docs/results/README.md. All values: raw.jsonl, next to this page.</p>\n<table>",
     );
     for (name, text) in summary.machine() {
         let _ = write!(page, "<tr><td>{}</td><td class=\"out\">{}</td></tr>", escape(name), escape(text));

@@ -1,10 +1,17 @@
-//! The Markdown summary for the repository. Its tables contain only measured values: medians, minima and maxima.
+//! The Markdown summary for the repository: which statements the measurements confirm, and the speed of reading. Its table contains only
+//! measured medians.
 
 use std::fmt::Write;
 
 use super::figures::{FIGURES, Figure};
-use super::summary::{Cell, Summary};
+use super::summary::{Cell, Summary, Verdict};
 use crate::common::rounds::Spread;
+
+/// The experiment whose first metric the page shows as a table: the others are in the log, and in the HTML report.
+const TABLE: &str = "micro";
+const READING: &str = "\n## Reading\n\n\
+    The table shows the speed with which fio reads a large file in pieces of 4 KiB: in sequence, at random, and the first piece of each 128 KiB. \
+    The image is not in the page cache at the start.\n";
 
 /// A table of a figure: one metric in all cases or, if there is only one case, all metrics.
 pub(crate) struct Table<'a> {
@@ -53,61 +60,61 @@ pub(crate) fn page(summary: &Summary) -> String {
     let fact = |name: &str| machine.get(name).map_or("?", String::as_str);
     let quick = if fact("scale") == "quick" { " --quick" } else { "" };
     let mut page = format!(
-        "# Results\n\n\
-         For readers who want to compare ferofs with other file systems: one run of the evaluation that [EVALUATION.md](EVALUATION.md) \
-         describes. `cargo xtask bench paper{quick}` measured it, and the option `--publish` wrote this page. Each number is the median of the \
-         rounds, followed by the minimum and the maximum where they differ. All values are in [RESULTS.jsonl](RESULTS.jsonl). If \
-         something could not be measured, its cell gives the reason.\n\n\
-         The figures are for one machine on one day: a virtual machine, whose host shares its disk and processors with other machines. \
-         “Cold” means that the image is not in this machine's page cache. Where minimum and maximum are far apart, smaller \
-         differences between systems mean nothing.\n\n"
+        "# The EROFS paper's evaluation\n\n\
+         For readers who want to compare ferofs with other file systems. `cargo xtask bench paper{quick} --publish` measured the figures and \
+         wrote this page; [README.md](README.md#the-evaluation-of-the-erofs-paper) says how, and [paper.jsonl](paper.jsonl) has all values. \
+         “Cold” means that the image is not in this machine's page cache.\n\n"
     );
-    if !quick.is_empty() {
-        page.push_str(
-            "This was a quick run: one round with little data. Small differences mean nothing.\n\n",
-        );
-    }
-    for name in machine.keys() {
+    for name in ["date", "ferofs", "erofs-utils", "squashfs-tools", "kernel", "processor", "storage", "scale"]
+    {
         let _ = writeln!(page, "- {name}: {}", fact(name));
     }
+    page.push_str("\n## Statements\n\nThe list shows which statements the medians confirm; those that they do not confirm come first.\n\n");
+    let mut claims: Vec<_> = FIGURES
+        .iter()
+        .flat_map(|figure| {
+            figure.claims.iter().map(move |claim| (claim, summary.verdict(figure.experiment, claim)))
+        })
+        .collect();
+    claims.sort_by_key(|(_, verdict)| match verdict {
+        Verdict::Disagrees => 0,
+        Verdict::Partly(_) => 1,
+        Verdict::NotMeasured => 2,
+        Verdict::Agrees => 3,
+    });
+    for (claim, verdict) in claims {
+        let _ = writeln!(page, "- {}: {}.", claim.statement, verdict.words());
+    }
     for figure in &FIGURES {
-        section(&mut page, summary, figure);
+        if summary.cases(figure.experiment).is_empty() {
+            let why = summary.failure_reason(figure.experiment).unwrap_or("it was not run");
+            let _ = writeln!(page, "\nNot measured: {}: {why}.", figure.title);
+        }
+        for failure in summary.failures(figure.experiment) {
+            let _ = writeln!(page, "\nFailed: {}", failure.replace('\n', " "));
+        }
+    }
+    for figure in FIGURES.iter().filter(|figure| figure.experiment == TABLE) {
+        if let Some(table) = tables(summary, figure).first() {
+            page.push_str(READING);
+            write_table(&mut page, table);
+        }
     }
     page
 }
 
-fn section(page: &mut String, summary: &Summary, figure: &Figure) {
-    let experiment = figure.experiment;
-    // Writing to a String does not fail.
-    let _ = write!(page, "\n## {}\n\n{}\n\nThe paper: {}\n", figure.title, figure.about, figure.paper);
-    if summary.cases(experiment).is_empty() {
-        let why = summary.failure_reason(experiment).unwrap_or("it was not run");
-        let _ = writeln!(page, "\nNot measured: {why}.");
-        return;
+fn write_table(page: &mut String, table: &Table) {
+    let _ = write!(page, "\n| {} |", table.title);
+    for head in &table.heads {
+        let _ = write!(page, " {head} |");
     }
-    if !figure.claims.is_empty() {
+    let _ = write!(page, "\n|---|{}\n", "---|".repeat(table.heads.len()));
+    for (name, cells) in &table.rows {
+        let _ = write!(page, "| {name} |");
+        for (cell, digits) in cells {
+            let _ = write!(page, " {} |", cell_text(cell, *digits));
+        }
         page.push('\n');
-    }
-    for claim in figure.claims {
-        let _ = writeln!(page, "- {}: {}.", claim.statement, summary.verdict(experiment, claim).words());
-    }
-    let _ = writeln!(page, "\nRounds: {}.", summary.rounds(experiment));
-    for table in tables(summary, figure) {
-        let _ = write!(page, "\n| {} |", table.title);
-        for head in &table.heads {
-            let _ = write!(page, " {head} |");
-        }
-        let _ = write!(page, "\n|---|{}\n", "---|".repeat(table.heads.len()));
-        for (name, cells) in &table.rows {
-            let _ = write!(page, "| {name} |");
-            for (cell, digits) in cells {
-                let _ = write!(page, " {} |", cell_text(cell, *digits));
-            }
-            page.push('\n');
-        }
-    }
-    for failure in summary.failures(experiment) {
-        let _ = writeln!(page, "\nFailed: {}", failure.replace('\n', " "));
     }
 }
 
@@ -115,10 +122,7 @@ fn cell_text(cell: &Cell, digits: usize) -> String {
     // "|" and a line break would end the cell.
     let plain = |text: &str| text.replace(['|', '\n'], " ").chars().take(100).collect::<String>();
     match cell {
-        Cell::Measured(Spread { min, median, max }) if min == max => format!("{median:.digits$}"),
-        Cell::Measured(Spread { min, median, max }) => {
-            format!("{median:.digits$} ({min:.digits$}–{max:.digits$})")
-        }
+        Cell::Measured(Spread { median, .. }) => format!("{median:.digits$}"),
         Cell::LeftOut(why) => format!("*left out: {}*", plain(why)),
         Cell::Failed(why) => format!("*failed: {}*", plain(why)),
         Cell::NoValue => String::new(),

@@ -196,7 +196,7 @@ impl Account<'_> {
         }
         let command = |output: &str, settings: &Settings| match interface {
             Interface::Build => [
-                words(&["build"]),
+                words(&["build", "--force"]),
                 settings.words(),
                 sources.options.clone(),
                 sources.paths.clone(),
@@ -243,7 +243,7 @@ impl Account<'_> {
         input: Option<&str>,
     ) -> Result<(), Stop> {
         let mut other = settings.clone();
-        let stays = |word: &OsString| word != "--workers" && word != "--memory-limit";
+        let stays = |word: &OsString| word != "--workers";
         other.0.retain(|setting| setting.words.first().is_none_or(stays));
         let workers = if settings.value("--workers").as_deref() == Some("1") { "4" } else { "1" };
         other.add(&["--workers", workers]);

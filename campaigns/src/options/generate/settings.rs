@@ -375,13 +375,28 @@ fn exclusions(settings: &mut Settings, interface: Interface, model: &Model, rng:
     let names: Vec<_> = model.names.keys().filter(|name| !name.is_empty()).collect();
     if rng.chance(5) && !names.is_empty() {
         let name = names[rng.len(names.len())].clone();
-        let option = if interface == Interface::Build { "--exclude" } else { "--exclude-path" };
-        let words = vec![option.into(), OsString::from_vec(name.clone())];
+        let words = match interface {
+            Interface::Build => vec!["--exclude".into(), pattern(&name)],
+            Interface::Mkfs => vec!["--exclude-path".into(), OsString::from_vec(name.clone())],
+        };
         settings.0.push(Setting { words, effect: Effect::Exclude(name), file: None });
     }
     if rng.chance(5) {
         settings.with(&["--exclude-regex", "n3"], Effect::ExcludeText("n3"));
     }
+}
+
+/// The pattern that matches only this path. A path that is no text is not a pattern.
+fn pattern(path: &[u8]) -> OsString {
+    let Ok(text) = std::str::from_utf8(path) else { return OsString::from_vec(path.to_vec()) };
+    let mut pattern = String::from("/");
+    for letter in text.chars() {
+        if "\\*?[]{}".contains(letter) {
+            pattern.push('\\');
+        }
+        pattern.push(letter);
+    }
+    pattern.into()
 }
 
 fn place(settings: &mut Settings, interface: Interface, rng: &mut Rng) {
@@ -416,9 +431,6 @@ fn behaviour(settings: &mut Settings, interface: Interface, rng: &mut Rng) {
     match interface {
         Interface::Build => {
             settings.add(&["-q"]);
-            if rng.chance(10) {
-                settings.add(&["--memory-limit", rng.pick(&["1", "30M", "1G"])]);
-            }
             for (option, percent) in [("--verify", 15), ("--json", 4), ("--timings", 4)] {
                 if rng.chance(percent) {
                     settings.add(&[option]);
@@ -479,7 +491,7 @@ pub(crate) fn patch(command: &str, model: &Model, rng: &mut Rng) -> Settings {
         let names: Vec<_> = model.names.keys().filter(|name| !name.is_empty()).collect();
         if rng.chance(8) && !names.is_empty() {
             let name = names[rng.len(names.len())].clone();
-            let words = vec!["--exclude".into(), OsString::from_vec(name.clone())];
+            let words = vec!["--exclude".into(), pattern(&name)];
             settings.0.push(Setting { words, effect: Effect::Exclude(name), file: None });
         }
     }

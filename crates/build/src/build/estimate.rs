@@ -1,83 +1,50 @@
-//! Estimates size and build time of images without building them: lists the source completely, and encodes a sample of its content.
+//! Estimates size and time of images without building them: lists the source completely, and builds images of a sample of its content.
 //!
-//! What follows from the tree is computed: metadata, inline tails, which files are whole fragments. For the rest, samples of equal parts
-//! of the content in the order of the image are taken, so that each setting needs little time:
-//!
-//! | sample | what is done with it | for |
-//! |---|---|---|
-//! | probes: pieces of 16 KiB | LZ4 says how compressible they are | all settings |
-//! | windows of some pclusters | encoded as in the image, at a fast level | each setting |
-//! | windows of about one pcluster | encoded at the fast level and at that of the setting | each setting with a slow level |
-//! | pieces of about one pcluster | encoded once, without looking for the length that fits, at the fast level, and some at that of the setting | large pclusters at a slow level, in place of the windows |
-//!
-//! Sparse files that a build stores in chunks are computed, and of other long holes one window stands for all. Compressed metadata is written
-//! and encoded, or a sample of it.
-//!
-//! Each sample is small, but its content need not be like the whole content. The larger sample before it tells how they differ, and a
-//! regression estimator corrects this ([`regression`]). No random numbers: the same source gives the same samples.
-//!
-//! The time is processor time of the samples, so that other programs that run meanwhile change it little, and a simulation of the data stage says how
-//! long its workers take together with the thread that writes. What no sample has is measured on the machine, too: writing and copying memory, and a
-//! piece of work that says how fast the machine is. Compressors that try lengths count the bytes that they search: the fast level, which encodes more content, says how
-//! often a byte is searched, and the slow level how long a byte takes.
-//!
-//! | module | what it does |
-//! |---|---|
-//! | [`compressed`] | encodes a part of the metadata, if the setting compresses metadata |
-//! | [`unreadable`] | leaves out files that cannot be read |
-//! | [`identical`] | finds holes, and files whose content is stored once |
-//! | [`windows`] | chooses probes and windows |
-//! | [`encode`] | encodes windows with the code of the data stage |
-//! | [`pieces`] | encodes pieces of content in large pclusters |
-//! | [`metadata`] | computes the size of the metadata |
-//! | [`size`] | adds up data and metadata |
-//! | [`time`] | computes how long the workers take together |
-//! | [`regression`] | estimates a total from a sample |
-//! | [`sampling`] | decides how much is encoded |
-//! | [`content`] | computes what content takes from what the samples take |
+//! The sample is made of windows at equal distances in the order in which the image stores content, without holes and without files whose content
+//! an earlier file has. What their content adds to an image of these files is in proportion to its bytes; an image of all files without
+//! content gives the rest. A slow level encodes every fourth window, and the
+//! fast level of the same algorithm encodes all windows and these, which corrects the difference between the windows and the whole.
 
-mod compressed;
-mod content;
-mod encode;
-mod identical;
-mod metadata;
-mod pieces;
-mod regression;
-mod sampling;
-mod size;
-#[cfg(test)]
-mod tests;
-mod time;
-mod unreadable;
-mod windows;
-
-use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::build::estimate::content::{EachByte, Levels, PieceLevels, Sum, holes};
-use crate::build::estimate::encode::Measurer;
-use crate::build::estimate::identical::Stored;
-use crate::build::estimate::metadata::{Content, Plan};
-use crate::build::estimate::sampling::{Sampling, at_counting_level, at_fast_level, slowness};
-use crate::build::estimate::time::{Costs, Jobs, Stage, Work};
-use crate::build::estimate::windows::{Probes, Sampled, Stream, StreamKind};
-use crate::build::now;
-use crate::data::chunks::sparse::ChunkPlan;
-use crate::data::encode::SEGMENT;
-use crate::data::jobs_limit;
+use ferofs_codec::{Method, Params};
+use ferofs_format::Algorithm;
+use ferofs_format::inode::Timestamp;
+use rustix::io::Errno;
+
+use crate::build::{build_from, now};
 use crate::data::order::Order;
 use crate::error::{Error, Result};
-use crate::options::Options;
+use crate::options::compression::Compression;
 use crate::options::source::SourceData;
+use crate::options::{Options, OutputOptions, RunOptions};
+use crate::output::Output;
 use crate::progress::Warning;
 use crate::progress::timings::process_time;
 use crate::sources;
 use crate::sources::content::Contents;
-use crate::tree::{Kind, NodeId, Tree, overrides};
-use ferofs_format::inode::Timestamp;
+use crate::sources::data_ranges::Ranges;
+use crate::sources::reader::Reader;
+use crate::tree::origin::Origin;
+use crate::tree::{Kind, NodeId, Tree};
+
+/// Bytes of a window: four of the largest pclusters within this range. Windows that follow each other in the sample have little in common, so
+/// shorter ones compress worse than the whole; of longer ones, too few fit into the sample to show all kinds of content.
+const WINDOW: std::ops::RangeInclusive<u64> = 256 << 10..=2 << 20;
+/// A smaller file is in the sample as a whole or not at all: its tail is a large part of it.
+const WHOLE: u64 = 128 << 10;
+/// A slow level encodes one part in this many of the content, but at least and at most so many bytes.
+const SLOW_PART: u64 = 16;
+const SLOW_BYTES: std::ops::RangeInclusive<u64> = 16 << 20..=64 << 20;
+/// A slow level encodes one window in this many.
+const SLOW_WINDOWS: usize = 4;
+/// Files of up to this size are compared as a whole, larger ones by this many pieces of them.
+const COMPARED: u64 = 4 << 20;
+const PIECES: u64 = 64;
 
 /// What an image would be like.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -85,9 +52,9 @@ use ferofs_format::inode::Timestamp;
 pub struct Estimate {
     /// Bytes of the image.
     pub size: u64,
-    /// The time of the build, without waiting for the disk.
+    /// The time of the build without waiting for the disk: a rough value.
     pub time: Duration,
-    /// The processor time of all threads of the build: other programs that run meanwhile change it little.
+    /// The processor time of all threads of the build.
     pub processor_time: Duration,
     /// Bytes of content that were encoded for this estimate.
     pub sampled: u64,
@@ -100,10 +67,17 @@ pub struct Estimator {
     tree: Tree,
     contents: Contents,
     walk_time: Duration,
-    walk_processor_time: Duration,
-    costs: Costs,
-    stored: Stored,
-    probes: Probes,
+    /// The files that have the content of an earlier file.
+    copies: HashSet<NodeId>,
+    /// The ranges with data of sparse files.
+    sparse: HashMap<NodeId, Ranges>,
+}
+
+/// Content of some files, and all of its bytes.
+#[derive(Debug)]
+struct Sample {
+    files: Vec<(NodeId, Arc<Vec<u8>>)>,
+    bytes: u64,
 }
 
 impl Estimator {
@@ -117,18 +91,19 @@ impl Estimator {
             let problem = "content that stays in the source has no size to estimate";
             return Err(Error::Option { option: "estimate", problem });
         }
-        let (started, processor) = (Instant::now(), process_time());
+        let started = Instant::now();
         let time = Timestamp { secs: options.image.build_time.unwrap_or_else(now), nanos: 0 };
         let temporary = std::env::temp_dir();
         let (mut tree, contents) = sources::read_source(options, &[], Path::new(&temporary), time, warnings)?;
-        unreadable::leave_out(options, &mut tree, &contents, warnings)?;
-        overrides::apply(&mut tree, &options.attributes, &options.run)?;
+        leave_out_unreadable(options, &mut tree, &contents, warnings)?;
         let walk_time = started.elapsed();
-        let walk_processor_time = process_time().saturating_sub(processor);
-        let stored = Stored::find(options, &tree, &contents)?;
-        let probes = Probes::of(&options.run, &tree, &contents, &stored)?;
-        let (options, costs) = (options.clone(), Costs::measure());
-        Ok(Self { options, tree, contents, walk_time, walk_processor_time, costs, stored, probes })
+        let copies = match options.data.share_identical {
+            true => copies(options, &tree, &contents)?,
+            false => HashSet::new(),
+        };
+        let sparse = tree.ids().filter(|id| matches!(tree.node(*id).kind, Kind::Regular { sparse: true }));
+        let sparse = sparse.filter_map(|id| Some((id, contents.data_ranges(&tree, id)?))).collect();
+        Ok(Self { options: options.clone(), tree, contents, walk_time, copies, sparse })
     }
 
     /// Files that are not directories.
@@ -143,178 +118,257 @@ impl Estimator {
         self.tree.nodes.iter().map(|node| node.size).sum()
     }
 
-    /// Estimates the images with each of these settings, at the same time: see [`Self::estimate`].
-    ///
-    /// # Errors
-    /// As [`Self::estimate`].
-    pub fn estimate_all(&self, settings: &[Options]) -> Result<Vec<Estimate>> {
-        let workers = self.options.run.worker_count();
-        let threads = NonZeroUsize::new(workers / settings.len().max(1)).unwrap_or(NonZeroUsize::MIN);
-        // The slow ones come first, so that no thread is left with one of them alone.
-        let mut order: Vec<usize> = (0..settings.len()).collect();
-        order.sort_by_key(|number| Reverse(slowness(settings[*number].data.compression.as_ref())));
-        let estimates = self.options.run.parallel(
-            order.len(),
-            || (),
-            |(), number| {
-                let number = order[number];
-                Ok::<_, Error>((number, self.estimate_with(&settings[number], threads)?))
-            },
-        )?;
-        let mut all = vec![None; settings.len()];
-        estimates.into_iter().for_each(|(number, estimate)| all[number] = Some(estimate));
-        Ok(all.into_iter().flatten().collect())
-    }
-
-    /// Estimates the image with these settings. Their source must be that of [`Self::new`]. What deduplication saves is not estimated.
+    /// Estimates the image with these settings. Their source must be that of [`Self::new`].
     ///
     /// # Errors
     /// As [`crate::build`]; [`Error::Option`] for content in chunks.
     pub fn estimate(&self, settings: &Options) -> Result<Estimate> {
-        let workers = NonZeroUsize::new(self.options.run.worker_count()).unwrap_or(NonZeroUsize::MIN);
-        self.estimate_with(settings, workers)
-    }
-
-    /// The same, with this number of threads.
-    fn estimate_with(&self, settings: &Options, threads: NonZeroUsize) -> Result<Estimate> {
         if settings.data.chunks.is_some() {
             let problem = "chunks are not compressed, and how many are equal is not known";
             return Err(Error::Option { option: "estimate", problem });
         }
-        let mut run = settings.run.clone();
-        run.workers = Some(threads);
         let compression = settings.data.compression.as_ref();
+        let largest_pcluster = compression.and_then(|compression| compression.pcluster).unwrap_or(0);
         let order = Order::new(&self.tree, compression, settings.image.block_size, &settings.data);
-        let block = settings.image.block_size;
-        let sampling = Sampling::new(settings, run);
-        let plan = Plan::new(settings, &self.tree)?;
-        let chunked = self.chunked(settings);
-        let source = (&self.tree, &self.contents);
-        let run = &sampling.run;
-        let slow = Measurer::new(source, settings, run, &order, &plan.inode_sizes, compression);
-        let fast_level = compression.map(at_fast_level);
-        let fast = Measurer::new(source, settings, run, &order, &plan.inode_sizes, fast_level.as_ref());
-        let is_slow = fast_level.as_ref().map(|fast| &fast.methods) != compression.map(|all| &all.methods);
-        let counting_level = compression.map(at_counting_level);
-        let counting =
-            Measurer::new(source, settings, run, &order, &plan.inode_sizes, counting_level.as_ref());
-        let pieces = compression.zip(fast_level.as_ref()).filter(|_| is_slow);
-        let pieces = pieces.map(|(slow, fast)| PieceLevels { slow, fast, counting: &counting, block });
-        let levels = Levels { fast: &fast, slow: is_slow.then_some(&slow), pieces: pieces.as_ref() };
-        let mut sum = Sum::default();
-        let streams = Stream::of(&self.tree, &order, &self.stored, sampling.small_max, &chunked);
-        let data = streams.iter().filter(|stream| stream.kind() != StreamKind::Holes);
-        let all = data.map(Stream::bytes).sum();
-        let sampled = Sampled { tree: &self.tree, contents: &self.contents, probes: &self.probes };
-        let mut each = [EachByte::default(); 3];
-        for (stream, each) in streams.iter().zip(&mut each) {
-            *each = match stream.kind() {
-                StreamKind::Holes => holes(stream, &sampling, &levels, &mut sum)?,
-                _ => sampled.each_byte(stream, all, &sampling, &levels, &mut sum)?,
-            };
-            let bytes = stream.bytes() as f64;
-            sum.size += each.size * bytes;
-            sum.fragments += each.fragments * bytes;
+        let pieces: Vec<_> = order.ids().flat_map(|id| self.pieces(id)).collect();
+        let all: u64 = pieces.iter().map(|(_, (start, end))| end - start).sum();
+        let budget = (all / SLOW_PART).clamp(*SLOW_BYTES.start(), *SLOW_BYTES.end());
+        let window = (4 * u64::from(largest_pcluster)).clamp(*WINDOW.start(), *WINDOW.end());
+        let windows = windows(all, budget.saturating_mul(SLOW_WINDOWS as u64), window);
+        let slow = self.sample(&pieces, windows.iter().step_by(SLOW_WINDOWS).copied())?;
+        let none = self.build(settings, compression, None, false)?;
+        let (mut size, mut time) = self.content(settings, compression, &slow)?;
+        if windows.len() > 1 {
+            let fast = compression.map(at_fast_level);
+            let few = self.content(settings, fast.as_ref(), &slow)?.0;
+            let sample = self.sample(&pieces, windows.iter().copied())?;
+            let many = self.content(settings, fast.as_ref(), &sample)?.0;
+            if few > 0.0 {
+                size *= many / few;
+            }
         }
-        sum.tails.sort_unstable();
-        // Chunks are not encoded.
-        let chunks =
-            chunked.values().flat_map(|plan| &plan.runs).map(|(start, end)| block.blocks_for(end - start));
-        sum.size += (chunks.sum::<u64>() * block.bytes64()) as f64;
-        let content = Content {
-            order: &order,
-            contents: &self.contents,
-            stored: &self.stored,
-            chunked: &chunked,
-            bytes: sum.size.max(0.0) as u64,
-            tails: &sum.tails,
-        };
-        let (size, encoding_metadata) = plan.image_size(&content)?;
-        let unit = block.bytes64().saturating_mul(settings.output.size_alignment.get().into());
-        let size = size.next_multiple_of(unit.max(block.bytes64()));
+        (size, time) = (size * all as f64, time * all as f64);
+        let unit =
+            settings.image.block_size.bytes64().saturating_mul(settings.output.size_alignment.get().into());
+        let size = none.0.saturating_add(size as u64).next_multiple_of(unit);
+        let processor_time = none.1 + Duration::try_from_secs_f64(time).unwrap_or_default();
         let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        let [small, ..] = each;
-        let density = if small.fragment_bytes > 0.0 { small.fragments / small.fragment_bytes } else { 0.0 };
-        let stage = Stage {
-            workers: settings.run.worker_count(),
-            processors,
-            limit: jobs_limit(settings, sampling.segment),
-            segment: sampling.segment,
-            packed: small.packed,
-            write_packed: density * (self.costs.write + self.costs.copy),
-            new_buffer: self.costs.copy,
-        };
-        let data = self.jobs(&order, &chunked, &sampling, each).time(stage);
-        // One thread does the rest: starting, copying the packed inode into the image, and the metadata, of which it reads what it writes.
-        let others = self.costs.start
-            + 2.0 * sum.fragments.max(0.0) * self.costs.write
-            + encoding_metadata
-            + self.tree.nodes.len() as f64 * self.costs.inode;
-        Ok(Estimate {
-            size,
-            time: self.walk_time + Duration::from_secs_f64(data.seconds + others),
-            processor_time: self.walk_processor_time + Duration::from_secs_f64(data.processor + others),
-            sampled: sum.sampled as u64,
-        })
+        let workers = settings.run.worker_count().min(processors).max(1) as u32;
+        let time = self.walk_time + processor_time / workers;
+        Ok(Estimate { size, time, processor_time: self.walk_time + processor_time, sampled: slow.bytes })
     }
 
-    /// The jobs of the data stage, if files take what `each` says about bytes in small files, in large ones, and in holes.
-    fn jobs(
+    /// The ranges of a file's content that the image stores.
+    fn pieces(&self, id: NodeId) -> Vec<(NodeId, (u64, u64))> {
+        let node = self.tree.node(id);
+        if !matches!(node.kind, Kind::Regular { .. }) || node.size == 0 || self.copies.contains(&id) {
+            return Vec::new();
+        }
+        match self.sparse.get(&id) {
+            Some(ranges) => ranges.iter().map(|range| (id, *range)).collect(),
+            None => vec![(id, (0, node.size))],
+        }
+    }
+
+    /// Reads the content of `pieces` that is in the windows.
+    fn sample(
         &self,
-        order: &Order,
-        chunked: &HashMap<NodeId, ChunkPlan>,
-        sampling: &Sampling,
-        each: [EachByte; 3],
-    ) -> Jobs {
-        let mut jobs = Jobs::default();
-        let [small, large, hole] = each;
-        let costs = &self.costs;
-        for id in order.ids() {
-            let (node, is_stored) = (self.tree.node(id), self.stored.contains(id));
-            if !matches!(node.kind, Kind::Regular { .. }) || node.size == 0 {
-                continue;
-            }
-            if let Some(plan) = chunked.get(&id) {
-                // A worker reads the ranges, and the data is copied once more.
-                let bytes: u64 = plan.runs.iter().map(|(start, end)| end - start).sum();
-                let append = costs.append + bytes as f64 * (costs.write + costs.copy);
-                let copied = bytes as f64;
-                let work = Work { seconds: copied * costs.copy, append, fragments: 0.0, bytes: copied };
-                jobs.add_large(bytes, sampling.segment, work);
-                continue;
-            }
-            let size = node.size as f64;
-            let append = |each: EachByte| {
-                let direct = (each.size - each.fragments).max(0.0);
-                // Bytes that become fragments are only copied.
-                costs.append + size * (direct * (costs.write + costs.copy) + each.fragment_bytes * costs.copy)
-            };
-            let work = if !is_stored {
-                let seconds = costs.duplicate + costs.duplicate_byte * size;
-                Work { seconds, append: costs.append, fragments: 0.0, bytes: size }
-            } else if node.size <= sampling.small_max {
-                let (seconds, fragments) = (small.direct * size, small.fragment_bytes * size);
-                Work { seconds, append: append(small), fragments, bytes: size }
-            } else {
-                let ranges = self.stored.data_ranges(id, node.size);
-                let data = ranges.iter().map(|(start, end)| end - start).sum::<u64>() as f64;
-                let seconds = large.seconds() * data + hole.seconds() * (size - data).max(0.0);
-                Work { seconds, append: append(large), fragments: 0.0, bytes: size }
-            };
-            match node.size > SEGMENT {
-                true => jobs.add_large(node.size, sampling.segment, work),
-                false => jobs.add_small(node.size, work),
+        pieces: &[(NodeId, (u64, u64))],
+        windows: impl Iterator<Item = (u64, u64)>,
+    ) -> Result<Sample> {
+        let mut files: Vec<(NodeId, Vec<u8>)> = Vec::new();
+        let mut reader = Reader::new(&self.contents, &self.tree);
+        let mut pieces = pieces.iter().peekable();
+        // The position of the next piece in all content.
+        let mut at = 0;
+        for (from, to) in windows {
+            while let Some((id, (start, end))) = pieces.peek().copied().copied() {
+                self.options.run.check_cancelled()?;
+                let len = end - start;
+                let is_whole = len <= WHOLE;
+                if at >= to {
+                    break;
+                }
+                let taken = match is_whole {
+                    true if at < from => 0..0,
+                    true => 0..len,
+                    false => from.saturating_sub(at).min(len)..(to - at).min(len),
+                };
+                if !taken.is_empty() {
+                    let mut bytes = vec![0; (taken.end - taken.start) as usize];
+                    match reader.read(id, start + taken.start, &mut bytes) {
+                        Ok(()) => match files.last_mut() {
+                            Some((last, content)) if *last == id => content.append(&mut bytes),
+                            _ => files.push((id, bytes)),
+                        },
+                        Err(Error::SourceChanged(_)) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                if at + len > to {
+                    break;
+                }
+                at += len;
+                pieces.next();
             }
         }
-        jobs
+        let bytes = files.iter().map(|(_, content)| content.len() as u64).sum();
+        Ok(Sample { files: files.into_iter().map(|(id, content)| (id, Arc::new(content))).collect(), bytes })
     }
 
-    /// The sparse files that the data stage stores in chunks.
-    fn chunked(&self, settings: &Options) -> HashMap<NodeId, ChunkPlan> {
-        let (block, is_compressed) = (settings.image.block_size, settings.data.compression.is_some());
-        let plan = |id: NodeId, ranges: &[(u64, u64)]| {
-            ChunkPlan::new(self.tree.node(id).size, ranges, block, is_compressed)
-        };
-        self.stored.sparse().filter_map(|(id, ranges)| Some((id, plan(id, ranges)?))).collect()
+    /// What a byte of the sample's content adds to the image of its files, and the seconds of processor time that it takes.
+    fn content(
+        &self,
+        settings: &Options,
+        compression: Option<&Compression>,
+        sample: &Sample,
+    ) -> Result<(f64, f64)> {
+        let (empty_size, empty_time) = self.build(settings, compression, Some(sample), false)?;
+        let (size, time) = self.build(settings, compression, Some(sample), true)?;
+        let (size, time) = (size.saturating_sub(empty_size), time.saturating_sub(empty_time));
+        let bytes = sample.bytes.max(1) as f64;
+        Ok((size as f64 / bytes, time.as_secs_f64() / bytes))
+    }
+
+    /// Builds an image of empty files, or of the files of a sample alone with or without their content. Returns its size and the processor time.
+    fn build(
+        &self,
+        settings: &Options,
+        compression: Option<&Compression>,
+        sample: Option<&Sample>,
+        with_content: bool,
+    ) -> Result<(u64, Duration)> {
+        let mut options = settings.clone();
+        options.output = OutputOptions::default();
+        options.data.compression = compression.cloned();
+        options.run = RunOptions { progress: Arc::default(), strict: false, ..self.options.run.clone() };
+        options.source.skip_unreadable = true;
+        // Files that cannot be read are not in the image.
+        let (size, origin) =
+            if sample.is_some() { (1, Origin::Unreadable(Errno::NODATA)) } else { (0, Origin::None) };
+        let temporary = std::env::temp_dir();
+        let mut output = Output::region(&temporary, 0)?;
+        let started = process_time();
+        let summary = build_from(&options, &mut output, &temporary, |_, _, _| {
+            let mut tree = self.tree.clone();
+            let mut contents = Contents::archives(&temporary, &options.source.path);
+            for node in tree.nodes.iter_mut().filter(|node| matches!(node.kind, Kind::Regular { .. })) {
+                (node.kind, node.size, node.origin) = (Kind::Regular { sparse: false }, size, origin);
+            }
+            for (id, content) in sample.iter().flat_map(|sample| &sample.files) {
+                let node = &mut tree.nodes[id.index()];
+                (node.size, node.origin) = match with_content {
+                    true => (content.len() as u64, contents.add_memory(content.clone())?),
+                    false => (0, Origin::None),
+                };
+            }
+            Ok((tree, contents))
+        })?;
+        Ok((summary.bytes_out, process_time().saturating_sub(started)))
+    }
+}
+
+/// Windows of `window` bytes in `all` bytes, together about `budget`; one window if that is all.
+fn windows(all: u64, budget: u64, window: u64) -> Vec<(u64, u64)> {
+    if all <= budget {
+        return vec![(0, all)];
+    }
+    let count = budget.div_ceil(window);
+    let middle = |number: u64| (u128::from(all) * u128::from(2 * number + 1) / u128::from(2 * count)) as u64;
+    (0..count).map(|number| middle(number) - window / 2).map(|start| (start, start + window)).collect()
+}
+
+/// The same compression at the fastest level of each algorithm, whose sizes change from content to content as those of the slow levels
+/// do. LZMA has no fast level; Zstandard stands for it.
+fn at_fast_level(compression: &Compression) -> Compression {
+    let mut fast = compression.clone();
+    for params in &mut fast.methods {
+        match &mut params.method {
+            Method::Lz4(lz4) => lz4.level = 0,
+            Method::Zstd(zstd) => zstd.level = zstd.level.min(1),
+            Method::Deflate(deflate) => deflate.level = deflate.level.min(1),
+            Method::Lzma(_) => {
+                if let Ok(zstd) = Params::new(Algorithm::Zstd, Some(1)) {
+                    params.method = zstd.method;
+                }
+            }
+        }
+    }
+    fast
+}
+
+/// Makes the files empty that cannot be read, if a build leaves them out. Files that anybody may read are not tried.
+fn leave_out_unreadable(
+    options: &Options,
+    tree: &mut Tree,
+    contents: &Contents,
+    warnings: &mut Vec<Warning>,
+) -> Result<()> {
+    let mut found = Vec::new();
+    let mut reader = Reader::new(contents, tree);
+    for id in tree.ids() {
+        let node = tree.node(id);
+        // Content of archives and images needs no permissions.
+        let is_opened = matches!(node.origin, Origin::File(_) | Origin::LayerFile { .. });
+        if !is_opened || node.size == 0 || node.permissions & 0o444 == 0o444 {
+            continue;
+        }
+        match reader.read(id, 0, &mut [0]) {
+            Err(error) if error.is_unreadable() && options.source.skip_unreadable => {
+                warnings.push(Warning::Skipped(error));
+                found.push(id);
+            }
+            Err(error) if error.is_unreadable() => return Err(error),
+            _ => {}
+        }
+    }
+    found.into_iter().for_each(|id| tree.nodes[id.index()].size = 0);
+    Ok(())
+}
+
+/// The files that have the content of an earlier file of the same size, as far as it is compared.
+fn copies(options: &Options, tree: &Tree, contents: &Contents) -> Result<HashSet<NodeId>> {
+    // A build compares sparse files with no others.
+    let is_file = |id: &NodeId| matches!(tree.node(*id).kind, Kind::Regular { sparse: false });
+    let mut files: Vec<(u64, NodeId)> =
+        tree.ids().filter(is_file).map(|id| (tree.node(id).size, id)).collect();
+    files.retain(|(size, _)| *size > 0);
+    files.sort_unstable();
+    let same_size = files.chunk_by(|one, other| one.0 == other.0).filter(|group| group.len() > 1);
+    let candidates: Vec<(u64, NodeId)> = same_size.flatten().copied().collect();
+    let digests = options.run.parallel(
+        candidates.len(),
+        || (Reader::new(contents, tree), Vec::new()),
+        |(reader, buffer), number| {
+            let (size, id) = candidates[number];
+            let (count, len) = if size <= COMPARED { (1, size) } else { (PIECES, COMPARED / PIECES) };
+            let mut hasher = blake3::Hasher::new();
+            hasher.update(&size.to_le_bytes());
+            for piece in 0..count {
+                buffer.resize(len as usize, 0);
+                // A file that cannot be read is no copy: its digest is that of its number.
+                match reader.read(id, (size - len) / (count - 1).max(1) * piece, buffer) {
+                    Ok(()) => hasher.update(buffer),
+                    Err(_) => hasher.update(&number.to_le_bytes()),
+                };
+            }
+            Ok::<_, Error>(hasher.finalize())
+        },
+    )?;
+    let mut known = HashSet::new();
+    let all = candidates.into_iter().zip(digests);
+    Ok(all.filter(|(_, digest)| !known.insert(*digest)).map(|((_, id), _)| id).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_are_at_equal_distances_and_within_the_content() {
+        assert_eq!(windows(100, 100, 10), [(0, 100)]);
+        let found = windows(1000, 100, 10);
+        assert_eq!((found.len(), found[0], found[9]), (10, (45, 55), (945, 955)));
+        assert!(found.windows(2).all(|pair| pair[1].0 - pair[0].0 == 100));
     }
 }

@@ -23,7 +23,6 @@ use crate::data::worker::context::WorkerContext;
 use crate::data::worker::{JobResult, Piece, PieceKind};
 use crate::error::{Error, Result};
 use crate::options::Options;
-use crate::options::run::tables::Table;
 use crate::output::Output;
 use crate::output::spill::Spill;
 use crate::progress::Warning;
@@ -72,7 +71,7 @@ impl<'a> Appender<'a> {
         spill: &'a mut Spill,
         warnings: &'a mut Vec<Warning>,
     ) -> Self {
-        let contents = Table::filled(context.tree.limit(), StoredContent::None, context.tree.nodes.len());
+        let contents = vec![StoredContent::None; context.tree.nodes.len()];
         let block = context.block_size;
         Self {
             options,

@@ -104,11 +104,6 @@ impl<'a> Encoder<'a> {
         Self { compression, block, timings, compressors }
     }
 
-    /// Bytes of content in which matches were searched so far, if all compressors count them: see [`Compressor::searched`].
-    pub(crate) fn searched(&self) -> Option<u64> {
-        self.compressors.iter().flatten().map(|compressor| compressor.searched()).sum()
-    }
-
     /// Encodes `src`, except for the parts that are `reusable`. Returns `None` when the result takes more than `budget` bytes; what
     /// was appended to `sink` is then of no use.
     pub(crate) fn encode(

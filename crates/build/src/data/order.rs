@@ -8,15 +8,15 @@
 mod similar;
 
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 use ferofs_format::BlockSize;
 
 use crate::options::compression::{Compression, Fragments};
 use crate::options::data::{ContentOrder, DataOptions, Priorities};
-use crate::options::run::tables::Table;
-use crate::paths::join;
+use crate::paths::{as_path, join};
 use crate::tree::{Kind, NodeId, Tree};
 use ferofs_read::Profile;
 
@@ -28,9 +28,9 @@ const GROUP_BYTES: u64 = 8 << 20;
 /// The order of files.
 #[derive(Debug)]
 pub struct Order {
-    nodes: Table<NodeId>,
+    nodes: Vec<NodeId>,
     /// By node: its index in `nodes`.
-    ranks: Table<u32>,
+    ranks: Vec<u32>,
     stored: HashSet<NodeId>,
 }
 
@@ -57,7 +57,7 @@ impl Order {
             nodes.sort_by_key(|id| !reads.contains_key(id));
             stored = hottest(tree, &reads, hot.stored);
         }
-        let mut ranks = Table::filled(tree.limit(), 0, nodes.len());
+        let mut ranks = vec![0; nodes.len()];
         for (rank, id) in (0..).zip(nodes.iter()) {
             ranks[id.index()] = rank;
         }
@@ -90,7 +90,7 @@ fn in_similar_order(
     tree: &Tree,
     order: ContentOrder,
     with_fragments: Option<&Compression>,
-) -> Option<Table<NodeId>> {
+) -> Option<Vec<NodeId>> {
     match order {
         ContentOrder::Tree => None,
         ContentOrder::Similar => Some(similar::order(tree).nodes),
@@ -102,8 +102,8 @@ fn in_similar_order(
 }
 
 /// All nodes in the order in which a program that walks the tree reaches them first.
-fn in_tree_walk_order(tree: &Tree) -> Table<NodeId> {
-    let mut nodes = Table::new(tree.limit());
+fn in_tree_walk_order(tree: &Tree) -> Vec<NodeId> {
+    let mut nodes = Vec::new();
     nodes.reserve_exact(tree.nodes.len());
     let mut visited = vec![false; tree.nodes.len()];
     let mut open = vec![NodeId::ROOT];
@@ -157,6 +157,23 @@ fn priorities(tree: &Tree, listed: &Priorities) -> Vec<i16> {
         }
     }
     priorities
+}
+
+/// The paths of priorities that the tree does not have.
+pub(crate) fn unused_priorities(tree: &Tree, listed: &Priorities) -> Vec<PathBuf> {
+    let mut unused: BTreeSet<&[u8]> = listed.0.iter().map(|(path, _)| path.as_slice()).collect();
+    unused.remove(b"".as_slice());
+    for id in tree.ids() {
+        let Kind::Directory(dir) = tree.node(id).kind else { continue };
+        if unused.is_empty() {
+            break;
+        }
+        let path = tree.path_bytes(id);
+        for entry in tree.entries_of(dir) {
+            unused.remove(join(&path, tree.text(entry.name)).as_slice());
+        }
+    }
+    unused.into_iter().map(|path| as_path(path).to_owned()).collect()
 }
 
 /// How often each file of the profile was read.

@@ -3,7 +3,6 @@
 use ferofs_format::inode::{DataLayout, Inode, Place};
 use ferofs_format::{BlockAddr, Incompat};
 
-use crate::options::run::tables::Table;
 use crate::output::spill::SpillRange;
 
 /// Where the content of an inode is stored.
@@ -79,7 +78,7 @@ pub struct PackedInode {
 #[derive(Debug, Default)]
 pub struct Data {
     /// By node.
-    pub contents: Table<StoredContent>,
+    pub contents: Vec<StoredContent>,
     pub packed: Option<PackedInode>,
     /// The features that readers of the data need.
     pub features: Incompat,

@@ -139,11 +139,6 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// See [`Encoder::searched`].
-    pub(crate) fn searched(&self) -> Option<u64> {
-        self.encoder.as_ref()?.searched()
-    }
-
     /// Does job number `number`. `result` is empty.
     pub fn run(&mut self, number: usize, job: &Job, result: &mut JobResult) -> Result<()> {
         self.number = number;

@@ -1,6 +1,7 @@
 //! The faults of a tar archive.
 
 use crate::error::entry::EntryFault;
+use crate::sources::known_format::KnownFormat;
 
 /// The error in a member of an archive.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -9,6 +10,14 @@ pub enum ArchiveFault {
     /// The header's checksum is wrong.
     #[error("the header's checksum is wrong: the file is not a tar archive, or is damaged")]
     Checksum,
+    /// The file has another format.
+    #[error("not a tar archive: {0}")]
+    OtherFormat(KnownFormat),
+    /// The file begins with zeroes, and more than the zeroes of an empty archive follows.
+    #[error(
+        "not a tar archive: it begins with zeroes. If it is a disk image, mount it, then: ferofs build DIR IMAGE"
+    )]
+    Zeroes,
     /// A field of the header is not a number, or is out of range.
     #[error("{0} is not a number, or is out of range")]
     Number(&'static str),

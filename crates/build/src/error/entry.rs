@@ -49,6 +49,12 @@ pub enum EntryFault {
     /// A major number of 2^12 or more, or a minor number of 2^20 or more.
     #[error("a device with a major number above 4,095 or a minor number above 1,048,575")]
     DeviceNumber,
+    /// An option gives the file an owner or a group that Linux does not have.
+    #[error(
+        "the options make {0} its user or group ID, but IDs are from 0 to 4294967294: change --uid-offset, --gid-offset, \
+         --force-uid or --force-gid"
+    )]
+    Owner(i64),
     /// The content is not a range of a regular file.
     #[error("content from an image that is not a range of a regular file")]
     ImageRange,

@@ -7,6 +7,9 @@ pub enum OciFault {
     /// A required file is missing.
     #[error("not an OCI image layout: {0} is missing")]
     NoLayout(&'static str),
+    /// A file is missing that the manifest of an archive of `docker save` names.
+    #[error("{0} is missing, which manifest.json names")]
+    NoMember(String),
     /// The layout has an unknown version.
     #[error("unsupported version {0} of the OCI image layout")]
     Version(String),

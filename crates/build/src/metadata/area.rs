@@ -3,7 +3,7 @@
 //! The allocator remembers some blocks that have free space and puts each inode into the fullest one where it fits. So inodes
 //! stay near those before and after them, and little space is lost.
 //!
-//! Patches compute places with it, too: if it gives other places, the version of the patch format must be raised (docs/PATCH.md).
+//! Patches compute places with it, too: if it gives other places, the version of the patch format must be raised (docs/PATCH_FORMAT.md).
 
 use ferofs_format::BlockSize;
 use ferofs_format::units::SLOT_SIZE;

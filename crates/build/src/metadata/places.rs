@@ -6,7 +6,6 @@ use ferofs_format::units::SLOT_SIZE;
 use ferofs_format::{BlockAddr, BlockSize, BytePos, Nid};
 
 use crate::data::stored::StoredContent;
-use crate::options::run::tables::Table;
 use crate::tree::NodeId;
 
 /// An item with a place in the metadata area.
@@ -33,11 +32,11 @@ pub(super) enum ItemKind {
 #[derive(Default)]
 pub(super) struct Places {
     /// By node; numbers count from the start of the metadata area, or of the metabox.
-    pub(super) nids: Table<Nid>,
+    pub(super) nids: Vec<Nid>,
     /// Slots before the metadata area: see [`slots_before`].
     pub(super) slots_before: u64,
     /// All nodes that the image has, in the order of their inodes.
-    pub(super) inodes: Table<NodeId>,
+    pub(super) inodes: Vec<NodeId>,
     /// Whether the inodes are in the metabox, not in the metadata area.
     pub(super) in_metabox: bool,
     /// Items in the metadata area that are not inodes of nodes; sorted.

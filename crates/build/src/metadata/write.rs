@@ -17,7 +17,6 @@ use crate::metadata::places::{Item, ItemKind, Places, meta_block, slots_before};
 use crate::metadata::self_check::{self, InodePlace};
 use crate::options::Options;
 use crate::options::compression::Compression;
-use crate::options::run::tables::Table;
 use crate::output::Output;
 use crate::output::spill::Spill;
 use crate::tree::inode_sizes::{self, InodeSizes};
@@ -88,6 +87,9 @@ impl MetadataWriter<'_> {
         let in_metabox = superblock.incompat.contains(Incompat::METABOX);
         let (mut area, mut places) = self.plan(block, encoder.as_ref(), in_metabox, RESERVED);
         let behind_superblock = self.plan_behind_superblock(block, in_metabox, &mut area, &mut places);
+        if behind_superblock.is_none() {
+            self.append_shared_xattrs(superblock, output)?;
+        }
         let start = output.position().next_multiple_of(block.bytes64());
         places.slots_before = slots_before(start, block);
         self.options.check_size(start + places.total_blocks * block.bytes64())?;
@@ -126,17 +128,28 @@ impl MetadataWriter<'_> {
         superblock.packed = places.packed.map(|pos| places.nid_in_area(pos));
         let (len, metabox) = (places.total_blocks * block.bytes64(), metabox.as_ref());
         match behind_superblock {
-            Some(base) => self.write_behind_superblock(&places, base..base + len, superblock, output)?,
+            Some(base) => {
+                self.write_behind_superblock(&places, base..base + len, superblock, output)?;
+                self.append_shared_xattrs(superblock, output)?;
+            }
             None => self.append_area(&places, len, metabox, superblock, output)?,
-        }
-        if !self.xattrs.shared.is_empty() {
-            superblock.xattr = BlockAddr::new(output.position() >> block.bits());
-            output.append(&self.xattrs.shared)?;
         }
         let unit = block.bytes64().saturating_mul(self.options.output.size_alignment.get().into());
         output.pad_to(output.position().next_multiple_of(unit))?;
         superblock.blocks = output.position() >> block.bits();
         Ok(())
+    }
+
+    /// Appends the shared xattrs, from the start of a block on. The metadata follows them unless it begins behind the superblock: go-erofs, which
+    /// containerd uses, reads a whole block from each shared xattr on.
+    fn append_shared_xattrs(&self, superblock: &mut Superblock, output: &mut Output) -> Result<()> {
+        if self.xattrs.shared.is_empty() {
+            return Ok(());
+        }
+        let block = superblock.block_size;
+        output.pad_to(output.position().next_multiple_of(block.bytes64()))?;
+        superblock.xattr = BlockAddr::new(output.position() >> block.bits());
+        output.append(&self.xattrs.shared)
     }
 
     /// Appends an area of `len` bytes.
@@ -316,7 +329,8 @@ impl MetadataWriter<'_> {
     ) -> Option<u64> {
         let behind = self.behind_superblock?;
         let is_small = area.blocks() * block.bytes64() < BehindSuperblock::LARGEST;
-        if in_metabox || !places.encoded_dirs.is_empty() || !is_small {
+        let can_end_with_shared = self.xattrs.has_block_from_each_shared(block);
+        if in_metabox || !places.encoded_dirs.is_empty() || !is_small || !can_end_with_shared {
             return None;
         }
         let (base, reserved) = behind.reserved(block.bytes64())?;
@@ -343,8 +357,8 @@ impl MetadataWriter<'_> {
             if in_metabox { AreaAllocator::for_blocks(block) } else { AreaAllocator::new(block, reserved) };
         let mut metabox = AreaAllocator::new(block, RESERVED);
         let mut places = Places {
-            nids: Table::filled(self.tree.limit(), Nid::default(), self.tree.nodes.len()),
-            inodes: Table::new(self.tree.limit()),
+            nids: vec![Nid::default(); self.tree.nodes.len()],
+            inodes: Vec::new(),
             in_metabox,
             ..Places::default()
         };

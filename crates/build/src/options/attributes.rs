@@ -2,6 +2,7 @@
 
 use ferofs_format::inode::Timestamp;
 
+use crate::error::entry::EntryFault;
 use crate::options::fs_config::FsConfig;
 use crate::options::labels::Labels;
 
@@ -9,14 +10,14 @@ use crate::options::labels::Labels;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct AttributeOptions {
-    /// The owner of every file.
+    /// The owner of every file, less than [`u32::MAX`], which is no user for Linux.
     pub force_uid: Option<u32>,
-    /// The group of every file.
+    /// The group of every file, less than [`u32::MAX`].
     pub force_gid: Option<u32>,
-    /// Added to each owner, also to [`Self::force_uid`]; wraps.
-    pub uid_offset: u32,
-    /// Added to each group, also to [`Self::force_gid`]; wraps.
-    pub gid_offset: u32,
+    /// Added to each owner, also to [`Self::force_uid`]. A result that is no user ID is an error.
+    pub uid_offset: i64,
+    /// Added to each group, also to [`Self::force_gid`]. A result that is no group ID is an error.
+    pub gid_offset: i64,
     /// The modification time of every file.
     pub all_time: Option<Timestamp>,
     /// Later modification times are reduced to this one, in seconds since 1970.
@@ -38,13 +39,40 @@ pub struct Target {
 }
 
 impl AttributeOptions {
-    /// The owner of a file that has `uid` in the source.
-    pub(crate) fn uid(&self, uid: u32) -> u32 {
-        self.force_uid.unwrap_or(uid).wrapping_add(self.uid_offset)
+    /// The owner and the group of a file that has these in the source.
+    ///
+    /// # Errors
+    /// [`EntryFault::Owner`].
+    pub(crate) fn owner(&self, uid: u32, gid: u32) -> Result<(u32, u32), EntryFault> {
+        Ok((changed(uid, self.force_uid, self.uid_offset)?, changed(gid, self.force_gid, self.gid_offset)?))
     }
+}
 
-    /// The group of a file that has `gid` in the source.
-    pub(crate) fn gid(&self, gid: u32) -> u32 {
-        self.force_gid.unwrap_or(gid).wrapping_add(self.gid_offset)
+/// The ID that replaces `id`. Without options it stays, even if it is no ID for Linux.
+fn changed(id: u32, forced: Option<u32>, offset: i64) -> Result<u32, EntryFault> {
+    if forced.is_none() && offset == 0 {
+        return Ok(id);
+    }
+    let sum = i64::from(forced.unwrap_or(id)).saturating_add(offset);
+    u32::try_from(sum).ok().filter(|id| *id != u32::MAX).ok_or(EntryFault::Owner(sum))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_do_not_wrap() {
+        let offset = |uid_offset| AttributeOptions { uid_offset, ..AttributeOptions::default() };
+        assert_eq!(offset(100_000).owner(1000, 7), Ok((101_000, 7)));
+        assert_eq!(offset(-1000).owner(1000, 7), Ok((0, 7)));
+        assert_eq!(offset(-1001).owner(1000, 7), Err(EntryFault::Owner(-1)));
+        assert_eq!(offset(1 << 32).owner(0, 7), Err(EntryFault::Owner(1 << 32)));
+        assert_eq!(offset(i64::MAX).owner(1, 7), Err(EntryFault::Owner(i64::MAX)));
+        assert_eq!(offset(u32::MAX.into()).owner(0, 7), Err(EntryFault::Owner(u32::MAX.into())));
+        let forced = AttributeOptions { force_gid: Some(u32::MAX), ..AttributeOptions::default() };
+        assert_eq!(forced.owner(0, 0), Err(EntryFault::Owner(u32::MAX.into())));
+        // An image with such an owner can still be rebuilt.
+        assert_eq!(AttributeOptions::default().owner(u32::MAX, 7), Ok((u32::MAX, 7)));
     }
 }

@@ -1,4 +1,5 @@
-//! Android's `fs_config` files: owner, group, mode and capabilities by path, one file a line.
+//! Android's `fs_config` files: owner, group, mode and capabilities by path, one file a line. Lines of symbolic links may end with the
+//! target, which is ignored, as Android's readers do.
 
 use std::collections::HashMap;
 
@@ -57,28 +58,30 @@ impl FsConfig {
 }
 
 fn parse_line(line: &[u8]) -> Option<(Vec<u8>, FsEntry)> {
-    // The line is split from its end: only the path may have spaces, and the path of the root may be empty.
-    let line = line.trim_ascii_end();
-    let mut fields: Vec<&[u8]> = line.split(|b| *b == b' ' || *b == b'\t').collect();
-    let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(str::to_owned);
+    let fields: Vec<&[u8]> = line.trim_ascii_end().split(|b| *b == b' ' || *b == b'\t').collect();
+    // The numbers are the last three in a row: the path may have spaces, or be empty for the root, and other fields may follow.
+    let (at, [uid, gid, permissions]) = (1..fields.len()).rev().find_map(|at| {
+        let [uid, gid, mode] = fields.get(at..at + 3)? else { return None };
+        let mode = number(mode, 8).filter(|mode| *mode <= 0o7777)?;
+        // Linux has no user 2^32 - 1.
+        let id = |field| number(field, 10).filter(|id| *id != u32::MAX);
+        Some((at, [id(uid)?, id(gid)?, mode]))
+    })?;
     let mut capabilities = 0;
-    while let Some(last) = fields.last() {
-        let last = text(last)?;
-        let Some((key, value)) = last.split_once('=') else { break };
-        if key == "capabilities" {
-            capabilities = match value.strip_prefix("0x") {
-                Some(hex) => u64::from_str_radix(hex, 16).ok()?,
-                None => value.parse().ok()?,
-            };
-        }
-        fields.pop();
+    for value in fields[at + 3..].iter().filter_map(|field| field.strip_prefix(b"capabilities=")) {
+        let value = std::str::from_utf8(value).ok()?;
+        capabilities = match value.strip_prefix("0x") {
+            Some(hex) => u64::from_str_radix(hex, 16).ok()?,
+            None => value.parse().ok()?,
+        };
     }
-    let permissions = u16::from_str_radix(&text(fields.pop()?)?, 8).ok().filter(|mode| *mode <= 0o7777)?;
-    let gid = text(fields.pop()?)?.parse().ok()?;
-    let uid = text(fields.pop()?)?.parse().ok()?;
-    let path = fields.join(&b' ');
+    let path = fields[..at].join(&b' ');
     let path = path.strip_prefix(b"/").filter(|rest| !rest.is_empty()).unwrap_or(&path).to_vec();
-    Some((path, FsEntry { uid, gid, permissions, capabilities }))
+    Some((path, FsEntry { uid, gid, permissions: permissions as u16, capabilities }))
+}
+
+fn number(field: &[u8], radix: u32) -> Option<u32> {
+    u32::from_str_radix(std::str::from_utf8(field).ok()?, radix).ok()
 }
 
 /// The value of the attribute `security.capability` (revision 2) for these `capabilities`.
@@ -105,6 +108,20 @@ mod tests {
         assert_eq!(config.lookup(b"other"), None);
         assert_eq!(FsConfig::parse(b"ok 0 0 755\nbad 0 0\n").unwrap_err().line, 2);
         assert!(FsConfig::parse(b"bad 0 0 99999\n").is_err());
+        assert!(FsConfig::parse(b"bad 4294967295 0 755\n").is_err());
+    }
+
+    #[test]
+    fn the_target_of_a_link_is_ignored() {
+        let text =
+            b"system/etc/a 0 1 0644 /vendor/etc/a b\nsystem/a 1 0 0 644 capabilities=2 ../7 x\n 0 0 0755\n";
+        let config = FsConfig::parse(text).unwrap();
+        let link = config.lookup(b"system/etc/a").unwrap();
+        assert_eq!((link.uid, link.gid, link.permissions, link.capabilities), (0, 1, 0o644, 0));
+        assert_eq!(config.lookup(b"system/a 1").unwrap().capabilities, 2);
+        assert_eq!(config.lookup(b"").unwrap().permissions, 0o755);
+        assert!(FsConfig::parse(b"a 0 0 0644 capabilities=x\n").is_err());
+        assert!(FsConfig::parse(b"a 0 0 link\n").is_err());
     }
 
     #[test]

@@ -1,14 +1,11 @@
 //! How a build uses the machine: threads, progress and cancellation. Every stage takes these options.
 
-pub(crate) mod tables;
-
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, Result};
-use crate::progress::Progress;
-use tables::MemoryLimit;
+use crate::progress::{Progress, Warning};
 
 /// Worker threads, progress and cancellation.
 #[derive(Clone, Debug, Default)]
@@ -20,8 +17,8 @@ pub struct RunOptions {
     pub progress: Arc<Progress>,
     /// Another thread sets it to stop the build, which then returns [`Error::Interrupted`].
     pub cancel: Arc<AtomicBool>,
-    /// Beyond it, tables with an item for each name move to temporary files. What it covers, and what not: docs/SCALE.md.
-    pub memory_limit: Option<MemoryLimit>,
+    /// Warnings are errors: the build then fails with [`Error::Warnings`] before the image gets its name.
+    pub strict: bool,
 }
 
 impl RunOptions {
@@ -47,6 +44,17 @@ impl RunOptions {
             self.check_cancelled()?;
             task(context, number)
         })
+    }
+
+    /// Fails if there are warnings and [`Self::strict`] is set.
+    ///
+    /// # Errors
+    /// [`Error::Warnings`].
+    pub fn check_warnings(&self, warnings: &mut Vec<Warning>) -> Result<()> {
+        if self.strict && !warnings.is_empty() {
+            return Err(Error::Warnings(std::mem::take(warnings)));
+        }
+        Ok(())
     }
 
     /// Fails once [`Self::cancel`] is set.

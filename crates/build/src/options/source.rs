@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use crate::options::oci::OciOptions;
 pub use definition::{Definitions, DefinitionsError};
-pub use exclude::{Exclude, Patterns, PatternsError};
+pub use exclude::{Exclude, Patterns, PatternsError, UsedPatterns};
 
 /// The source of an image, and which of its files the image gets.
 #[derive(Clone, Debug)]
@@ -78,11 +78,6 @@ impl SourceOptions {
             hard_dereference: false,
         }
     }
-
-    /// Whether the image leaves out the file at `path`, which is relative to the source. `is_dir` says whether it is a directory.
-    pub(crate) fn is_excluded(&self, path: &[u8], is_dir: impl Fn() -> bool) -> bool {
-        self.excludes.iter().any(|exclude| exclude.matches(path, &is_dir))
-    }
 }
 
 /// The format of a source.
@@ -91,7 +86,7 @@ impl SourceOptions {
 pub enum SourceFormat {
     /// A directory.
     Directory,
-    /// A tar archive of any dialect, plain or compressed with gzip, xz, lzip or zstd.
+    /// A tar archive of any dialect, plain or compressed with gzip, xz, lzma, lzip or zstd.
     Archive,
     /// An OCI image layout, as a directory or an archive: its layers are merged.
     Oci,

@@ -7,8 +7,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, OFlags};
+use rustix::io::Errno;
 
 use crate::error::{Error, Result};
+use crate::output::preload;
 
 /// A file that is being written.
 ///
@@ -44,6 +46,7 @@ impl NewFile {
                 let file = OpenOptions::new().write(true).open(path);
                 Ok(Self { file: file.map_err(|e| Error::io("open", path, e))?, name: None })
             }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("stat", path, error)),
             _ => {
                 // This fails for a name that does not exist yet, which needs no resolution.
                 let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -84,13 +87,15 @@ impl PendingName {
     /// Creates a file in the directory of `path`, for reading and writing.
     pub(crate) fn create(path: &Path) -> Result<(File, Self)> {
         let name = |temporary| Self { path: path.to_owned(), temporary };
-        let nameless = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(OFlags::TMPFILE.bits() as i32)
-            .mode(0o666)
-            .open(dir_of(path));
-        if let Ok(file) = nameless {
+        let nameless = || {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).custom_flags(OFlags::TMPFILE.bits() as i32).mode(0o666);
+            options.open(dir_of(path)).ok()
+        };
+        // fakechroot loses the mode of such a file, and pseudo its name.
+        if !preload::is_active()
+            && let Some(file) = nameless()
+        {
             return Ok((file, name(None)));
         }
         let temporary = unused_name(path)?;
@@ -114,11 +119,16 @@ impl PendingName {
         };
         std::fs::rename(&temporary, &self.path).map_err(|e| Error::io("rename", &self.path, e))?;
         self.temporary = None;
-        // Makes the name durable. Not every file system can sync a directory, so errors do not count.
-        if let Ok(dir) = File::open(dir_of(&self.path)) {
-            let _ = dir.sync_all();
+        // Makes the name durable. Not every directory can be opened, and not every file system can sync one: only errors of storage count.
+        let dir = dir_of(&self.path);
+        match File::open(dir).and_then(|dir| dir.sync_all()) {
+            Err(error)
+                if matches!(Errno::from_io_error(&error), Some(Errno::IO | Errno::NOSPC | Errno::DQUOT)) =>
+            {
+                Err(Error::io("sync", dir, error))
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -145,7 +155,7 @@ fn unused_name(path: &Path) -> Result<PathBuf> {
     Ok(dir_of(path).join(format!(".ferofs.{:016x}", u64::from_le_bytes(random))))
 }
 
-fn link(file: &File, name: &Path) -> Result<(), rustix::io::Errno> {
+fn link(file: &File, name: &Path) -> Result<(), Errno> {
     match rustix::fs::linkat(file.as_fd(), c"", CWD, name, AtFlags::EMPTY_PATH) {
         // Old kernels permit this only with CAP_DAC_READ_SEARCH.
         Err(_) => {
@@ -178,5 +188,10 @@ mod tests {
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
         NewFile::create(Path::new("/dev/null")).unwrap().finish().unwrap();
         assert!(NewFile::create(&dir.path().join("none/file")).is_err());
+        // A link to itself: nothing tells what would be replaced.
+        let looped = dir.path().join("loop");
+        std::os::unix::fs::symlink("loop", &looped).unwrap();
+        assert!(NewFile::create(&looped).is_err());
+        assert!(std::fs::symlink_metadata(&looped).unwrap().is_symlink());
     }
 }

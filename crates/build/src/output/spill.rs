@@ -6,7 +6,6 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
-use crate::options::run::tables::MemoryLimit;
 
 /// The most bytes in memory, which is enough for about 100,000 files. More bytes go to the temporary file.
 const IN_MEMORY: usize = 16 << 20;
@@ -58,12 +57,6 @@ pub struct Spill {
 }
 
 impl Spill {
-    /// A spill that takes at most an eighth of `limit`.
-    pub fn within(dir: &Path, limit: Option<&MemoryLimit>) -> Self {
-        let most = limit.map_or(u64::MAX, |limit| limit.bytes() / 8);
-        Self { in_memory: usize::try_from(most).unwrap_or(usize::MAX).min(IN_MEMORY), ..Self::new(dir) }
-    }
-
     pub fn new(dir: &Path) -> Self {
         Self {
             dir: dir.to_owned(),

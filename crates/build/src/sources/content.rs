@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::sources::change_time;
 use crate::sources::data_ranges::{Ranges, data_ranges};
 use crate::sources::image::file::SourceImage;
-use crate::sources::open::{identity, open_dir, open_file, stat_fd};
+use crate::sources::open::{allocated, identity, open_dir, open_file, size, stat_fd};
 use crate::sources::reader::page_cache::{self, Filled};
 use crate::sources::source_file::{SourceFile, is_unchanged};
 use crate::sources::spool::Spool;
@@ -187,10 +187,10 @@ impl Contents {
     pub fn add_file(&mut self, file: File, name: &Path) -> Result<SourceFile> {
         let stat = stat_fd(file.as_fd()).map_err(|e| Error::io("stat", name, e))?;
         // A sparse file has fewer bytes on disk than its size.
-        let bytes = stat.stx_size.min(stat.stx_blocks.saturating_mul(512));
+        let bytes = size(&stat).min(allocated(&stat));
         self.archive_bytes.fetch_add(bytes, Ordering::Relaxed);
         change_time::wait(identity(&stat).ctime());
-        self.add(file, name, Some((identity(&stat), stat.stx_size)))
+        self.add(file, name, Some((identity(&stat), size(&stat))))
     }
 
     fn add(&mut self, file: File, name: &Path, found: Option<(Identity, u64)>) -> Result<SourceFile> {
@@ -258,6 +258,11 @@ impl Contents {
 
     pub fn image(&self, number: u16) -> &SourceImage {
         &self.images[usize::from(number)]
+    }
+
+    /// All source images.
+    pub(crate) fn images(&self) -> impl Iterator<Item = &SourceImage> {
+        self.images.iter()
     }
 
     /// Makes a file of `bytes` an extra device of the new image.

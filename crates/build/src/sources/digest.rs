@@ -1,9 +1,14 @@
-//! Digests of files as attributes, by which newer kernels share page cache between images.
+//! Digests of files as attributes, by which newer kernels share page cache between images. An image that is built from one with digests has
+//! them, too; they are computed again, because images that a kernel trusts must not take them from a source unseen.
 //!
 //! This reads all content before the data stage does: inodes get their size with attributes before that stage, and it encodes
 //! large files in segments, in parallel, which cannot make one digest.
 
-use ferofs_format::xattr::LongPrefix;
+use std::borrow::Cow;
+
+use ferofs_format::Compat;
+use ferofs_format::xattr::{LongPrefix, NamePrefix};
+use ferofs_read::Image;
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
@@ -12,20 +17,50 @@ use crate::options::Options;
 use crate::sources::content::Contents;
 use crate::sources::reader::Reader;
 use crate::tree::origin::Origin;
-use crate::tree::{Kind, NodeId, Tree};
+use crate::tree::{NodeId, Tree};
 
 /// Bytes that are read and hashed at once. More would not be faster, and each worker has a buffer of this size.
 const PIECE: usize = 1 << 20;
 
-/// Gives each regular file an attribute `name` with the digest of its content.
-pub(crate) fn add_digests(
+/// The name of the attribute with digests in `image`, and its number in the image's table of long prefixes; `None` if the image has no digests.
+#[must_use]
+pub fn name_in(image: &Image) -> Option<(u8, &LongPrefix)> {
+    let superblock = image.superblock();
+    let number = superblock.ishare_xattr_prefix_id;
+    let has_digests = superblock.compat.contains(Compat::ISHARE_XATTRS);
+    image.xattr_prefixes().get(usize::from(number)).filter(|_| has_digests).map(|name| (number, name))
+}
+
+/// `options` with the digests that a source in `contents` has, unless they name others or leave out the sources' attributes.
+pub(crate) fn as_in_sources<'a>(options: &'a Options, contents: &Contents) -> Cow<'a, Options> {
+    let mut names = contents.images().filter_map(|source| name_in(source.image()));
+    // With another name, an image could set labels and capabilities of all files.
+    let is_harmless =
+        |prefix: Option<NamePrefix>| matches!(prefix, None | Some(NamePrefix::User | NamePrefix::Trusted));
+    let found =
+        names.find(|(_, name)| !name.infix.is_empty() && is_harmless(NamePrefix::from_index(name.base)));
+    match found.filter(|_| options.xattrs.digest.is_none() && options.xattrs.keep) {
+        None => Cow::Borrowed(options),
+        Some((_, name)) => {
+            let mut options = options.clone();
+            options.xattrs.digest = Some(name.clone());
+            Cow::Owned(options)
+        }
+    }
+}
+
+/// Gives each of `files`, which are regular, an attribute with the digest of its content. The attribute's name is a long prefix of the image, with
+/// its number.
+///
+/// # Errors
+/// As reading the files; [`Error::DoesNotFit`] for a file with too many attributes.
+pub fn add_digests(
     tree: &mut Tree,
-    name: &LongPrefix,
+    files: Vec<NodeId>,
+    (number, name): (u8, &LongPrefix),
     options: &Options,
     contents: &Contents,
 ) -> Result<()> {
-    let files: Vec<NodeId> =
-        tree.ids().filter(|id| matches!(tree.node(*id).kind, Kind::Regular { .. })).collect();
     let shown = &*tree;
     let digests = options.run.parallel(
         files.len(),
@@ -39,7 +74,7 @@ pub(crate) fn add_digests(
         match digest {
             Ok(digest) => {
                 let value = [b"sha256:".as_slice(), &digest].concat();
-                let set = tree.xattrs.add_digest(tree.node(id).xattrs, name, &value);
+                let set = tree.xattrs.add_digest(tree.node(id).xattrs, number, name, &value);
                 tree.nodes[id.index()].xattrs = set.map_err(|e| e.of(contents.path(tree, id)))?;
             }
             // A later read may succeed, but the file would have no digest: so the data stage leaves the file out.

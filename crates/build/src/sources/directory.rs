@@ -14,6 +14,7 @@ use ferofs_threads::{Workers, with_workers};
 
 use crate::error::Result;
 use crate::options::Options;
+use crate::output::preload;
 use crate::paths::join;
 use crate::progress::Warning;
 use crate::sources::directory::lister::{Context, ListedBody, Lister, Listing};
@@ -42,13 +43,14 @@ pub fn walk(
     options: &Options,
     source: &Path,
     root: &OwnedFd,
-    avoid: &[(u32, u32, u64)],
+    avoid: &[(u64, u64)],
     warnings: &mut Vec<Warning>,
 ) -> Result<Tree> {
+    preload::check()?;
     let proc = Path::new("/proc/self/fd").is_dir();
     let context = Context { options, source, root: root.as_fd(), avoid, proc };
     let top = Lister::new(&context).root()?;
-    let mut numbering = Numbering::new(options, &top)?;
+    let mut numbering = Numbering::new(options, source, &top)?;
     let workers = options.run.worker_count().max(LISTERS);
     with_workers(
         workers,

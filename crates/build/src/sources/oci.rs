@@ -5,10 +5,12 @@
 //! | [`store`] | finds blobs, and verifies the digest of each before it is used |
 //! | [`document`] | parses manifests, indexes and configurations from JSON |
 //! | [`choice`] | chooses the image by name and platform |
+//! | [`docker`] | reads archives of `docker save` that are no layouts |
 //!
 //! Nothing is downloaded: a blob that is not in the layout is an error. Source: the OCI Image Format Specification, 1.1.
 
 mod choice;
+mod docker;
 mod document;
 mod store;
 #[cfg(test)]
@@ -32,7 +34,7 @@ use store::Store;
 /// layer many times.
 const LAYERS_MAX: usize = 1024;
 
-/// Whether `path` is an image layout. In an archive, as `skopeo` and `docker save` write it, only
+/// Whether `path` is an image layout, or an archive of `docker save`. In an archive, as `skopeo` and `docker save` write it, only
 /// other parts of a layout may come before the marker file, and the archive must be seekable and not compressed: else the test
 /// would read the whole archive.
 pub(crate) fn is_layout(path: &Path) -> bool {
@@ -40,7 +42,8 @@ pub(crate) fn is_layout(path: &Path) -> bool {
         return path.join(store::MARK).is_file() && path.join(store::INDEX).is_file();
     }
     path.is_file()
-        && tar::first_foreign_name(path, is_part).is_some_and(|last| last == store::MARK.as_bytes())
+        && (tar::first_foreign_name(path, is_part).is_some_and(|last| last == store::MARK.as_bytes())
+            || docker::is_archive(path))
 }
 
 /// Whether an archive's member is a part of a layout other than its marker file.
@@ -58,18 +61,26 @@ pub(crate) fn read(
     warnings: &mut Vec<Warning>,
 ) -> Result<()> {
     let mut store = Store::open(options, source, contents)?;
-    let (chosen, is_certain) = choice::choose(&mut store, options, contents)?;
-    let manifest: Manifest = store.document(&chosen, contents)?;
-    if let (Some(platform), false) = (&options.source.oci.platform, is_certain) {
-        let config: Config = store.document(&manifest.config, contents)?;
-        if !config.platform().is(platform) {
-            let fault = OciFault::OtherPlatform(config.platform().to_string());
-            return Err(store.error(Some(&chosen.digest), fault));
+    let (manifest, digest) = match store.is_docker() {
+        true => (docker::manifest(&mut store, options, contents)?, None),
+        false => {
+            let (chosen, is_certain) = choice::choose(&mut store, options, contents)?;
+            let manifest: Manifest = store.document(&chosen, contents)?;
+            if let (Some(platform), false) = (&options.source.oci.platform, is_certain) {
+                let config = manifest.config.as_ref();
+                let config = config.ok_or_else(|| store.error(Some(&chosen.digest), OciFault::Missing))?;
+                let config: Config = store.document(config, contents)?;
+                if !config.platform().is(platform) {
+                    let fault = OciFault::OtherPlatform(config.platform().to_string());
+                    return Err(store.error(Some(&chosen.digest), fault));
+                }
+            }
+            (manifest, Some(chosen.digest))
         }
-    }
+    };
     if manifest.layers.len() > LAYERS_MAX {
         let fault = OciFault::Layers { count: manifest.layers.len(), limit: LAYERS_MAX };
-        return Err(store.error(Some(&chosen.digest), fault));
+        return Err(store.error(digest.as_ref(), fault));
     }
     for (number, layer) in manifest.layers.iter().enumerate() {
         if number > 0 {

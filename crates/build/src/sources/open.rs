@@ -3,9 +3,10 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ferofs_format::inode::Timestamp;
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxFlags, StatxTimestamp};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::{Errno, retry_on_intr};
 
+use crate::output::preload;
 use crate::tree::origin::Identity;
 
 /// The longest path that one system call is given: `PATH_MAX` with its final NUL is 4096.
@@ -45,31 +46,90 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
 
 fn open_piece(at: BorrowedFd<'_>, piece: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    match retry_on_intr(|| rustix::fs::openat2(at, piece, flags, Mode::empty(), resolve)) {
-        // Linux before 5.6 does not have the call, and some sandboxes refuse it.
-        Err(Errno::NOSYS | Errno::PERM) => {
-            retry_on_intr(|| rustix::fs::openat(at, piece, flags, Mode::empty()))
+    // pseudo would not know the directory: libc has no function for this call.
+    if preload::is_active() {
+        return open_each_name(at, piece, flags);
+    }
+    loop {
+        match rustix::fs::openat2(at, piece, flags, Mode::empty(), resolve) {
+            // The kernel could not exclude a race with a rename, or a signal arrived: try again.
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            // Linux before 5.6 does not have the call, and some sandboxes refuse it.
+            Err(Errno::NOSYS | Errno::PERM) => return open_each_name(at, piece, flags),
+            result => return result,
         }
-        result => result,
     }
 }
 
-/// Calls `statx` for `name` in the directory `dir`.
-pub fn stat_at(dir: BorrowedFd<'_>, name: &[u8]) -> Result<Statx, Errno> {
-    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-    rustix::fs::statx(dir, name, flags, StatxFlags::BASIC_STATS)
+/// Opens a directory one name after the other, so that no name is a symbolic link.
+fn open_each_name(at: BorrowedFd<'_>, piece: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    let mut here: Option<OwnedFd> = None;
+    let mut names = piece.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).peekable();
+    while let Some(name) = names.next() {
+        // Such a name could leave the directory; openat2(2) returns this error then.
+        if name == b".." {
+            return Err(Errno::XDEV);
+        }
+        let dir = here.as_ref().map_or(at, AsFd::as_fd);
+        let flags = if names.peek().is_some() { flags | OFlags::PATH } else { flags };
+        here = Some(retry_on_intr(|| rustix::fs::openat(dir, name, flags, Mode::empty()))?);
+    }
+    here.ok_or(Errno::NOENT)
 }
 
-/// Calls `statx` for the open file `fd`.
-pub fn stat_fd(fd: BorrowedFd<'_>) -> Result<Statx, Errno> {
-    rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
+/// Calls fstatat(2) for `name` in the directory `dir`. Not statx(2), which not all preloaded libraries see.
+pub fn stat_at(dir: BorrowedFd<'_>, name: &[u8]) -> Result<Stat, Errno> {
+    rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)
 }
 
-pub fn timestamp(time: &StatxTimestamp) -> Timestamp {
-    Timestamp { secs: time.tv_sec, nanos: time.tv_nsec }
+/// Calls fstat(2) for the open file `fd`.
+pub fn stat_fd(fd: BorrowedFd<'_>) -> Result<Stat, Errno> {
+    rustix::fs::fstat(fd)
+}
+
+/// Bytes of the file.
+pub fn size(stat: &Stat) -> u64 {
+    u64::try_from(stat.st_size).unwrap_or(0)
+}
+
+/// Bytes of the file's blocks: fewer than its size if it is sparse.
+pub fn allocated(stat: &Stat) -> u64 {
+    u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512)
+}
+
+pub fn mtime(stat: &Stat) -> Timestamp {
+    // Less than a second.
+    Timestamp { secs: stat.st_mtime, nanos: stat.st_mtime_nsec as u32 }
 }
 
 /// The identity of a file and its state: it changes whenever the file does.
-pub fn identity(stat: &Statx) -> Identity {
-    Identity::new(stat.stx_ino, timestamp(&stat.stx_mtime), timestamp(&stat.stx_ctime))
+pub fn identity(stat: &Stat) -> Identity {
+    let ctime = Timestamp { secs: stat.st_ctime, nanos: stat.st_ctime_nsec as u32 };
+    Identity::new(stat.st_ino, mtime(stat), ctime)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Both ways to open a directory, because Linux before 5.6 and preloaded libraries need the second.
+    #[test]
+    fn no_name_of_a_path_is_a_link_or_leaves_the_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("a/b/c")).unwrap();
+        std::os::unix::fs::symlink("a", dir.path().join("link")).unwrap();
+        let root = rustix::fs::open(dir.path(), OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        for open in [open_piece, open_each_name] {
+            let open = |path: &str| open(root.as_fd(), path.as_bytes(), flags);
+            let inode = |path: &str| stat_fd(open(path).unwrap().as_fd()).unwrap().st_ino;
+            let expected = stat_at(root.as_fd(), b"a/b/c").unwrap().st_ino;
+            assert_eq!((inode("a/b/c"), inode("./a//b/c")), (expected, expected));
+            assert_eq!(inode("."), stat_fd(root.as_fd()).unwrap().st_ino);
+            for path in ["link", "link/b", "../x", "none", ""] {
+                assert!(open(path).is_err(), "{path}");
+            }
+        }
+        assert_eq!(open_each_name(root.as_fd(), b"a/../../..", flags).unwrap_err(), Errno::XDEV);
+    }
 }

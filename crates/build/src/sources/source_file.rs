@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
-use crate::sources::open::{identity, stat_fd};
+use crate::sources::open::{self, identity, stat_fd};
 use crate::tree::origin::Identity;
 
 /// An open file that content is read from.
@@ -63,5 +63,5 @@ impl SourceFile {
 /// Whether an open file still has this identity and size.
 pub(super) fn is_unchanged(file: BorrowedFd<'_>, expected: Identity, size: u64) -> Result<bool, Errno> {
     let stat = stat_fd(file)?;
-    Ok(identity(&stat) == expected && stat.stx_size == size)
+    Ok(identity(&stat) == expected && open::size(&stat) == size)
 }

@@ -84,7 +84,8 @@ pub(crate) fn read(
             Err(end) => break end,
         }
     };
-    let archive = || tar_stream.name.clone();
+    let name = tar_stream.name.clone();
+    let archive = || name.clone();
     // An empty layer of a container image is usual, and gives no warning.
     if is_empty && matches!(end, End::Marked) && options.source.format == SourceFormat::Archive {
         warnings.push(Warning::EmptyArchive { archive: archive() });
@@ -94,7 +95,11 @@ pub(crate) fn read(
         End::SingleBlock(offset) => warnings.push(Warning::SingleZeroBlock { archive: archive(), offset }),
         End::Missing(offset) => warnings.push(Warning::NoEndOfArchive { archive: archive(), offset }),
     }
-    tar_stream.finish(contents)
+    tar_stream.finish(contents)?;
+    if tar_stream.has_bytes_after_gzip() {
+        warnings.push(Warning::BytesAfterGzip { archive: archive() });
+    }
+    Ok(())
 }
 
 /// Registers the regular files of the archive `source` in `contents`; returns their positions and lengths by name.
@@ -105,14 +110,30 @@ pub(crate) fn files(
 ) -> Result<BTreeMap<Vec<u8>, (SourcePosition, u64)>> {
     let mut tar_stream = TarStream::open(source, options, contents)?;
     let mut members = Members::new(&mut tar_stream, Limits::new(options.source.archive_limit_factor), false);
-    let mut files = BTreeMap::new();
+    let (mut files, mut links) = (BTreeMap::new(), Vec::new());
     while let Ok(member) = members.next()? {
         options.run.check_cancelled()?;
-        if let MemberKind::Regular(stored) = member.kind {
-            let data = members.data(&member.path, member.offset, stored, Some(contents))?;
-            if data.pieces.is_none() {
-                files.insert(layered_tree::clean(&member.path).join(&b'/'), (data.place, data.size));
+        let name = layered_tree::clean(&member.path).join(&b'/');
+        match member.kind {
+            MemberKind::Regular(stored) => {
+                let data = members.data(&member.path, member.offset, stored, Some(contents))?;
+                if data.pieces.is_none() {
+                    files.insert(name, (data.place, data.size));
+                }
             }
+            MemberKind::Link(target) => links.push((name, layered_tree::clean(&target).join(&b'/'))),
+            MemberKind::Symlink(target) => {
+                let dir = name.iter().rposition(|byte| *byte == b'/').map_or(&[][..], |slash| &name[..slash]);
+                let target = layered_tree::clean(&[dir, b"/", &target].concat()).join(&b'/');
+                links.push((name, target));
+            }
+            _ => {}
+        }
+    }
+    // Old versions of docker store equal layers once, with links to files.
+    for (name, target) in links {
+        if let Some(file) = files.get(&target).copied() {
+            files.insert(name, file);
         }
     }
     tar_stream.drain()?;

@@ -1,8 +1,17 @@
-//! Formats POSIX ACLs as text with numeric ids, as GNU tar and bsdtar store them in archives.
+//! POSIX ACLs as text, as GNU tar and bsdtar store them in archives: formats and parses it.
 //!
 //! Source: Linux, `posix_acl_xattr.h`; acl(5) for the text.
 
 const VERSION: u32 = 2;
+
+const USER_OBJ: u16 = 0x01;
+const USER: u16 = 0x02;
+const GROUP_OBJ: u16 = 0x04;
+const GROUP: u16 = 0x08;
+const MASK: u16 = 0x10;
+const OTHER: u16 = 0x20;
+/// The id of an entry for no certain user or group.
+const NO_ID: u32 = u32::MAX;
 
 /// The PAX record of the attribute `name`, if it holds an ACL.
 pub fn record(name: &[u8], value: &[u8]) -> Option<(&'static [u8], String)> {
@@ -28,12 +37,12 @@ fn text(value: &[u8]) -> Option<String> {
 fn entry(&[tag, tag_high, bits, bits_high, id @ ..]: &[u8; 8]) -> Option<String> {
     let id = u32::from_le_bytes(id);
     let qualifier = match u16::from_le_bytes([tag, tag_high]) {
-        0x01 => "user:".to_owned(),
-        0x02 => format!("user:{id}"),
-        0x04 => "group:".to_owned(),
-        0x08 => format!("group:{id}"),
-        0x10 => "mask:".to_owned(),
-        0x20 => "other:".to_owned(),
+        USER_OBJ => "user:".to_owned(),
+        USER => format!("user:{id}"),
+        GROUP_OBJ => "group:".to_owned(),
+        GROUP => format!("group:{id}"),
+        MASK => "mask:".to_owned(),
+        OTHER => "other:".to_owned(),
         _ => return None,
     };
     let bits = u16::from_le_bytes([bits, bits_high]);
@@ -41,9 +50,109 @@ fn entry(&[tag, tag_high, bits, bits_high, id @ ..]: &[u8; 8]) -> Option<String>
     Some(format!("{qualifier}:{}{}{}", bit(4, 'r'), bit(2, 'w'), bit(1, 'x')))
 }
 
+/// The attribute for the ACL of a PAX record, as name and value. The value is empty if the permissions of the file say the same.
+///
+/// `None` if the text is not an ACL that Linux accepts, or names a user or group without its number: names can mean another number
+/// on each machine.
+pub fn attribute(key: &[u8], text: &[u8]) -> Option<(&'static [u8], Vec<u8>)> {
+    let name: &[u8] = match key {
+        b"SCHILY.acl.access" => b"system.posix_acl_access",
+        b"SCHILY.acl.default" => b"system.posix_acl_default",
+        _ => return None,
+    };
+    let lines = text.split(|byte| matches!(byte, b',' | b'\n')).map(<[u8]>::trim_ascii);
+    let entries: Option<Vec<_>> = lines.filter(|line| !line.is_empty()).map(parse_entry).collect();
+    let mut entries = entries?;
+    entries.sort_unstable();
+    let count = |wanted| entries.iter().filter(|(tag, ..)| *tag == wanted).count();
+    let is_named = count(USER) + count(GROUP) > 0;
+    let is_complete = [USER_OBJ, GROUP_OBJ, OTHER].iter().all(|tag| count(*tag) == 1);
+    let is_twice = entries.windows(2).any(|two| two[0].0 == two[1].0 && two[0].1 == two[1].1);
+    if !is_complete || is_twice || (is_named && count(MASK) == 0) {
+        return None;
+    }
+    if entries.len() == 3 && key == b"SCHILY.acl.access" {
+        return Some((name, Vec::new()));
+    }
+    let mut value = VERSION.to_le_bytes().to_vec();
+    for (tag, id, bits) in entries {
+        value.extend([tag.to_le_bytes(), bits.to_le_bytes()].concat());
+        value.extend(id.to_le_bytes());
+    }
+    Some((name, value))
+}
+
+/// Parses an entry to tag, id and permissions. star and bsdtar add the number to a name: `user:daemon:rwx:1`.
+fn parse_entry(text: &[u8]) -> Option<(u16, u32, u16)> {
+    let text = std::str::from_utf8(text).ok()?;
+    // getfacl(1) adds such comments.
+    let text = text.split('#').next().unwrap_or_default().trim();
+    let mut fields = text.strip_prefix("default:").unwrap_or(text).split(':');
+    let (kind, who, bits) = (fields.next()?, fields.next()?, fields.next()?);
+    let number = fields.next();
+    if fields.next().is_some() {
+        return None;
+    }
+    let (tag, id) = match (kind, who) {
+        ("user", "") => (USER_OBJ, NO_ID),
+        ("group", "") => (GROUP_OBJ, NO_ID),
+        ("mask", "") => (MASK, NO_ID),
+        ("other", "") => (OTHER, NO_ID),
+        ("user" | "group", who) => {
+            let id = who.parse().ok().or_else(|| number?.parse().ok()).filter(|id| *id != NO_ID)?;
+            (if kind == "user" { USER } else { GROUP }, id)
+        }
+        _ => return None,
+    };
+    let mut value = 0;
+    for letter in bits.bytes() {
+        value |= match letter {
+            b'r' => 4,
+            b'w' => 2,
+            b'x' => 1,
+            b'-' => 0,
+            _ => return None,
+        };
+    }
+    Some((tag, id, value))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_acl_is_parsed_in_all_forms() {
+        let access = |text: &str| attribute(b"SCHILY.acl.access", text.as_bytes()).map(|(_, value)| value);
+        let same = "user::rw-,user:1:rw-,user:12345:r--,group::r--,group:60:--x,mask::rwx,other::r--";
+        // The order and the numbers of bsdtar.
+        let bsdtar =
+            "user::rw-,group::r--,other::r--,user:daemon:rw-:1,user:12345:r--,group:games:--x:60,mask::rwx";
+        let lines = "user::rw-\nuser:12345:r--\t#effective:r--\nuser:1:rw-\ngroup::r--\ngroup:60:x\nmask::rwx\nother::r--\n";
+        for form in [same, bsdtar, lines] {
+            assert_eq!(text(&access(form).unwrap()).as_deref(), Some(same), "{form}");
+        }
+        // The permissions say the same; a default ACL is none of them.
+        let small = "user::rwx,group::r-x,other::---";
+        assert_eq!(access(small), Some(Vec::new()));
+        let default = attribute(b"SCHILY.acl.default", small.as_bytes()).unwrap();
+        assert_eq!(
+            (default.0, text(&default.1)),
+            (b"system.posix_acl_default".as_slice(), Some(small.to_owned()))
+        );
+        for bad in [
+            "",
+            "user::rw-,group::r--",
+            "user::rw-,user:1:r--,group::r--,other::r--",
+            "user::rw-,user:daemon:r--,group::r--,mask::r--,other::r--",
+            "user::rw-,user:1:r--,user:1:rw-,group::r--,mask::r--,other::r--",
+            "user::rw-,user:4294967295:r--,group::r--,mask::r--,other::r--",
+            "user::rws,group::r--,other::r--",
+            "owner@:rwx::allow",
+        ] {
+            assert_eq!(access(bad), None, "{bad}");
+        }
+    }
 
     #[test]
     fn an_acl_is_written_with_numbers() {

@@ -1,7 +1,5 @@
 //! Holds many short texts in one allocation: names, targets of symbolic links, sets of xattrs.
 
-use crate::options::run::tables::{MemoryLimit, Table};
-
 /// The most bytes of a text: enough for a set of xattrs, which an inode counts in 16 bits and units of 4 bytes.
 const LEN_BITS: u32 = 20;
 
@@ -25,15 +23,10 @@ impl Text {
 }
 
 /// Texts one after another.
-#[derive(Debug, Default)]
-pub struct Arena(Table<u8>);
+#[derive(Clone, Debug, Default)]
+pub struct Arena(Vec<u8>);
 
 impl Arena {
-    /// An empty arena, which moves to a file beyond `limit`.
-    pub fn new(limit: Option<&MemoryLimit>) -> Self {
-        Self(Table::new(limit))
-    }
-
     /// Adds `bytes`: fewer than 1 MiB, which holds for all that a tree stores. More bytes are cut off.
     pub fn push(&mut self, bytes: &[u8]) -> Text {
         let at = self.0.len() as u64;

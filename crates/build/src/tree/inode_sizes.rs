@@ -9,7 +9,6 @@ use ferofs_format::{BlockSize, Incompat, xattr};
 
 use crate::error::{Error, Result};
 use crate::options::inodes::{InodeForm, InodeOptions};
-use crate::options::run::tables::Table;
 use crate::tree::xattr::XattrPlan;
 use crate::tree::{Kind, NodeId, Tree};
 
@@ -46,7 +45,7 @@ impl InodeSize {
 
 /// The form and size of all inodes, by node.
 #[derive(Debug)]
-pub struct InodeSizes(Table<InodeSize>);
+pub struct InodeSizes(Vec<InodeSize>);
 
 impl InodeSizes {
     /// Decides the form of every inode; `superblock` has the time that compact ones share.
@@ -78,7 +77,7 @@ impl InodeSizes {
             let may_inline = options.inline_data || !matches!(node.kind, Kind::Regular { .. });
             Ok(InodeSize::new(len, version, may_inline))
         };
-        let mut inode_sizes = Table::new(tree.limit());
+        let mut inode_sizes = Vec::new();
         inode_sizes.reserve_exact(tree.nodes.len());
         for id in tree.ids() {
             inode_sizes.push(inode_size(id)?);

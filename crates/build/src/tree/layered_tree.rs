@@ -18,7 +18,6 @@ use std::rc::Rc;
 use ferofs_format::inode::{FileType, Rdev, Timestamp};
 
 use crate::error::entry::EntryFault;
-use crate::options::run::tables::MemoryLimit;
 use crate::tree::compact_time::CompactTime;
 use crate::tree::origin::Origin;
 use crate::tree::xattr::Attributes;
@@ -102,11 +101,11 @@ pub struct LayeredTree {
 }
 
 impl LayeredTree {
-    /// An empty root directory. Directories without an entry of their own get this `time`. Beyond `limit`, names move to a file.
-    pub fn new(time: Timestamp, limit: Option<&MemoryLimit>) -> Self {
+    /// An empty root directory. Directories without an entry of their own get this `time`.
+    pub fn new(time: Timestamp) -> Self {
         let mut layers = Self {
             files: Vec::new(),
-            texts: Texts::new(limit),
+            texts: Texts::new(),
             linked: HashSet::new(),
             layer: 0,
             time,

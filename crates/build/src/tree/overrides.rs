@@ -63,7 +63,7 @@ fn apply_fs_config(tree: &mut Tree, id: NodeId, config: &FsConfig, path: &[u8]) 
 
 fn set_xattr(tree: &mut Tree, id: NodeId, name: &[u8], value: &[u8], path: &[u8]) -> Result<()> {
     let old = tree.node(id).xattrs;
-    let new = tree.xattrs.replace(old, name, value).map_err(|e| e.of(as_path(path)))?;
+    let new = tree.xattrs.replace(old, name, Some(value)).map_err(|e| e.of(as_path(path)))?;
     tree.nodes[id.index()].xattrs = new;
     Ok(())
 }

@@ -4,8 +4,8 @@
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-use ferofs_format::FormatError;
 use ferofs_format::xattr::{self, Entry, LongPrefix, NAME_MAX, NameFilter, NameIndex, NamePrefix, Region};
+use ferofs_format::{BlockSize, FormatError};
 
 use crate::error::Error;
 use crate::options::xattrs::XattrOptions;
@@ -22,7 +22,7 @@ pub type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
 pub struct SetId(u32);
 
 /// All sets of xattrs of a tree.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct XattrTable {
     /// Each set as entries on disk, without shared xattrs and long prefixes, and the number of inodes that use it. Set N is at
     /// index N - 1.
@@ -117,20 +117,26 @@ impl XattrTable {
         SetId(id)
     }
 
-    /// Sets the xattr `name` of one inode to `value`; `set` is the inode's current set. Returns its new one.
-    pub fn replace(&mut self, set: SetId, name: &[u8], value: &[u8]) -> Result<SetId, TooLarge> {
+    /// Sets the xattr `name` of one inode to `value`, or removes it; `set` is the inode's current set. Returns its new one.
+    pub fn replace(&mut self, set: SetId, name: &[u8], value: Option<&[u8]>) -> Result<SetId, TooLarge> {
         let mut attributes: Vec<_> = entries(self.encoded(set))
             .filter_map(|(entry, _)| Some((entry.full_name(&[])?, entry.value.to_vec())))
             .filter(|(old, _)| old != name)
             .collect();
-        attributes.push((name.to_vec(), value.to_vec()));
+        attributes.extend(value.map(|value| (name.to_vec(), value.to_vec())));
         let encoded = encode_set(attributes)?;
         Ok(self.exchange(set, &encoded))
     }
 
-    /// As [`Self::replace`], for the digest's xattr, whose whole name is the long prefix `name`.
-    pub fn add_digest(&mut self, set: SetId, name: &LongPrefix, value: &[u8]) -> Result<SetId, TooLarge> {
-        let Some(index) = NameIndex::long(0) else { return Ok(set) };
+    /// As [`Self::replace`], for the digest's xattr, whose whole name is the long prefix `name`, which has this `number` in the image's table.
+    pub fn add_digest(
+        &mut self,
+        set: SetId,
+        number: u8,
+        name: &LongPrefix,
+        value: &[u8],
+    ) -> Result<SetId, TooLarge> {
+        let Some(index) = NameIndex::long(number) else { return Ok(set) };
         let mut encoded = Vec::new();
         // A digest is short, so this cannot fail.
         let _ = Entry { index, name: b"", value }.write(&mut encoded);
@@ -314,6 +320,13 @@ impl XattrPlan {
         }
     }
 
+    /// Whether the blocks of the shared xattrs have a whole block from the start of each of them on, so that the image can end with them.
+    pub(crate) fn has_block_from_each_shared(&self, block: BlockSize) -> bool {
+        let last = entries(&self.shared).last().map_or(0, |(_, bytes)| bytes.len());
+        let end = self.shared.len().next_multiple_of(block.bytes());
+        self.shared.len() - last + block.bytes() <= end.max(block.bytes())
+    }
+
     fn region_of(&self, set: SetId) -> &[u8] {
         match set.0.checked_sub(1) {
             Some(index) => &self.regions[index as usize],
@@ -405,7 +418,7 @@ mod tests {
         let options = XattrOptions { prefixes, digest: digest.clone(), ..XattrOptions::default() };
         let mut table = XattrTable::default();
         let plain = table.intern(&set(&[("trusted.overlay.opaque", b"y"), ("trusted.x", b"z")]));
-        let id = table.add_digest(plain, digest.as_ref().unwrap(), b"digest").unwrap();
+        let id = table.add_digest(plain, 0, digest.as_ref().unwrap(), b"digest").unwrap();
         let plan = plan(&table, &options);
         let region = Region::parse(plan.region(OTHER, id)).unwrap();
         let entries: Vec<_> = region.entries().map(Result::unwrap).collect();
@@ -423,7 +436,7 @@ mod tests {
         let name = XattrOptions::digest_name(b"user.digest").unwrap();
         let mut table = XattrTable::default();
         let old = table.intern(&set(&[("user.digest", b"old"), ("user.digests", b"other")]));
-        let new = table.add_digest(old, &name, b"new").unwrap();
+        let new = table.add_digest(old, 0, &name, b"new").unwrap();
         assert_eq!(
             table.attributes(new, &[name]),
             [(b"user.digest".to_vec(), b"new".to_vec()), (b"user.digests".to_vec(), b"other".to_vec())]
@@ -442,7 +455,7 @@ mod tests {
     fn replaces_by_name() {
         let mut table = XattrTable::default();
         let old = table.intern(&set(&[("security.selinux", b"old"), ("user.a", b"1")]));
-        let new = table.replace(old, b"security.selinux", b"new").unwrap();
+        let new = table.replace(old, b"security.selinux", Some(b"new")).unwrap();
         assert_eq!(table.encoded(new), set(&[("security.selinux", b"new"), ("user.a", b"1")]));
         assert_eq!(table.sets[0].1, 0);
     }

@@ -15,14 +15,6 @@ pub(crate) fn argument<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     T::try_from(bytes).map_err(|_| too_large(most))
 }
 
-/// The same with at least one byte.
-pub(crate) fn not_zero(text: &str) -> Result<u64, String> {
-    match argument(text)? {
-        0 => Err("must be more than 0".to_owned()),
-        bytes => Ok(bytes),
-    }
-}
-
 /// The same with at most `most` bytes.
 pub(crate) fn limited(text: &str, most: u64) -> Result<u64, String> {
     match bytes(text) {
@@ -157,7 +149,6 @@ mod tests {
         assert_eq!(argument::<u64>("16E").unwrap_err(), format!("too large: at most {}", u64::MAX));
         assert_eq!(limited("2M", 1 << 20).unwrap_err(), "too large: at most 1M");
         assert_eq!((wrong("-1"), wrong("1X")), (WRONG.to_owned(), WRONG.to_owned()));
-        assert_eq!((not_zero("1K"), not_zero("0").is_err()), (Ok(1024), true));
     }
 
     #[test]

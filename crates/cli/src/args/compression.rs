@@ -18,10 +18,14 @@ pub(crate) enum CompressionError {
     Number(String),
     #[error("dictsize={0}: {1}")]
     Size(String, String),
-    #[error("unknown option {0} of a compressor; the options are level=N and dictsize=BYTES")]
+    #[error(
+        "unknown option {0} of a compressor; the options are level=N and dictsize=BYTES, and lc=N, lp=N and pb=N of lzma"
+    )]
     Unknown(String),
-    #[error("{0} does not take dictsize")]
-    NoDictionary(&'static str),
+    #[error("{0} does not take lc, lp and pb")]
+    NotLzma(&'static str),
+    #[error("dictsize of deflate must be 1 to 32768")]
+    DeflateWindow,
     #[error("dictsize of zstd must be a power of two")]
     Dictionary,
     #[error("dictsize of lz4 must be 1024 to 65536")]
@@ -36,6 +40,18 @@ struct Compressor {
     algorithm: Algorithm,
     level: Option<u8>,
     dictionary: Option<u32>,
+    bits: LzmaBits,
+}
+
+/// The bits of LZMA's models; `None` is the default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct LzmaBits {
+    /// Literal context.
+    lc: Option<u8>,
+    /// Literal position.
+    lp: Option<u8>,
+    /// Position.
+    pb: Option<u8>,
 }
 
 /// Parses compressors separated by colons. If a compressor has no `dictsize`, its window follows from the size of the
@@ -60,14 +76,16 @@ fn compressor(text: &str) -> Result<Compressor, CompressionError> {
             return Err(CompressionError::Compressor(crate::args::suggestion::nearest(name, names)));
         }
     };
-    let mut compressor = Compressor { algorithm, level, dictionary: None };
+    let mut compressor = Compressor { algorithm, level, dictionary: None, bits: LzmaBits::default() };
     for part in parts {
-        let not_a_number = |text: &str| CompressionError::Number(text.to_owned());
+        let number =
+            |text: &str| text.parse().map(Some).map_err(|_| CompressionError::Number(text.to_owned()));
         match part.split_once('=') {
-            None => compressor.level = Some(part.parse().map_err(|_| not_a_number(part))?),
-            Some(("level", level)) => {
-                compressor.level = Some(level.parse().map_err(|_| not_a_number(level))?)
-            }
+            None => compressor.level = number(part)?,
+            Some(("level", level)) => compressor.level = number(level)?,
+            Some(("lc", bits)) => compressor.bits.lc = number(bits)?,
+            Some(("lp", bits)) => compressor.bits.lp = number(bits)?,
+            Some(("pb", bits)) => compressor.bits.pb = number(bits)?,
             Some(("dictsize", size)) => {
                 let wrong = |reason| CompressionError::Size(size.to_owned(), reason);
                 compressor.dictionary = Some(byte_size::argument(size).map_err(wrong)?);
@@ -75,18 +93,28 @@ fn compressor(text: &str) -> Result<Compressor, CompressionError> {
             Some((option, _)) => return Err(CompressionError::Unknown(option.to_owned())),
         }
     }
+    // As in Zstandard's library and erofs-utils, level 0 is the default level.
+    if algorithm == Algorithm::Zstd && compressor.level == Some(0) {
+        compressor.level = None;
+    }
     Ok(compressor)
 }
 
 impl Compressor {
     fn params(self, pcluster: u32) -> Result<Params, CompressionError> {
         let mut params = Params::new(self.algorithm, self.level).map_err(CompressionError::Params)?;
+        if self.algorithm != Algorithm::Lzma && self.bits != LzmaBits::default() {
+            return Err(CompressionError::NotLzma(self.algorithm.name()));
+        }
         match &mut params.method {
             // A reader allocates the window for each thread, so the window is not larger than useful: a few times the
             // pcluster.
             Method::Lzma(lzma) => {
                 let default = pcluster.saturating_mul(8).clamp(32 << 10, 8 << 20);
                 lzma.dict_size = self.dictionary.unwrap_or(default);
+                lzma.lc = self.bits.lc.unwrap_or(lzma.lc);
+                lzma.lp = self.bits.lp.unwrap_or(lzma.lp);
+                lzma.pb = self.bits.pb.unwrap_or(lzma.pb);
             }
             Method::Zstd(zstd) => {
                 let default = pcluster.saturating_mul(16).next_power_of_two().clamp(64 << 10, 1 << 20);
@@ -104,8 +132,9 @@ impl Compressor {
                     lz4.max_distance = u16::try_from(size).map_err(|_| CompressionError::Distance)?
                 }
             },
-            Method::Deflate(_) if self.dictionary.is_some() => {
-                return Err(CompressionError::NoDictionary(self.algorithm.name()));
+            // libdeflate's window is always 32 KiB. Every reader of EROFS supports it, so a smaller one would save nothing.
+            Method::Deflate(_) if !(1..=32 << 10).contains(&self.dictionary.unwrap_or(1)) => {
+                return Err(CompressionError::DeflateWindow);
             }
             Method::Deflate(_) => {}
         }
@@ -256,7 +285,15 @@ mod tests {
         let Ok(Method::Lzma(lzma)) = one("lzma,109") else { panic!("no lzma") };
         assert_eq!((lzma.level, lzma.dict_size), (109, 32 << 10));
         assert_eq!(methods("lz4hc:lzma:deflate,9", 1 << 20).unwrap().len(), 3);
-        assert_eq!(one("deflate,dictsize=1").unwrap_err(), CompressionError::NoDictionary("deflate"));
+        assert_eq!(one("deflate,9,dictsize=0x1000"), one("deflate,9"));
+        assert_eq!(one("deflate,dictsize=64K").unwrap_err(), CompressionError::DeflateWindow);
+        let Ok(Method::Lzma(lzma)) = one("lzma,level=9,lc=0,lp=2,pb=0") else { panic!("no lzma") };
+        assert_eq!((lzma.level, lzma.lc, lzma.lp, lzma.pb), (9, 0, 2, 0));
+        let Ok(Method::Lzma(lzma)) = one("lzma,lp=1") else { panic!("no lzma") };
+        assert_eq!((lzma.lc, lzma.lp, lzma.pb), (3, 1, 2));
+        assert_eq!(one("lzma,lp=2").unwrap_err().to_string(), "lc + lp is 5; it must be 0 to 4");
+        assert_eq!(one("zstd,lc=1").unwrap_err(), CompressionError::NotLzma("zstd"));
+        assert_eq!(one("zstd,level=0"), one("zstd"));
         let Ok(Method::Lz4(lz4)) = one("lz4hc,9,dictsize=16K") else { panic!("no LZ4") };
         assert_eq!((lz4.level, lz4.max_distance), (9, 16 << 10));
         assert_eq!(one("lz4,dictsize=64K"), one("lz4"));

@@ -1,6 +1,8 @@
 //! Options that leave out files of a source.
 
-use std::path::PathBuf;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use ferofs::build::{Exclude, Patterns};
 
@@ -8,16 +10,17 @@ use crate::exit::Failure;
 
 #[derive(clap::Args)]
 pub(crate) struct ExcludeArgs {
-    /// Exclude this path, relative to the source, and everything below it; may be given several times
-    #[arg(long, value_name = "PATH")]
-    exclude: Vec<PathBuf>,
+    /// Exclude what this pattern matches, and everything below it; may be given several times. Patterns are as in a .gitignore file at the top
+    /// of the source: `/etc/shadow` (or `./etc/shadow`) is this path, `*.o` and `cache` are names at any depth, `/build/` is only a directory,
+    /// `*` matches within one name, `**` across names, `!keep.o` is an exception
+    #[arg(long, value_name = "PATTERN")]
+    exclude: Vec<OsString>,
 
     /// Exclude paths, relative to the source, in which this regular expression matches; may be given several times
     #[arg(long, value_name = "REGEX")]
     exclude_regex: Vec<regex::bytes::Regex>,
 
-    /// Exclude what the patterns in this file match, one in each line, as in a .gitignore file at the top of the source: `*.o` at any
-    /// depth, `/build/` only at the top and only a directory, `!keep.o` for exceptions, `#` for comments; may be given several times
+    /// Exclude what the patterns in this file match, one in each line, with `#` for comments; may be given several times
     #[arg(long, value_name = "FILE")]
     exclude_from: Vec<PathBuf>,
 }
@@ -25,9 +28,19 @@ pub(crate) struct ExcludeArgs {
 impl ExcludeArgs {
     /// The files to leave out.
     pub(crate) fn excludes(&self) -> Result<Vec<Exclude>, Failure> {
-        let paths = self.exclude.iter().cloned().map(Exclude::Path);
-        let regexes = self.exclude_regex.iter().cloned().map(Exclude::Regex);
-        let mut excludes: Vec<Exclude> = paths.chain(regexes).collect();
+        let mut excludes: Vec<Exclude> = self.exclude_regex.iter().cloned().map(Exclude::Regex).collect();
+        // Patterns are text. Other names are exact paths.
+        let (texts, names): (Vec<&OsString>, Vec<&OsString>) =
+            self.exclude.iter().partition(|pattern| pattern.to_str().is_some());
+        let texts: Vec<&str> = texts.iter().filter_map(|pattern| pattern.to_str()).collect();
+        if !texts.is_empty() {
+            let patterns = Patterns::new(&texts).map_err(|error| {
+                let wrong = texts.get(error.line.saturating_sub(1)).copied().unwrap_or_default();
+                Failure::about(Path::new("--exclude"), format!("{wrong}: {}", error.reason))
+            })?;
+            excludes.push(Exclude::Patterns(patterns));
+        }
+        excludes.extend(names.into_iter().map(|name| Exclude::Path(relative(name))));
         for file in &self.exclude_from {
             let text =
                 std::fs::read_to_string(file).map_err(|e| Failure::about(file, format!("read: {e}")))?;
@@ -35,4 +48,13 @@ impl ExcludeArgs {
         }
         Ok(excludes)
     }
+}
+
+/// `path` relative to the source, without empty and `.` parts.
+pub(crate) fn relative(path: &OsStr) -> PathBuf {
+    path.as_bytes()
+        .split(|b| *b == b'/')
+        .filter(|part| !part.is_empty() && *part != b".")
+        .map(OsStr::from_bytes)
+        .collect()
 }

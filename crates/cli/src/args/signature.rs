@@ -9,6 +9,7 @@ use ferofs::build::NewFile;
 use tempfile::NamedTempFile;
 
 use crate::args::image::refuse_as_output;
+use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::exit::Failure;
 
 /// Bytes of the largest certificate file or signature: those of a few certificates are some KiB.
@@ -36,12 +37,16 @@ pub(crate) struct SignArgs {
     /// Write the signature to this file
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
+
+    #[command(flatten)]
+    overwrite: OverwriteArgs,
 }
 
 impl SignArgs {
     /// Writes a signature of `text`. The output may not be one of `inputs`.
     pub(crate) fn sign(&self, text: &str, inputs: &[&Path]) -> Result<(), Failure> {
         refuse_as_output(&self.output, &[inputs, &[&self.key, &self.cert]].concat())?;
+        self.overwrite.check(&self.output, OutputKind::Signature)?;
         check_certificate(&self.cert)?;
         let file = temporary(text)?;
         let mut sign = Command::new("openssl");

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use clap::error::ErrorKind;
 use ferofs::build::{
-    BlockSize, Compression, Definitions, HotFiles, MemoryLimit, Options, Platform, Priorities, SourceData,
+    BlockSize, Compression, Definitions, HotFiles, Options, Platform, Priorities, SourceData,
     SourceFormat, Summary, Timestamp, Warning, Whiteouts, block_size as natural_block_size, build,
 };
 
@@ -30,9 +30,10 @@ use crate::args::compression::CompressionOptions;
 use crate::args::exclude::ExcludeArgs;
 use crate::args::features::ChunkEntries;
 use crate::args::image::refuse_as_output;
+use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::cmd::mount::memory::read_profile;
 use crate::exit::{Failure, OUTPUT_FAILURE, Outcome};
-use crate::print::output::{message, print_line};
+use crate::print::output::{is_strict, message, print_line};
 use crate::signals::{GRACE_PERIOD, cancel_on_signals};
 use display::Display;
 use metadata::MetadataArgs;
@@ -51,8 +52,8 @@ use versions::Version;
 pub(crate) struct Args {
     /// One or more sources, then the image to write
     ///
-    /// A source is a directory, a tar archive (uncompressed or compressed with gzip, xz, lzip or zstd; `-` is standard
-    /// input), an OCI image layout, or an EROFS image. Several archives or several EROFS images are merged as layers:
+    /// A source is a directory, a tar archive (uncompressed or compressed with gzip, xz, lzma, lzip or zstd; `-` is standard
+    /// input), an OCI image layout, an archive of `docker save`, or an EROFS image. Several archives or several EROFS images are merged as layers:
     /// each layer replaces files of the layers before it. In archives a file `.wh.NAME` removes NAME from the layers
     /// below; in EROFS images the whiteouts of overlayfs do this. The last path is the image: a file, a block device,
     /// or `-` for standard output.
@@ -179,12 +180,6 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     workers: Option<NonZeroUsize>,
 
-    /// Most memory of the build. Beyond half of it, tables with an entry for each name move to temporary files in the directory of the image,
-    /// and the build goes on, slower; the image does not depend on it. The tables of an archive's members do not move. A warning says if more
-    /// was needed [default: no limit]
-    #[arg(long, value_name = "SIZE", value_parser = byte_size::not_zero, allow_negative_numbers = true)]
-    memory_limit: Option<u64>,
-
     /// Block size: a power of two from 512 to 64K. Linux mounts block sizes up to its page size [default:
     /// 4096; with --index-only the block size of the sources, which is 512 for archives]
     #[arg(short, long, value_name = "SIZE", value_parser = byte_size::block)]
@@ -202,7 +197,7 @@ pub(crate) struct Args {
     #[arg(short = 'U', long, value_parser = uuid::parse)]
     uuid: Option<[u8; 16]>,
 
-    /// Label of the image, at most 16 bytes [default: empty]
+    /// Label of the image, at most 16 bytes; with 16 bytes the image needs Linux 6.15 [default: empty]
     #[arg(short = 'L', long)]
     label: Option<OsString>,
 
@@ -261,6 +256,9 @@ pub(crate) struct Args {
     #[command(flatten)]
     seal: SealArgs,
 
+    #[command(flatten)]
+    overwrite: OverwriteArgs,
+
     /// Print the summary as one JSON object, even if standard output is not a terminal
     #[arg(long)]
     json: bool,
@@ -279,7 +277,7 @@ pub(crate) struct Args {
 }
 
 /// Selects what [`execute`] prints.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct PrintOptions<'a> {
     /// No progress and no summary.
     pub(crate) quiet: bool,
@@ -289,8 +287,8 @@ pub(crate) struct PrintOptions<'a> {
     pub(crate) verbose: bool,
     /// The summary includes the time of each activity, and is printed even if standard output is not a terminal.
     pub(crate) timings: bool,
-    /// No warnings about archives without an end mark: erofs-utils prints none with --quiet.
-    pub(crate) hide_archive_ends: bool,
+    /// Warnings that are not printed.
+    pub(crate) hides: fn(&Warning) -> bool,
     /// The form of the image, for the summary.
     pub(crate) form: Option<&'a Form>,
 }
@@ -326,10 +324,15 @@ pub(crate) fn run(args: &Args) -> Outcome {
             .exit()
     };
     let (mut options, form) = args.options(source, upper, image)?;
-    args.seal.refuse_outputs(&args.paths)?;
+    refuse_archives_as_output(&options, image)?;
+    args.overwrite.check(image, OutputKind::Image { offset: options.output.offset })?;
+    if let Some(device) = options.data.chunks.as_ref().and_then(|chunks| chunks.device.as_ref()) {
+        args.overwrite.check(device, OutputKind::Chunks)?;
+    }
+    args.seal.refuse_outputs(&args.paths, args.overwrite)?;
     let seal = args.seal.apply(&mut options)?;
     let Args { quiet, verbose, json, timings, .. } = *args;
-    let printed = PrintOptions { quiet, verbose, json, timings, hide_archive_ends: false, form: Some(&form) };
+    let printed = PrintOptions { quiet, verbose, json, timings, hides: |_| false, form: Some(&form) };
     let sealed = seal.as_deref().map(|seal| (seal, &args.seal));
     let code = execute(&options, image, sealed, printed)?;
     seal.map_or(Ok(()), |seal| SealArgs::print(&seal, image, !args.json))?;
@@ -344,15 +347,7 @@ pub(crate) fn execute(
     sealed: Option<(&BuildSeal, &SealArgs)>,
     printed: PrintOptions<'_>,
 ) -> Outcome {
-    // The image may replace a source image, whose files it contains. An archive would be lost.
-    if options.source.format == SourceFormat::Archive {
-        let sources: Vec<&Path> = [&options.source.path]
-            .into_iter()
-            .chain(&options.source.upper_layers)
-            .map(PathBuf::as_path)
-            .collect();
-        refuse_as_output(image, &sources)?;
-    }
+    refuse_archives_as_output(options, image)?;
     cancel_on_signals(&options.run.cancel, GRACE_PERIOD)?;
     let interactive = !printed.quiet && std::io::stderr().is_terminal();
     let display = interactive.then(|| Display::start(&options.run.progress));
@@ -366,22 +361,22 @@ pub(crate) fn execute(
         let failure = Failure::without_subject(error);
         if is_output { failure.with_code(OUTPUT_FAILURE) } else { failure }
     })?;
-    let hidden = |warning: &&Warning| {
-        printed.hide_archive_ends
-            && matches!(
-                warning,
-                Warning::NoEndOfArchive { .. }
-                    | Warning::SingleZeroBlock { .. }
-                    | Warning::EmptyArchive { .. }
-            )
-    };
-    for warning in summary.warnings.iter().filter(|warning| !hidden(warning)) {
+    for warning in summary.warnings.iter().filter(|warning| !(printed.hides)(warning)) {
         message!("{warning}");
     }
     sealed.map_or(Ok(()), |(seal, args)| args.finish(seal))?;
     let built = sealed.and_then(|(seal, _)| seal.built());
     print_summary(&summary, built.as_ref(), options, image, printed, interactive)?;
     Ok(0)
+}
+
+/// The image may replace a source image, whose files it contains. An archive would be lost.
+fn refuse_archives_as_output(options: &Options, image: &Path) -> Result<(), Failure> {
+    if options.source.format != SourceFormat::Archive {
+        return Ok(());
+    }
+    let sources = std::iter::once(&options.source.path).chain(&options.source.upper_layers);
+    refuse_as_output(image, &sources.map(PathBuf::as_path).collect::<Vec<_>>())
 }
 
 /// Prints the summary that `printed` selects, on standard output if it is a terminal or if an option asks for the summary.
@@ -394,7 +389,10 @@ fn print_summary(
     interactive: bool,
 ) -> Result<(), Failure> {
     let timings = &options.run.progress.timings;
-    let form = printed.form.map(|form| (form, Requirement::of(options)));
+    let mut options = options.clone();
+    // The build turns them on for an index of huge archives.
+    options.image.wide_addresses |= summary.wide_addresses;
+    let form = printed.form.map(|form| (form, Requirement::of(&options)));
     let text = match printed {
         PrintOptions { json: true, .. } => summary::json(summary, seal, timings, form),
         PrintOptions { timings: true, .. } => {
@@ -478,8 +476,7 @@ impl Args {
             options.data.priorities = Priorities::parse(&text).map_err(|e| Failure::about(file, e))?;
         }
         options.run.workers = self.workers;
-        let directory = image.parent().filter(|dir| dir.is_dir()).unwrap_or(Path::new("."));
-        options.run.memory_limit = self.memory_limit.map(|limit| MemoryLimit::new(limit, directory));
+        options.run.strict = is_strict();
         options.image.build_time = self.time;
         options.attributes.all_time = all_time(self.all_time, self.time)?;
         options.image.uuid = self.uuid;
@@ -495,9 +492,8 @@ impl Args {
         options.source.skip_unreadable = self.skip_unreadable;
         options.attributes.force_uid = self.force_uid.or(self.all_root.then_some(0));
         options.attributes.force_gid = self.force_gid.or(self.all_root.then_some(0));
-        // The builder adds modulo 2^32, so the cast of a negative offset is correct.
-        options.attributes.uid_offset = self.uid_offset as u32;
-        options.attributes.gid_offset = self.gid_offset as u32;
+        options.attributes.uid_offset = self.uid_offset;
+        options.attributes.gid_offset = self.gid_offset;
         options.output.verify = self.verify;
         self.metadata.apply(&mut options)?;
         let form = self.form(options.image.block_size);

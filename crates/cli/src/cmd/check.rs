@@ -51,13 +51,13 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let mut options = Options::default();
     (options.workers, options.content) = (args.workers, args.deep);
     let display = (!args.quiet).then(|| show_progress(&options)).flatten();
-    let outcome = open_and_check(&args.image, &options);
+    let outcome = check_opened(args.image.open(), &options);
     drop(display);
-    let (image, report) = match outcome? {
+    let (image, report) = match outcome {
         CheckOutcome::Complete(image, report) => (image, report),
         CheckOutcome::Stopped(image, report, error) => {
             if args.json {
-                let mut object = to_json(&image, &report);
+                let mut object = to_json(&image, &report, args.deep);
                 object["sound"] = false.into();
                 object["refused"] = error.to_string().into();
                 print_result(format_args!("{}", json_text(&object)))?;
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         }
     };
     if args.json {
-        print_result(format_args!("{}", json_text(&to_json(&image, &report))))?;
+        print_result(format_args!("{}", json_text(&to_json(&image, &report, args.deep))))?;
     } else {
         print_findings(&args.image.path, &image, &report);
         if report.is_sound() && !args.quiet {
@@ -92,7 +92,7 @@ fn show_progress(options: &Options) -> Option<Display> {
     })
 }
 
-/// The result of [`open_and_check`].
+/// The result of [`check_opened`].
 pub(crate) enum CheckOutcome {
     /// The check is complete.
     Complete(Box<Image>, Report),
@@ -102,29 +102,30 @@ pub(crate) enum CheckOutcome {
     NotOpened(u8, String),
 }
 
-/// Opens an image and checks it.
-pub(crate) fn open_and_check(image: &ImageArgs, options: &Options) -> Result<CheckOutcome, Failure> {
-    let opened = match image.open() {
+/// Checks an image that was opened, or prints why that failed.
+pub(crate) fn check_opened(opened: Result<Image, Failure>, options: &Options) -> CheckOutcome {
+    let opened = match opened {
         Ok(opened) => opened,
         Err(failure) => {
             message!("{failure}");
             let code = if failure.is_damage() { ERRORS_LEFT } else { OPERATIONAL_ERROR };
-            return Ok(CheckOutcome::NotOpened(code, failure.to_string()));
+            return CheckOutcome::NotOpened(code, failure.to_string());
         }
     };
     let (report, result) = check_until_stopped(&opened, options);
-    Ok(match result {
+    match result {
         Ok(()) => CheckOutcome::Complete(Box::new(opened), report),
         Err(error) => CheckOutcome::Stopped(Box::new(opened), report, error),
-    })
+    }
 }
 
 /// Prints a line for each finding: the file, what is wrong, and where.
 pub(crate) fn print_findings(path: &Path, image: &Image, report: &Report) {
     let block_size = image.superblock().block_size;
-    for finding in &report.findings {
+    let warnings = report.warnings.iter().map(|finding| ("warning: ", finding));
+    for (level, finding) in report.findings.iter().map(|finding| ("", finding)).chain(warnings) {
         let Finding { corruption, content, also, .. } = finding;
-        let mut line = format!("{}: {}: {corruption}", Escaped::path(path), shown(&finding.path));
+        let mut line = format!("{}: {}: {level}{corruption}", Escaped::path(path), shown(&finding.path));
         if let Some(pos) = corruption.pos {
             line += &format!(", block {}", pos.block(block_size).get());
         }
@@ -147,43 +148,49 @@ fn print_result(text: std::fmt::Arguments<'_>) -> Result<(), Failure> {
 }
 
 fn print_summary(path: &Path, report: &Report, deep: bool) -> Result<(), Failure> {
-    let content = if deep { format!(", {} bytes decoded", report.content_bytes) } else { String::new() };
+    let (sound, content) = match deep {
+        true => ("sound", format!(", {} bytes decoded", report.content_bytes)),
+        false => ("metadata sound; content not read (--deep)", String::new()),
+    };
     let unreferenced = match report.unreferenced_blocks {
         0 => String::new(),
         blocks => format!(", {blocks} blocks unreferenced"),
     };
     print_result(format_args!(
-        "{}: sound, {} inodes{content}{unreferenced}",
+        "{}: {sound}, {} inodes{content}{unreferenced}",
         Escaped::path(path),
         report.inodes
     ))
 }
 
-fn to_json(image: &Image, report: &Report) -> serde_json::Value {
+fn to_json(image: &Image, report: &Report, deep: bool) -> serde_json::Value {
     let block_size = image.superblock().block_size;
-    let findings: Vec<_> = report
-        .findings
-        .iter()
-        .map(|Finding { path, corruption, content, also, .. }| {
-            json!({
-                "path": format!("/{}", path.display()),
-                "rule": rule(&corruption.fault),
-                "structure": corruption.structure.to_string(),
-                "message": corruption.fault.to_string(),
-                "position": corruption.pos.map(|pos| pos.get()),
-                "block": corruption.pos.map(|pos| pos.block(block_size).get()),
-                "nid": corruption.nid.map(|nid| nid.get()),
-                "content": content.as_ref().map(|content| [content.start, content.end]),
-                "also": also.as_ref().map(|path| format!("/{}", path.display())),
+    let list = |findings: &[Finding]| -> serde_json::Value {
+        findings
+            .iter()
+            .map(|Finding { path, corruption, content, also, .. }| {
+                json!({
+                    "path": format!("/{}", path.display()),
+                    "rule": rule(&corruption.fault),
+                    "structure": corruption.structure.to_string(),
+                    "message": corruption.fault.to_string(),
+                    "position": corruption.pos.map(|pos| pos.get()),
+                    "block": corruption.pos.map(|pos| pos.block(block_size).get()),
+                    "nid": corruption.nid.map(|nid| nid.get()),
+                    "content": content.as_ref().map(|content| [content.start, content.end]),
+                    "also": also.as_ref().map(|path| format!("/{}", path.display())),
+                })
             })
-        })
-        .collect();
+            .collect()
+    };
     json!({
         "sound": report.is_sound(),
+        "content_read": deep,
         "inodes": report.inodes,
         "content_bytes": report.content_bytes,
         "unreferenced_blocks": report.unreferenced_blocks,
-        "findings": findings,
+        "findings": list(&report.findings),
+        "warnings": list(&report.warnings),
         "unlisted": report.unlisted,
     })
 }

@@ -14,9 +14,10 @@ use ferofs::read::{Image, Inode, Nid};
 use ferofs::{Error, NewFile};
 use indicatif::HumanBytes;
 
-use crate::args::image::ImageArgs;
+use crate::args::image::{ImageArgs, refuse_as_output};
+use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::exit::{About, FAILURE, Failure, OUTPUT_FAILURE, Outcome};
-use crate::print::output::{message, print_line};
+use crate::print::output::{is_strict, message, print_line, warn};
 use crate::print::progress::Display;
 use crate::print::verbosity::{OutputArgs, wants_summary};
 use ferofs::escape::Escaped;
@@ -48,6 +49,9 @@ pub(crate) struct Args {
     /// Directory on which the tree will be mounted; --metadata writes Android's paths below it
     #[arg(long, value_name = "PATH", default_value = "/", requires = "metadata")]
     mount_point: PathBuf,
+
+    #[command(flatten)]
+    outputs: OverwriteArgs,
 
     #[command(flatten)]
     from: FromArgs,
@@ -98,13 +102,14 @@ pub(crate) struct FromArgs {
 /// Selects the names to extract.
 #[derive(clap::Args)]
 struct SelectArgs {
-    /// Extract only names that match this pattern, and everything below them; may be given several times. `*` matches
-    /// within one name, `**` across names; a pattern without a slash matches names at any depth
-    #[arg(long, value_name = "GLOB")]
+    /// Extract only what this pattern matches, and everything below it; may be given several times. Patterns are as in a .gitignore file at
+    /// the start of the extraction: `/etc/passwd` (or `./etc/passwd`) is this path, `*.so` and `doc` are names at any depth, `/usr/lib/` is
+    /// only a directory, `*` matches within one name, `**` across names
+    #[arg(long, value_name = "PATTERN")]
     include: Vec<String>,
 
-    /// Exclude names that match this pattern, and everything below them; may be given several times
-    #[arg(long, value_name = "GLOB")]
+    /// Exclude what this pattern matches, and everything below it; may be given several times
+    #[arg(long, value_name = "PATTERN")]
     exclude: Vec<String>,
 }
 
@@ -122,6 +127,11 @@ pub(crate) fn run(args: &Args) -> Outcome {
     options.owners &= !args.no_preserve_owner;
     options.permissions = !args.no_preserve_perms;
     options.xattrs = !args.no_xattrs;
+    args.tar.iter().try_for_each(|archive| refuse_as_output(archive, &[&args.image.path]))?;
+    for file in &args.metadata {
+        args.outputs.check(file, metadata_file::kind(file))?;
+    }
+    args.tar.iter().try_for_each(|archive| args.outputs.check(archive, OutputKind::Tar))?;
     let image = args.image.open()?;
     let name = &args.image.path;
     let from = args.from.find(&image).about(name)?;
@@ -141,7 +151,14 @@ pub(crate) fn run(args: &Args) -> Outcome {
         let target = if from.is_dir() { dir.clone() } else { dir.join(args.from.name()) };
         code = code.max(execute(name, &image, &from, &target, &options)?);
     }
+    warn_of_unused(&options)?;
     Ok(code)
+}
+
+/// Warns of patterns that matched nothing.
+fn warn_of_unused(options: &Options) -> Result<(), Failure> {
+    let unused = options.select.unused();
+    unused.iter().try_for_each(|pattern| warn(format_args!("{pattern}: no name in the image matches it")))
 }
 
 /// Writes `from` to the tar archive `archive`.
@@ -153,7 +170,6 @@ fn execute_tar(
     archive: &Path,
     options: &Options,
 ) -> Outcome {
-    crate::args::image::refuse_as_output(archive, &[name])?;
     crate::signals::cancel_on_signals(&options.cancel, crate::signals::GRACE_PERIOD)?;
     let to_stdout = archive == Path::new("-");
     let write = |out: &mut dyn Write| {
@@ -175,6 +191,10 @@ fn execute_tar(
     } else {
         let mut out = NewFile::create(archive).map_err(Failure::without_subject)?;
         let summary = write(&mut out)?;
+        if is_strict() {
+            // Before the archive gets its name.
+            warn_of_unused(options)?;
+        }
         out.finish().map_err(Failure::without_subject)?;
         summary
     };
@@ -187,7 +207,13 @@ pub(crate) fn execute(name: &Path, image: &Image, from: &Inode, target: &Path, o
     let display = display(image, options);
     let result = extract(image, from, target, options, &|path, error| print_error(name, path, error));
     drop(display);
-    let summary = result.map_err(Failure::without_subject)?;
+    let summary = result.map_err(|error| match &error {
+        Error::Io { source, .. } if is_full(source) => {
+            let hint = format!("{error}; when there is space, `ferofs extract --skip-existing` continues");
+            Failure::about(target, hint)
+        }
+        _ => Failure::without_subject(error),
+    })?;
     if wants_summary() {
         let skipped = match summary.skipped {
             0 => String::new(),
@@ -196,6 +222,10 @@ pub(crate) fn execute(name: &Path, image: &Image, from: &Inode, target: &Path, o
         print_line!("{} files with {}{skipped}", summary.names, HumanBytes(summary.bytes))?;
     }
     Ok(if summary.failures == 0 { 0 } else { FAILURE })
+}
+
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
 }
 
 /// Starts the progress line, if standard error is a terminal.

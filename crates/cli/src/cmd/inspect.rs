@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 
 use ferofs::NewFile;
 use ferofs::inspect::{Options, block_owners, inspect};
-use ferofs::read::{DeviceId, Extent, ExtentData, FileOffset, Image, Inode, Location};
+use ferofs::read::{DataLayout, DeviceId, Extent, ExtentData, FileOffset, Image, Inode, Location};
 use serde_json::{Value, json};
 
-use crate::args::image::ImageArgs;
+use crate::args::image::{ImageArgs, refuse_as_output};
+use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::exit::{About, Failure, Outcome};
 use crate::print::names::shown;
 use crate::print::output::{json as json_text, message};
@@ -42,6 +43,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     html: Option<PathBuf>,
 
+    #[command(flatten)]
+    overwrite: OverwriteArgs,
+
     /// Number of the largest files to show
     #[arg(long, value_name = "N", default_value_t = 20)]
     top: usize,
@@ -52,6 +56,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
+    if let Some(page) = &args.html {
+        refuse_as_output(page, &[&args.image.path])?;
+        args.overwrite.check(page, OutputKind::Html)?;
+    }
     let image = args.image.open()?;
     let subject = &args.image.path;
     let mut out = BufWriter::new(io::stdout().lock());
@@ -106,8 +114,19 @@ fn show_file(args: &Args, image: &Image, path: &Path, out: &mut impl Write) -> R
     writeln!(out, "{}", shown(path.strip_prefix("/").unwrap_or(path)))?;
     let place = if inode.place().in_metabox { "metabox byte" } else { "byte" };
     let pos = inode.place().pos.get();
-    writeln!(out, "nid {}, {place} {pos}, {:?}, {} bytes", inode.nid().get(), disk.layout, disk.size)?;
+    let layout = layout_name(disk.layout);
+    writeln!(out, "nid {}, {place} {pos}, {layout}, {} bytes", inode.nid().get(), disk.size)?;
     write_extents(image, &inode, subject, out)
+}
+
+fn layout_name(layout: DataLayout) -> &'static str {
+    match layout {
+        DataLayout::FlatPlain => "uncompressed",
+        DataLayout::FlatInline => "uncompressed with an inline tail",
+        DataLayout::CompressedFull => "compressed with a full index",
+        DataLayout::CompressedCompact => "compressed with a compact index",
+        DataLayout::ChunkBased => "chunks",
+    }
 }
 
 fn write_extents(image: &Image, inode: &Inode, subject: &Path, out: &mut impl Write) -> Result<(), Failure> {

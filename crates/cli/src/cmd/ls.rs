@@ -161,14 +161,10 @@ pub(crate) fn mode_string(file_type: FileType, permissions: u16) -> String {
     text
 }
 
+/// Prints a time in UTC. A time that no date can express is printed as `@SECONDS`.
 pub(crate) fn time_string(secs: i64) -> String {
-    time_format(secs, "%Y-%m-%d %H:%M")
-}
-
-/// Prints a time in UTC with a format of strftime(3). A time that no date can express is printed as `@SECONDS`.
-pub(crate) fn time_format(secs: i64, format: &str) -> String {
     match jiff::Timestamp::from_second(secs) {
-        Ok(time) => time.strftime(format).to_string(),
+        Ok(time) => time.strftime("%Y-%m-%d %H:%M").to_string(),
         Err(_) => format!("@{secs}"),
     }
 }

@@ -10,19 +10,19 @@ mod fetcher;
 mod kernel;
 mod loop_device;
 pub(crate) mod memory;
-mod mount_table;
 pub(crate) mod options;
 mod prefetch;
 pub(crate) mod stats;
+mod umount;
 pub(crate) mod unmount_helper;
 
 use std::io;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
-pub(crate) use crate::cmd::mount::args::{Args, HelperOptions};
+pub(crate) use crate::cmd::mount::args::{Args, FEROFS, HelperOptions};
 pub(crate) use crate::cmd::mount::daemon::is_daemon;
+pub(crate) use crate::cmd::mount::umount::{UmountArgs, umount};
 
 use crate::args::hidden;
 use crate::cmd::mount::daemon::record::Record;
@@ -30,15 +30,8 @@ use crate::cmd::mount::dm_verity::VerityDevice;
 use crate::cmd::mount::kernel::Request;
 use crate::cmd::mount::options::SortedOptions;
 use crate::exit::{FAILURE, Failure, Outcome};
-use crate::print::output::message;
+use crate::print::output::{is_strict, message, warn};
 use ferofs::escape::Escaped;
-
-/// Unmount an image
-#[derive(clap::Args)]
-pub(crate) struct UmountArgs {
-    /// The directory on which the image is mounted
-    pub(crate) dir: PathBuf,
-}
 
 pub(crate) fn run(args: &Args) -> Outcome {
     let mut args = args.clone();
@@ -51,6 +44,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
     args.log_file = args.log_file.or_else(|| options.log_file.clone());
     args.pid_file = args.pid_file.or_else(|| options.pid_file.clone());
     args.prefetch = args.prefetch.or_else(|| options.prefetch.clone());
+    args.threads = args.threads.or(options.max_threads);
+    args.foreground |= options.debug;
+    args.verbose |= options.debug;
     let args = &args;
     if args.image.is_remote() {
         let confined = !(args.no_sandbox || options.no_sandbox);
@@ -81,14 +77,22 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let mut kernel_error = None;
     let try_kernel = args.kernel || !fuse;
     if try_kernel && (args.kernel || rustix::process::geteuid().is_root()) {
+        let unused = args.only_for_fuse(&options);
+        let unused = (!unused.is_empty()).then(|| {
+            let text =
+                "only FUSE has these options; the kernel mounts the image without them (--fuse avoids this)";
+            format!("{}: {}: {text}", Escaped::path(&args.image.path), unused.join(", "))
+        });
+        if let (true, Some(warning)) = (is_strict(), &unused) {
+            // Before there is a mount.
+            warn(warning)?;
+        }
         match mount_with_kernel(args, &options) {
             Ok(how) => {
                 let verified = if sealed { ", which verifies with dm-verity" } else { "" };
                 args.print_verbose(&format!("mounted by the kernel, {how}{verified}"));
-                let unused = args.only_for_fuse();
-                if !unused.is_empty() {
-                    let text = "only FUSE has these options; the kernel mounts the image without them (--fuse avoids this)";
-                    message!("{}: {}: {text}", Escaped::path(&args.image.path), unused.join(", "));
+                if let Some(warning) = &unused {
+                    message!("{warning}");
                 }
                 return Ok(0);
             }
@@ -156,7 +160,7 @@ pub(crate) fn reattach(dir: &Path) -> Outcome {
     if !unmount_helper::has_no_daemon(dir) {
         return fail("no mount that has lost its daemon");
     }
-    let absolute = absolute(dir)?;
+    let absolute = umount::absolute(dir)?;
     let Some(record) = Record::take(&absolute) else {
         return fail("nothing is known of how it was mounted; ferofs umount removes it");
     };
@@ -168,42 +172,4 @@ pub(crate) fn reattach(dir: &Path) -> Outcome {
     let status = again.envs(record.variables).current_dir(&record.current).status();
     let status = status.map_err(|e| Failure::about(&record.current, e))?;
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(FAILURE))
-}
-
-/// The path of a directory without symbolic links. The directory itself may be a mount that cannot be asked for anything.
-fn absolute(dir: &Path) -> io::Result<PathBuf> {
-    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    match dir.file_name() {
-        Some(name) => Ok(std::fs::canonicalize(parent)?.join(name)),
-        None => std::path::absolute(dir),
-    }
-}
-
-pub(crate) fn umount(args: &UmountArgs) -> Outcome {
-    let absolute = absolute(&args.dir);
-    let outcome = unmount(&args.dir);
-    if let (Ok(0), Ok(dir)) = (&outcome, absolute) {
-        // The unmount helper has removed the record, unless it was killed.
-        drop(Record::take(&dir));
-    }
-    outcome
-}
-
-fn unmount(dir: &Path) -> Outcome {
-    use rustix::io::Errno;
-    let is_dead = || unmount_helper::has_no_daemon(dir);
-    match rustix::mount::unmount(dir, rustix::mount::UnmountFlags::NOFOLLOW) {
-        Ok(()) => Ok(0),
-        // Nobody can use what has lost its daemon, so nobody is disturbed.
-        Err(Errno::BUSY) if is_dead() => unmount_helper::detach(dir),
-        // Without root, only fusermount3 can unmount, because it made the mount.
-        Err(Errno::PERM) => {
-            let options: &[&str] = if is_dead() { &["-u", "-z", "--"] } else { &["-u", "--"] };
-            let status = Command::new("fusermount3").args(options).arg(dir).status();
-            let status = status.map_err(|e| Failure::about(Path::new("fusermount3"), e))?;
-            Ok(if status.success() { 0 } else { FAILURE })
-        }
-        Err(Errno::INVAL) => Err(Failure::about(dir, "not a mount point")),
-        Err(error) => Err(Failure::about(dir, io::Error::from(error))),
-    }
 }

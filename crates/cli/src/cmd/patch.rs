@@ -15,10 +15,11 @@ use ferofs::read::{FileSource, Hex};
 use indicatif::HumanBytes;
 
 use self::args::{EncodingArgs, TrailingArgs};
+use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::args::signature::SignArgs;
 use crate::cmd::build::source_date_epoch;
 use crate::exit::{About, Failure, Outcome};
-use crate::print::output::print_line;
+use crate::print::output::{is_strict, message, print_line};
 use crate::print::verbosity::{OutputArgs, wants_summary};
 use crate::signals::{GRACE_PERIOD, cancel_on_signals};
 
@@ -133,6 +134,9 @@ struct SquashArgs {
     in_place: bool,
 
     #[command(flatten)]
+    overwrite: OverwriteArgs,
+
+    #[command(flatten)]
     encoding: EncodingArgs,
 
     #[command(flatten)]
@@ -192,8 +196,12 @@ fn run_repair(args: &RepairArgs) -> Outcome {
 
 fn run_squash(args: &SquashArgs) -> Outcome {
     args.shown.apply();
+    if let Some(out) = &args.out {
+        args.overwrite.check(out, OutputKind::Image { offset: 0 })?;
+    }
     let mut options = squash_options(&args.image).about(&args.image)?;
     options.run.workers = args.encoding.workers;
+    options.run.strict = is_strict();
     if let Some(compression) = args.encoding.compression(&args.image, options.image.block_size)? {
         options.data.compression = compression;
     }
@@ -206,6 +214,9 @@ fn run_squash(args: &SquashArgs) -> Outcome {
     };
     drop(display);
     let summary = built.about(&args.image)?;
+    for warning in &summary.warnings {
+        message!("{warning}");
+    }
     if wants_summary() {
         let (after, before) = (HumanBytes(summary.bytes_out), HumanBytes(before));
         print_line!("{after} of an image without history, instead of {before}")?;

@@ -11,18 +11,18 @@ use std::path::{Path, PathBuf};
 use clap::Parser;
 use ferofs::inspect::path_of;
 use ferofs::read::{
-    Algorithm, Compat, DataLayout, DeviceId, ExtentData, FileOffset, FileType, Image, Incompat, Inode,
-    Location, Nid, Place, Superblock, Uuid,
+    Algorithm, Compat, DataLayout, DeviceId, Extent, ExtentData, Extents, FileOffset, FileType, Image,
+    Incompat, Inode, Location, Nid, OpenOptions, Place, Superblock, Uuid,
 };
 
-use crate::args::image::ImageArgs;
-use crate::cmd::extract::nid;
-use crate::cmd::ls::{mode_string, time_format};
+use super::number::number;
+use crate::args::image::{ImageArgs, work_limit};
+use crate::cmd::ls::mode_string;
 use crate::exit::{About, Failure, Outcome};
 
 /// Show the contents of an EROFS image.
 #[derive(Parser, Debug)]
-#[command(name = "dump.erofs", version = super::version::PLAIN, disable_version_flag = true)]
+#[command(name = "dump.erofs", version = super::version::PLAIN, disable_version_flag = true, args_override_self = true)]
 struct Args {
     #[command(flatten)]
     image: ImageArgs,
@@ -39,19 +39,19 @@ struct Args {
     #[arg(short = 'e')]
     extents: bool,
 
-    /// Select a file by its inode number, decimal or hexadecimal with 0x
-    #[arg(long, value_name = "NID", value_parser = nid)]
+    /// Select a file by its inode number, decimal, octal with 0 or hexadecimal with 0x
+    #[arg(long, value_name = "NID", value_parser = number::<u64>)]
     nid: Option<u64>,
 
-    /// Select a file by its path
-    #[arg(long, value_name = "PATH", conflicts_with = "nid")]
+    /// Select a file by its path; --nid is ignored then
+    #[arg(long, value_name = "PATH")]
     path: Option<PathBuf>,
 
     /// List the directory of --nid or --path
     #[arg(long)]
     ls: bool,
 
-    /// Write the content of the file of --nid or --path
+    /// Write the content of the file of --nid or --path, and nothing else
     #[arg(long)]
     cat: bool,
 
@@ -69,36 +69,61 @@ pub(crate) fn definition() -> clap::Command {
     <Args as clap::CommandFactory>::command()
 }
 
+impl Args {
+    /// Whether --nid or --path is given.
+    const fn selects(&self) -> bool {
+        self.nid.is_some() || self.path.is_some()
+    }
+
+    /// The file of --path or --nid.
+    fn find(&self, image: &Image) -> Result<Inode, Failure> {
+        let found = match (&self.path, self.nid) {
+            (Some(path), _) => image.resolve(path, false),
+            (None, Some(nid)) => image.inode(Nid::new(nid)),
+            (None, None) => {
+                return Err(Failure::about(&self.image.path, "-e, --ls and --cat need --nid or --path"));
+            }
+        };
+        found.about(&self.image.path)
+    }
+
+    /// As erofs-utils, does not verify the superblock's checksum, and needs extra devices only for their data.
+    fn open(&self) -> Result<Image, Failure> {
+        let mut options = OpenOptions::default();
+        options.work_limit = work_limit(self.image.work_limit);
+        (options.verify_checksum, options.missing_devices) = (false, true);
+        self.image.open_with(&options)
+    }
+}
+
 /// Runs `dump.erofs` with these arguments, the program's name first.
 pub(crate) fn run(args: &[OsString]) -> Outcome {
     let args = Args::try_parse_from(args).unwrap_or_else(|error| error.exit());
     let subject = &args.image.path;
-    let image = args.image.open()?;
+    let image = args.open()?;
     let mut out = BufWriter::new(io::stdout().lock());
-    let file = match (args.nid, &args.path) {
-        (Some(nid), _) => Some(image.inode(Nid::new(nid)).about(subject)?),
-        (None, Some(path)) => Some(image.resolve(path, false).about(subject)?),
-        (None, None) => None,
-    };
     if args.blkid_udev {
         write_udev(image.superblock(), &mut out)?;
-    } else if args.superblock || (file.is_none() && !args.statistics) {
+        out.flush()?;
+        return Ok(0);
+    }
+    if args.cat {
+        if args.superblock || args.statistics || args.ls {
+            return Err(Failure::about(subject, "--cat writes nothing else: remove -s, -S and --ls"));
+        }
+        write_content(subject, &image, &args.find(&image)?, &mut out)?;
+        out.flush()?;
+        return Ok(0);
+    }
+    if args.superblock || !(args.statistics || args.extents || args.selects()) {
         write_superblock(&image, &mut out)?;
     }
     if args.statistics {
         statistics::write(&image, subject, &mut out)?;
     }
-    let Some(file) = file else {
-        if args.extents || args.ls || args.cat {
-            return Err(Failure::about(subject, "-e, --ls and --cat need --nid or --path"));
-        }
-        out.flush()?;
-        return Ok(0);
-    };
-    if args.cat {
-        write_content(subject, &image, &file, &mut out)?;
-    } else {
-        let path = args.path.clone().or_else(|| path_of(&image, file.nid())).unwrap_or_default();
+    if args.selects() || args.extents || args.ls {
+        let file = args.find(&image)?;
+        let path = path(&image, file.nid());
         write_file(&image, &file, &path, &mut out)?;
         if args.ls {
             write_directory(subject, &image, &file, &mut out)?;
@@ -109,6 +134,22 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
     }
     out.flush()?;
     Ok(0)
+}
+
+/// The path to show for a file: its first name in the image.
+fn path(image: &Image, nid: Nid) -> PathBuf {
+    if image.superblock().packed == Some(nid) {
+        return "(packed file)".into();
+    }
+    path_of(image, nid).map_or_else(|| "(not found)".into(), |path| Path::new("/").join(path))
+}
+
+/// A time in the time zone of the system, as erofs-utils. A time that no date can express is printed as `@SECONDS`.
+fn local_time(secs: i64, format: &str) -> String {
+    match jiff::Timestamp::from_second(secs) {
+        Ok(time) => time.to_zoned(jiff::tz::TimeZone::system()).strftime(format).to_string(),
+        Err(_) => format!("@{secs}"),
+    }
 }
 
 /// A name, escaped if standard output is a terminal.
@@ -134,7 +175,9 @@ fn write_superblock(image: &Image, out: &mut impl Write) -> io::Result<()> {
     };
     field(out, "Filesystem magic number", &"0xE0F5E1E2")?;
     field(out, "Filesystem blocksize", &superblock.block_size)?;
-    field(out, "Filesystem blocks", &superblock.blocks)?;
+    // As erofs-utils: of all devices.
+    let extra = image.device_slots().iter().map(|slot| slot.blocks);
+    field(out, "Filesystem blocks", &extra.fold(superblock.blocks, u64::saturating_add))?;
     field(out, "Filesystem inode metadata start block", &superblock.meta.get())?;
     field(out, "Filesystem shared xattr metadata start block", &superblock.xattr.get())?;
     field(out, "Filesystem root nid", &superblock.root.get())?;
@@ -147,7 +190,7 @@ fn write_superblock(image: &Image, out: &mut impl Write) -> io::Result<()> {
     match superblock.compression {
         ferofs::read::Compression::Configured { .. } => {
             let used = Algorithm::ALL.into_iter().filter(|a| image.configs().contains(*a));
-            field(out, "Filesystem compr_algs", &used.map(Algorithm::name).collect::<Vec<_>>().join(" "))?;
+            field(out, "Filesystem compr_algs", &used.map(Algorithm::name).collect::<Vec<_>>().join(", "))?;
         }
         ferofs::read::Compression::Lz4Only { max_distance } => {
             field(out, "Filesystem lz4_max_distance", &max_distance)?;
@@ -156,7 +199,7 @@ fn write_superblock(image: &Image, out: &mut impl Write) -> io::Result<()> {
     field(out, "Filesystem sb_size", &superblock.size())?;
     field(out, "Filesystem inode count", &superblock.inodes)?;
     let created = superblock.epoch.saturating_add(superblock.build_time.into());
-    field(out, "Filesystem created", &time_format(created, "%a %b %e %H:%M:%S %Y"))?;
+    field(out, "Filesystem created", &local_time(created, "%a %b %e %H:%M:%S %Y"))?;
     field(
         out,
         "Filesystem compatible features",
@@ -220,7 +263,6 @@ fn required_kernel(image: &Image) -> Option<(u32, u32)> {
 fn write_file(image: &Image, file: &Inode, path: &Path, out: &mut impl Write) -> io::Result<()> {
     let disk = file.on_disk();
     let on_disk = on_disk_size(image, file);
-    let ratio = if disk.size == 0 { 0.0 } else { on_disk as f64 * 100.0 / disk.size as f64 };
     let layout = match disk.layout {
         DataLayout::FlatPlain => 0,
         DataLayout::CompressedFull => 1,
@@ -241,13 +283,23 @@ fn write_file(image: &Image, file: &Inode, path: &Path, out: &mut impl Write) ->
     out.write_all(&shown(path.as_os_str().as_bytes()))?;
     writeln!(out, "\nSize: {}  On-disk size: {on_disk}  {kind}", disk.size)?;
     write!(out, "NID: {}   Links: {}   ", file.nid().get(), disk.nlink)?;
-    writeln!(out, "Layout: {layout}   Compression ratio: {ratio:.2}%")?;
+    writeln!(out, "Layout: {layout}   Compression ratio: {}%", percent(on_disk, disk.size))?;
     writeln!(out, "Inode size: {}   Xattr size: {}", disk.version.size(), file.xattr_size())?;
-    let mode = mode_string(disk.file_type, disk.permissions);
-    let (uid, gid, permissions) = (disk.uid, disk.gid, disk.permissions);
+    // As erofs-utils: without set-user-ID, set-group-ID and the sticky bit.
+    let permissions = disk.permissions & 0o777;
+    let mode = mode_string(disk.file_type, permissions);
+    let (uid, gid) = (disk.uid, disk.gid);
     writeln!(out, "Uid: {uid}   Gid: {gid}  Access: {permissions:04o}/{}", &mode[1..])?;
-    let time = time_format(disk.mtime.secs, "%Y-%m-%d %H:%M:%S");
+    let time = local_time(disk.mtime.secs, "%Y-%m-%d %H:%M:%S");
     writeln!(out, "Timestamp: {time}.{:09}", disk.mtime.nanos)
+}
+
+/// The percentage with two digits; of nothing, what C prints for it on x86.
+pub(super) fn percent(part: u64, whole: u64) -> String {
+    match (part, whole) {
+        (0, 0) => "-nan".to_owned(),
+        _ => format!("{:.2}", part as f64 * 100.0 / whole as f64),
+    }
 }
 
 /// A file's size on disk as erofs-utils defines it: the size of its compressed blocks, or the file size if it is not
@@ -293,18 +345,15 @@ fn write_extents(
 ) -> Result<(), Failure> {
     writeln!(out, "\n Ext:   logical offset   |  length :     physical offset    |  length")?;
     let mut count = 0u64;
-    for extent in image.extents(file, FileOffset::new(0)).about(subject)? {
+    let extents = image.extents(file, FileOffset::new(0)).about(subject)?;
+    let form = ExtentForm::of(file, &extents);
+    for extent in extents {
         let mut extent = extent.about(subject)?;
-        // erofs-utils rounds uncompressed extents up to whole blocks.
-        let on_blocks = matches!(extent.data, ExtentData::Stored { at: Location::Device(..) });
-        if on_blocks && !file.layout().is_compressed() {
-            extent.len = extent.len.next_multiple_of(image.superblock().block_size.bytes64());
+        let (device, start, len) = placed(image, form, &extent);
+        // erofs-utils rounds uncompressed extents up to whole blocks, too.
+        if len > extent.len && !file.layout().is_compressed() {
+            extent.len = len;
         }
-        let (device, start, len) = match extent.data {
-            ExtentData::Stored { at } | ExtentData::Interlaced { at } => position(at, extent.len),
-            ExtentData::Encoded { at, encoded_len, .. } => position(at, encoded_len),
-            ExtentData::Hole | ExtentData::Fragment { .. } => (DeviceId::new(0), 0, 0),
-        };
         let device =
             if device == DeviceId::new(0) { String::new() } else { format!("  # device {}", device.get()) };
         writeln!(
@@ -322,9 +371,42 @@ fn write_extents(
     Ok(())
 }
 
-const fn position(at: Location, len: u64) -> (DeviceId, u64, u64) {
-    match at {
-        Location::Device(device, pos) => (device, pos.get(), len),
-        Location::Metadata(place) => (DeviceId::new(0), place.pos.get(), len),
+/// What the sizes of a file's extents depend on.
+#[derive(Clone, Copy)]
+pub(super) struct ExtentForm {
+    are_compressed: bool,
+    /// Extents start and end at any byte.
+    are_records: bool,
+}
+
+impl ExtentForm {
+    pub(super) const fn of(file: &Inode, extents: &Extents<'_>) -> Self {
+        Self { are_compressed: file.layout().is_compressed(), are_records: extents.are_records() }
+    }
+}
+
+/// Where an extent's bytes are, and how many they are, as erofs-utils counts them: none for a fragment and a hole of a compressed file, and
+/// whole blocks for uncompressed data and other holes.
+pub(super) fn placed(image: &Image, extents: ExtentForm, extent: &Extent) -> (DeviceId, u64, u64) {
+    let block = image.superblock().block_size.bytes64();
+    let blocks = extent.len.checked_next_multiple_of(block).unwrap_or(extent.len);
+    match extent.data {
+        ExtentData::Stored { at: Location::Device(device, pos) } if extents.are_records => {
+            (device, pos.get(), extent.len)
+        }
+        ExtentData::Stored { at: Location::Device(device, pos) }
+        | ExtentData::Interlaced { at: Location::Device(device, pos) } => (device, pos.get(), blocks),
+        ExtentData::Encoded { at: Location::Device(device, pos), encoded_len, .. } => {
+            (device, pos.get(), encoded_len)
+        }
+        ExtentData::Stored { at: Location::Metadata(place) }
+        | ExtentData::Interlaced { at: Location::Metadata(place) } => {
+            (DeviceId::new(0), place.pos.get(), extent.len)
+        }
+        ExtentData::Encoded { at: Location::Metadata(place), encoded_len, .. } => {
+            (DeviceId::new(0), place.pos.get(), encoded_len)
+        }
+        ExtentData::Hole if !extents.are_compressed => (DeviceId::new(0), 0, blocks),
+        ExtentData::Hole | ExtentData::Fragment { .. } => (DeviceId::new(0), 0, 0),
     }
 }

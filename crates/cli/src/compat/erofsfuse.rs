@@ -8,9 +8,12 @@ use crate::args::image::ImageArgs;
 use crate::cmd::mount;
 use crate::exit::Outcome;
 
+/// The subtype of mounts, and the program that mount(8) starts for them.
+pub(super) const NAME: &str = "erofsfuse";
+
 /// Mount an EROFS image through FUSE.
 #[derive(Parser, Debug)]
-#[command(name = "erofsfuse", version = super::version::FUSE)]
+#[command(name = NAME, version = super::version::FUSE)]
 struct Args {
     #[command(flatten)]
     image: ImageArgs,
@@ -64,5 +67,6 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
         patches: Vec::new(),
         verbose: args.debug,
         helper: Default::default(),
+        subtype: NAME,
     })
 }

@@ -15,7 +15,7 @@ mod posix;
 mod sources;
 mod vmdk;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -25,12 +25,14 @@ use clap::{CommandFactory, FromArgMatches};
 use ferofs::NewFile;
 use ferofs::build::{
     BlockSize, ChunkOptions, Exclude, FsConfig, Labels, Options, SourceData, SourceFormat, Timestamp,
-    XattrOptions, block_size,
+    Warning, XattrOptions, block_size,
 };
 
 use ferofs::escape::Escaped;
 
+use crate::args::byte_size;
 use crate::args::compression::CompressionOptions;
+use crate::args::exclude::relative;
 use crate::args::features::{ChunkEntries, ExtendedError, ExtendedOptions};
 use crate::args::image::ImageArgs;
 use crate::cmd::build::{PrintOptions, source_date_epoch};
@@ -43,10 +45,10 @@ use args::Args;
 const COMPRESSORS: [(&str, &str); 6] = [
     ("lz4", ""),
     ("lz4hc", "[,level=<0-12>] (default=9)"),
-    ("lzma", "[,level=<0-9>|<100-109>] (default=6) [,dictsize=<4096-8388608>]"),
-    ("deflate", "[,level=<0-12>] (default=6)"),
-    ("libdeflate", "[,level=<0-12>] (default=6)"),
-    ("zstd", "[,level=<1-22>] (default=3) [,dictsize=<1024-1048576>]"),
+    ("lzma", "[,level=<0-9>|<100-109>] (default=6) [,dictsize=<4096-8388608>] [,lc=#] [,lp=#] [,pb=#]"),
+    ("deflate", "[,level=<0-12>] (default=6) [,dictsize=<1-32768> (without effect)]"),
+    ("libdeflate", "the same as deflate"),
+    ("zstd", "[,level=<0-22>] (default=3) [,dictsize=<1024-1048576>]"),
 ];
 
 /// An argument that cannot be used, and the reason.
@@ -126,9 +128,10 @@ impl Args {
         options.output.offset = self.offset;
         options.data.alignment = self.dsunit.and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN);
         options.output.size_alignment = match self.fsalignblks {
-            Some(unit) => NonZeroU32::new(unit)
-                .filter(|unit| unit.is_power_of_two())
-                .ok_or_else(|| refusal("--fsalignblks", unit.to_string(), "not a power of two"))?,
+            Some(unit) => unit
+                .checked_next_power_of_two()
+                .and_then(NonZeroU32::new)
+                .ok_or_else(|| refusal("--fsalignblks", unit.to_string(), "more than 2147483648"))?,
             None => NonZeroU32::MIN,
         };
         options.run.workers = self.workers.and_then(NonZeroUsize::new);
@@ -151,6 +154,11 @@ impl Args {
                 text(value),
                 "an index for random access to gzip data is not supported",
             ));
+        }
+        if let Some(zone) = self.metadata_zone.as_ref().filter(|zone| {
+            zone.as_str() != "0" && (zone.is_empty() || zone.bytes().any(|kind| !b"id".contains(&kind)))
+        }) {
+            return Err(refusal("--MZ", zone.clone(), "not 0, or i and d"));
         }
         if let (Some(dir), None) = (&self.product_out, &self.fs_config_file) {
             let reason = "ferofs does not include Android's table of owners and modes; give --fs-config-file";
@@ -184,23 +192,24 @@ impl Args {
             }
             text
         });
+        let (compressors, metadata) = self.compressors()?;
         let setting = CompressionOptions {
-            compressors: self.compressor.as_deref(),
+            compressors: compressors.as_deref(),
             // As erofs-utils: without a compressor, -C is ignored.
             pcluster: self
                 .pcluster_size
-                .filter(|_| self.compressor.is_some() || hints.is_some())
+                .filter(|_| compressors.is_some() || hints.is_some())
                 .map(|size| u32::try_from(size).unwrap_or(u32::MAX)),
             hints: hints.as_deref(),
             max_extent: self.max_extent_bytes.map(|most| u32::try_from(most).unwrap_or(u32::MAX)),
-            metadata: self.metadata.as_deref(),
+            metadata: metadata.as_deref(),
             directories: self.compress_directories.as_deref().filter(|value| *value != "0").map(|_| "--zD"),
             ..CompressionOptions::default()
         };
         options.data.compression =
             setting.compression(options.image.block_size).map_err(|(option, reason)| {
                 let value = match option {
-                    "-z" => self.compressor.clone(),
+                    "-z" => compressors.clone(),
                     "-C" => self.pcluster_size.map(|size| size.to_string()),
                     "-m" => self.metadata.clone(),
                     "--zD" => None,
@@ -209,6 +218,37 @@ impl Args {
                 refusal(option, value.unwrap_or_default(), reason)
             })?;
         Ok(())
+    }
+
+    /// The compressors of all `-z`, and the value of `-m` with the name of its compressor. As erofs-utils: without `-z`, the
+    /// compressor of `-m` compresses data, too, and without any compressor `-m` has no effect.
+    fn compressors(&self) -> Result<(Option<String>, Option<String>), Refusal> {
+        let mut names: Vec<&str> =
+            self.compressor.iter().flat_map(|list| list.split(':')).filter(|name| !name.is_empty()).collect();
+        let metadata = match self.metadata.as_deref().map(|text| (text, text.split_once(':'))) {
+            None => None,
+            Some((text, None)) => Some(text.to_owned()),
+            Some((text, Some((size, name)))) => match (name.is_empty(), name.parse::<usize>()) {
+                (true, _) | (_, Ok(0)) => Some(size.to_owned()),
+                (_, Ok(number)) => {
+                    let reason = "-z has no compressor of this number; the first one is 0";
+                    let name = names.get(number).ok_or_else(|| refusal("-m", text.to_owned(), reason))?;
+                    Some(format!("{size}:{name}"))
+                }
+                (_, Err(_)) if names.is_empty() => {
+                    names.push(name);
+                    Some(size.to_owned())
+                }
+                (_, Err(_)) => Some(text.to_owned()),
+            },
+        };
+        if let (true, Some(size)) = (names.is_empty(), &metadata)
+            && byte_size::parse::<u32>(size).is_none()
+        {
+            return Err(refusal("-m", size.clone(), "not a number of bytes"));
+        }
+        let metadata = metadata.filter(|_| !names.is_empty());
+        Ok(((!names.is_empty()).then(|| names.join(":")), metadata))
     }
 
     fn chunks(&self, extended: &ExtendedOptions, options: &mut Options) -> Result<(), Refusal> {
@@ -243,7 +283,9 @@ impl Args {
             Some(..0) => xattrs.keep = false,
             limit => xattrs.inline_limit = limit.map(|limit| u32::try_from(limit).unwrap_or(u32::MAX)),
         }
-        for prefix in &self.xattr_prefix {
+        // The format has these prefixes already.
+        let is_new = |prefix: &&String| !["user.", "trusted.", "security."].contains(&prefix.as_str());
+        for prefix in self.xattr_prefix.iter().filter(is_new) {
             let parsed = XattrOptions::prefix(prefix.as_bytes());
             let reason = "not a prefix of attribute names, for example trusted.overlay.";
             xattrs.prefixes.push(parsed.ok_or_else(|| refusal("--xattr-prefix", prefix.clone(), reason))?);
@@ -279,9 +321,8 @@ impl Args {
         let root = self.all_root.then_some(0);
         options.attributes.force_uid = self.force_uid.or(root);
         options.attributes.force_gid = self.force_gid.or(root);
-        // The builder adds modulo 2^32, so the cast of a negative offset is correct.
-        options.attributes.uid_offset = self.uid_offset as u32;
-        options.attributes.gid_offset = self.gid_offset as u32;
+        options.attributes.uid_offset = self.uid_offset;
+        options.attributes.gid_offset = self.gid_offset;
     }
 
     fn times(&self, options: &mut Options) {
@@ -319,10 +360,11 @@ impl Args {
         while options.attributes.target.mount_point.ends_with(b"/") {
             options.attributes.target.mount_point.pop();
         }
-        // As erofs-utils: -T has priority over $SOURCE_DATE_EPOCH.
-        if self.time.is_none() {
-            options.image.build_time = source_date_epoch()?;
-            options.attributes.newest_time = options.image.build_time;
+        // As erofs-utils: $SOURCE_DATE_EPOCH has priority over -T, also for the times of files.
+        if let Some(epoch) = source_date_epoch()? {
+            options.image.build_time = Some(epoch);
+            options.attributes.newest_time = Some(epoch);
+            options.attributes.all_time = None;
         }
         if let Some(path) = &self.file_contexts {
             let text = std::fs::read_to_string(path).map_err(|e| Failure::about(path, e))?;
@@ -362,13 +404,21 @@ impl Args {
     }
 }
 
-/// `path` relative to the source, without empty and `.` parts.
-fn relative(path: &OsStr) -> PathBuf {
-    path.as_bytes()
-        .split(|b| *b == b'/')
-        .filter(|part| !part.is_empty() && *part != b".")
-        .map(OsStr::from_bytes)
-        .collect()
+/// As erofs-utils: excludes that exclude nothing are usual.
+pub(super) fn hides(warning: &Warning) -> bool {
+    matches!(warning, Warning::UnusedExclude { .. })
+}
+
+/// Also no warnings about the ends of archives.
+fn hides_when_quiet(warning: &Warning) -> bool {
+    hides(warning)
+        || matches!(
+            warning,
+            Warning::NoEndOfArchive { .. }
+                | Warning::SingleZeroBlock { .. }
+                | Warning::EmptyArchive { .. }
+                | Warning::BytesAfterGzip { .. }
+        )
 }
 
 /// Runs `mkfs.erofs` with these arguments, the program's name first.
@@ -401,7 +451,7 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
         verbose: false,
         json: false,
         timings: false,
-        hide_archive_ends: quiet,
+        hides: if quiet { hides_when_quiet } else { hides },
         form: None,
     };
     let code = crate::cmd::build::execute(&options, &args.image, None, printed)?;

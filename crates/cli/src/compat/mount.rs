@@ -79,7 +79,7 @@ enum Kind {
     Erofs,
     #[value(name = "erofs.local")]
     Local,
-    #[value(name = "erofs.fuse")]
+    #[value(name = "erofs.fuse", aliases = ["fuse.ferofs", "fuse.erofsfuse"])]
     Fuse,
     #[value(name = "erofs.ferofs")]
     Ferofs,
@@ -138,7 +138,18 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
     if args.iter().skip(1).take_while(|arg| *arg != "--").any(is_target) {
         return run_target(&TargetArgs::try_parse_from(args).unwrap_or_else(|error| error.exit()));
     }
+    run_with(Args::try_parse_from(args).unwrap_or_else(|error| error.exit()), mount::FEROFS)
+}
+
+/// Runs `mount.fuse.SUBTYPE SOURCE DIR [-o OPTIONS]`, and `ferofs SOURCE DIR -o OPTIONS`: with these arguments mount.fuse(8) starts the program
+/// that the type `fuse.ferofs` names, also to change the options of a mount.
+pub(crate) fn run_fuse(args: &[OsString], subtype: &'static str) -> Outcome {
     let mut args = Args::try_parse_from(args).unwrap_or_else(|error| error.exit());
+    args.kind = Some(Kind::Fuse);
+    run_with(args, subtype)
+}
+
+fn run_with(mut args: Args, subtype: &'static str) -> Outcome {
     servers::take(&mut args.options, &mut args.image).map_err(|e| Failure::about(&args.image.path, e))?;
     let is_kernel = args.kind.is_some_and(Kind::is_kernel);
     if is_kernel && args.image.is_remote() {
@@ -170,6 +181,7 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
         patches: Vec::new(),
         verbose: args.verbose || args.level.is_some_and(|level| level >= VERBOSE_LEVEL),
         helper: mount::HelperOptions { fake: args.fake, sloppy: args.sloppy },
+        subtype,
     })
 }
 

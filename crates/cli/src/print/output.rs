@@ -2,14 +2,16 @@
 //! control characters in messages, because names come from hostile images.
 
 use std::borrow::Cow;
-use std::fmt::{Arguments, Write as _};
+use std::fmt::{Arguments, Display, Write as _};
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::builder::styling::Style;
 use ferofs::escape::{Escaped, controls_terminal};
 use serde_json::Value;
 
 use super::color::messages_have_colors;
+use crate::exit::Failure;
 
 /// How the name of the program looks in messages with colours.
 const PROGRAM: Style = Style::new().bold();
@@ -18,6 +20,28 @@ const PROGRAM: Style = Style::new().bold();
 macro_rules! message {
     ($($text:tt)*) => { $crate::print::output::write_message(format_args!($($text)*)) };
 }
+
+/// Whether warnings are errors: `--strict`. Code that warns reads it from anywhere.
+static STRICT: AtomicBool = AtomicBool::new(false);
+
+/// Makes warnings errors.
+pub(crate) fn set_strict(strict: bool) {
+    STRICT.store(strict, Ordering::Relaxed);
+}
+
+pub(crate) fn is_strict() -> bool {
+    STRICT.load(Ordering::Relaxed)
+}
+
+/// Prints a warning, also with --quiet. With --strict it is a failure.
+pub(crate) fn warn(text: impl Display) -> Result<(), Failure> {
+    if is_strict() {
+        return Err(Failure::complete(format!("{text}; --strict makes warnings errors")));
+    }
+    message!("{text}");
+    Ok(())
+}
+
 /// Prints a line on standard output; returns an [`io::Result`].
 macro_rules! print_line {
     ($($text:tt)*) => { $crate::print::output::write_line(format_args!($($text)*)) };

@@ -9,15 +9,20 @@ use crate::portion::Portion;
 pub(super) const CORRUPT: DecodeError = DecodeError::Corrupt { algorithm: "lz4" };
 
 /// Decodes `src` into the whole of `dst`.
-#[cfg(feature = "liblz4")]
 pub(crate) fn decode(src: &[u8], dst: &mut [u8], portion: Portion) -> Result<usize, DecodeError> {
-    super::liblz4::decode(src, dst, portion)
+    #[cfg(feature = "liblz4")]
+    if !has_zero_pair(src) {
+        return super::liblz4::decode(src, dst, portion);
+    }
+    super::unchecked::decode(src, dst, portion)
 }
 
-/// Decodes `src` into the whole of `dst`.
-#[cfg(not(feature = "liblz4"))]
-pub(crate) fn decode(src: &[u8], dst: &mut [u8], portion: Portion) -> Result<usize, DecodeError> {
-    super::unchecked::decode(src, dst, portion)
+/// Whether two bytes in a row are zero, as in a match with a distance of 0. liblz4 accepts that, and gives other bytes than Linux;
+/// [`super::unchecked`] refuses it.
+#[cfg(feature = "liblz4")]
+fn has_zero_pair(src: &[u8]) -> bool {
+    // Without an early end, the compiler compares many bytes at once.
+    src.iter().zip(src.iter().skip(1)).fold(false, |found, (a, b)| found | (a | b == 0))
 }
 
 /// Fills `buffer[op..stop]` with the bytes that are `distance` before.
@@ -43,8 +48,9 @@ pub(crate) fn decode_in_place(
     if encoded.end.saturating_sub(wanted) >= (encoded.len() >> 8) + 32 {
         let (buffer, start) = (&mut buffer[..encoded.end], encoded.start);
         #[cfg(feature = "liblz4")]
-        return super::liblz4::decode_with_margin(buffer, start, wanted);
-        #[cfg(not(feature = "liblz4"))]
+        if !has_zero_pair(&buffer[start..]) {
+            return super::liblz4::decode_with_margin(buffer, start, wanted);
+        }
         return super::unchecked::decode_with_margin(buffer, start, wanted);
     }
     let (mut ip, end, mut op) = (encoded.start, encoded.end, 0);
@@ -203,7 +209,37 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_distance_of_0_is_refused_everywhere() {
+        // A literal, a match of 8 bytes, and 12 literals.
+        let stream = |distance: u8| [&[0x14, b'a', distance, 0, 0xc0][..], &[b'z'; 12]].concat();
+        let wanted = 1 + 8 + 12;
+        let results = |stream: &[u8]| {
+            let mut out = vec![0; wanted];
+            let mut buffer = [&vec![0; wanted + 32][..], stream].concat();
+            let (start, end) = (buffer.len() - stream.len(), buffer.len());
+            [
+                decode(stream, &mut out, Portion::Whole).is_ok(),
+                decode(stream, &mut out[..5], Portion::Prefix).is_ok(),
+                decode_in_place(&mut buffer, start..end, wanted).is_ok(),
+                super::super::decode_range(stream, &mut vec![0; 1 << 17], 2, &mut out[..5]).is_ok(),
+                super::super::farthest_match(stream, wanted, Portion::Whole).is_some(),
+            ]
+        };
+        assert_eq!(results(&stream(1)), [true; 5]);
+        assert_eq!(results(&stream(0)), [false; 5]);
+    }
+
     proptest! {
+        #[test]
+        fn what_our_encoders_may_write_is_valid_for_linux(sequences in sequences(), part: prop::sample::Index) {
+            let (encoded, plain) = write(&sequences);
+            let check = |len, portion| super::super::farthest_match(&encoded, len, portion);
+            prop_assert!(check(plain.len(), Portion::Whole).is_some());
+            prop_assert!(check(part.index(plain.len()) + 1, Portion::Prefix).is_some());
+            prop_assert!(check(plain.len() + 1, Portion::Whole).is_none());
+        }
+
         #[test]
         fn every_part_of_a_valid_stream_decodes(sequences in sequences(), part: prop::sample::Index) {
             let (encoded, plain) = write(&sequences);
@@ -255,8 +291,8 @@ mod tests {
             let _ = unchecked::decode_with_margin(&mut buffer, start, len);
         }
 
-        // Which of the streams that no encoder makes are refused differs: liblz4 accepts some distances of 0, and refuses some matches close
-        // to the end.
+        // Which of the streams that no encoder makes are refused differs: liblz4 itself accepts some distances of 0, and refuses some matches
+        // close to the end.
         #[test]
         fn the_decoders_agree_on_garbage_that_both_accept(
             src in prop::collection::vec(prop_oneof![Just(0_u8), Just(0x1f), Just(0xf4), any::<u8>()], 1..200),

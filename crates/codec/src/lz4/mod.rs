@@ -1,6 +1,6 @@
 //! LZ4: own compressors with fixed-size output, and decoders. Source: FORMAT.md 6.5.
 //!
-//! `encode` has the compressors. `decode` decodes by `unchecked` or `liblz4`, `range` through a window.
+//! `encode` has the compressors. `decode` decodes by `unchecked` or `liblz4`, `range` through a window; `linux_walk` says what Linux accepts.
 
 #[cfg(feature = "encode")]
 mod chain;
@@ -10,13 +10,13 @@ mod decode;
 #[cfg(feature = "encode")]
 mod encode;
 #[cfg(feature = "encode")]
-mod farthest_match;
-#[cfg(feature = "encode")]
 mod fast;
 #[cfg(feature = "encode")]
 mod lazy;
 #[cfg(any(feature = "liblz4", test))]
 mod liblz4;
+#[cfg(feature = "encode")]
+mod linux_walk;
 #[cfg_attr(not(feature = "encode"), allow(dead_code, reason = "the compressors use most of it"))]
 mod mem;
 #[cfg(feature = "encode")]
@@ -24,7 +24,6 @@ mod optimal;
 mod range;
 #[cfg(feature = "encode")]
 mod sequence_writer;
-#[cfg(any(not(feature = "liblz4"), test))]
 mod unchecked;
 
 pub use range::lz4_window;
@@ -33,5 +32,5 @@ pub(crate) use decode::{decode, decode_in_place};
 #[cfg(feature = "encode")]
 pub(crate) use encode::Lz4;
 #[cfg(feature = "encode")]
-pub(crate) use farthest_match::farthest_match;
+pub(crate) use linux_walk::farthest_match;
 pub(crate) use range::decode_range;

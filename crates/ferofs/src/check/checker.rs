@@ -12,6 +12,10 @@ use super::findings::Findings;
 use super::paths::{Name, Paths};
 use super::used_space::UsedSpace;
 
+/// The names of the inodes that no directory contains.
+pub(super) const PACKED: &str = "(packed inode)";
+pub(super) const METABOX: &str = "(metabox)";
+
 /// The state that all threads of a check share.
 pub(super) struct Checker<'a> {
     pub(super) image: &'a Image,

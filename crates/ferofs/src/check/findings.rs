@@ -1,7 +1,10 @@
 //! Collects the findings of all threads, up to limits: a hostile image can break rules any number of times.
 
-use std::path::PathBuf;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ferofs_format::Fault;
 
 use super::report::{Finding, Report};
 use ferofs_read::Extent;
@@ -11,6 +14,11 @@ use ferofs_read::error::{Corruption, Error, Result};
 const PER_FILE: usize = 16;
 /// Bytes of all listed findings. More are only counted.
 const BUDGET: usize = 16 << 20;
+
+/// Whether Linux reads what breaks this rule: it never frees inodes, so that a link count may be too large.
+const fn is_warning(fault: &Fault) -> bool {
+    matches!(fault, Fault::LinkCount { stored, found } if *stored > *found)
+}
 
 /// The findings so far.
 #[derive(Debug, Default)]
@@ -75,6 +83,13 @@ impl Findings {
         }
     }
 
+    /// The damaged parts of the content of the file `path`.
+    pub(super) fn damaged_parts(&self, path: &Path) -> Vec<(Range<u64>, Corruption)> {
+        let state = self.lock();
+        let of_file = state.findings.iter().filter(|finding| finding.path == path);
+        of_file.filter_map(|finding| Some((finding.content.clone()?, finding.corruption.clone()))).collect()
+    }
+
     /// Whether an error ended the check.
     pub(super) fn has_failed(&self) -> bool {
         self.lock().failure.is_some()
@@ -87,6 +102,8 @@ impl Findings {
             self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
         findings.sort_by(|a, b| a.path.cmp(&b.path).then_with(|| a.key().cmp(&b.key())));
         findings.dedup();
+        let (warnings, findings): (Vec<_>, Vec<_>) =
+            findings.into_iter().partition(|finding| is_warning(&finding.corruption.fault));
         let mut listed: Vec<Finding> = Vec::new();
         let mut of_file = 0;
         for finding in findings {
@@ -98,7 +115,7 @@ impl Findings {
                 unlisted += 1;
             }
         }
-        (Report { findings: listed, unlisted, ..report }, failure.map_or(Ok(()), Err))
+        (Report { findings: listed, warnings, unlisted, ..report }, failure.map_or(Ok(()), Err))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

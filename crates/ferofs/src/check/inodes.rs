@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use ferofs_format::inode::DataLayout;
+use ferofs_format::xattr::{self, NamePrefix};
 use ferofs_format::{Fault, FileOffset, Incompat, Nid, Structure};
 
 use super::checker::Checker;
@@ -106,12 +107,20 @@ impl Checker<'_> {
                 shared.push((place, entry.size()));
             }
             match entry.index.resolve(table) {
-                Some((prefix, infix)) => names.push((prefix, [infix, entry.name].concat())),
+                Some((prefix, infix)) => {
+                    if prefix.is_whole_name() && !is_valid_acl(entry.value) {
+                        faults.insert(("ACL size", u64::try_from(entry.value.len()).unwrap_or(u64::MAX)));
+                    }
+                    names.push((prefix, [infix, entry.name].concat()));
+                }
                 // Linux does not list a long prefix without a short one, like that of digests.
                 None if entry.index.long_number().is_some_and(|number| number < table.len()) => {}
                 None => drop(faults.insert(("e_name_index", u64::from(entry.index.raw())))),
             }
         });
+        if names.iter().any(|(prefix, rest)| !is_valid_name(*prefix, rest)) {
+            self.report(name, Corruption::new(Structure::Xattr, Fault::Name).of(inode.nid()));
+        }
         for (field, value) in faults {
             let corruption = Corruption::new(Structure::Xattr, Fault::Field { field, value });
             self.report(name, corruption.of(inode.nid()));
@@ -305,10 +314,58 @@ impl Checker<'_> {
     }
 }
 
+/// Whether programs can ask Linux for the attribute: its lists separate names by NUL, and it refuses an empty name behind a prefix, a
+/// name behind that of an ACL, and long names.
+fn is_valid_name(prefix: NamePrefix, rest: &[u8]) -> bool {
+    prefix.is_whole_name() == rest.is_empty()
+        && !rest.contains(&0)
+        && prefix.text().len().saturating_add(rest.len()) <= xattr::NAME_MAX
+}
+
+/// Whether Linux can read the value of an ACL: a version of 4 bytes, and entries of 8 bytes with a known tag.
+fn is_valid_acl(value: &[u8]) -> bool {
+    let Some((version, entries)) = value.split_first_chunk() else { return false };
+    let (entries, rest) = entries.as_chunks::<8>();
+    *version == 2u32.to_le_bytes()
+        && !entries.is_empty()
+        && rest.is_empty()
+        && entries.iter().all(|[low, high, ..]| matches!((low, high), (1 | 2 | 4 | 8 | 16 | 32, 0)))
+}
+
 /// A piece of a file.
 struct Piece {
     /// Extents to be decoded.
     extents: Vec<Extent>,
     /// The start of the next piece.
     rest: Option<FileOffset>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_acls_that_linux_refuses() {
+        let long = [b'n'; 250];
+        for (prefix, rest, valid) in [
+            (NamePrefix::User, &b"note"[..], true),
+            (NamePrefix::User, b"with/slash", true),
+            (NamePrefix::User, &long, true),
+            (NamePrefix::Trusted, &long, false),
+            (NamePrefix::User, b"", false),
+            (NamePrefix::User, b"a\0b", false),
+            (NamePrefix::PosixAclAccess, b"", true),
+            (NamePrefix::PosixAclAccess, b"x", false),
+        ] {
+            assert_eq!(is_valid_name(prefix, rest), valid, "{prefix:?} {rest:?}");
+        }
+        let acl = [2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255];
+        assert!(is_valid_acl(&acl));
+        for (at, byte) in [(0, 3), (4, 3), (5, 1)] {
+            let mut bad = acl;
+            bad[at] = byte;
+            assert!(!is_valid_acl(&bad), "{bad:?}");
+        }
+        assert!([0, 3, 4, 11].iter().all(|len| !is_valid_acl(&acl[..*len])));
+    }
 }

@@ -65,7 +65,8 @@ impl<'a> LinuxDecoders<'a> {
     pub(super) fn check(&mut self, extent: &Extent) -> Result<()> {
         let ExtentData::Encoded { algorithm, at, encoded_len, partial } = extent.data else { return Ok(()) };
         let superblock = self.image.superblock();
-        let padded = superblock.incompat.contains(Incompat::LZ4_0PADDING);
+        // Without LZ4_0PADDING, more bytes may follow LZ4 data.
+        let is_legacy = algorithm == Algorithm::Lz4 && !superblock.incompat.contains(Incompat::LZ4_0PADDING);
         let block = superblock.block_size;
         let (pos, unit) = match at {
             Location::Device(_, pos) => (pos, block.bytes()),
@@ -75,11 +76,11 @@ impl<'a> LinuxDecoders<'a> {
         let decoded = usize::try_from(extent.len).unwrap_or(usize::MAX);
         let configs = self.image.configs();
         let offset = usize::try_from(pos.get() % unit as u64).unwrap_or(usize::MAX);
-        let needs_whole_cluster = LinuxChecker::needs_whole_cluster(algorithm, decoded, configs);
+        let portion = if partial || is_legacy { Portion::Prefix } else { Portion::Whole };
+        let needs_whole_cluster = LinuxChecker::needs_whole_cluster(algorithm, decoded, portion, configs);
         let is_framed = algorithm == Algorithm::Zstd;
         // A cluster within one block that ferofs decodes is not all padding, which is all that Linux checks in it here.
-        if padded
-            && !needs_whole_cluster
+        if !needs_whole_cluster
             && !is_framed
             && block.bytes().checked_sub(offset).is_some_and(|rest| whole <= rest)
         {
@@ -95,17 +96,8 @@ impl<'a> LinuxDecoders<'a> {
                 self.image.read_metadata(place, Structure::InlineData, &mut self.encoded)?;
             }
         }
-        if !padded {
-            // Without LZ4_0PADDING, a cluster starts with data, and its first byte is never zero.
-            const WHAT: &str = "padding in an image that announces none, which Linux refuses";
-            return match self.encoded.first() {
-                Some(0) => Err(Corruption::new(Structure::Extent, Fault::LinuxDecoder(WHAT)).at(pos).into()),
-                _ => Ok(()),
-            };
-        }
         let place = ClusterPlace { block: block.bytes(), offset };
-        let wanted = if partial { Portion::Prefix } else { Portion::Whole };
-        self.checker.check(algorithm, &self.encoded, place, decoded, wanted, configs).map_err(|refusal| {
+        self.checker.check(algorithm, &self.encoded, place, decoded, portion, configs).map_err(|refusal| {
             Corruption::new(Structure::Extent, Fault::LinuxDecoder(refusal.message())).at(pos).into()
         })
     }

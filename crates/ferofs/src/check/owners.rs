@@ -1,4 +1,5 @@
-//! Finds the files that use the same bytes: a second walk, only of images with overlaps.
+//! Finds the files that use the same bytes, and those with fragments in damaged clusters: second walks, only of images with overlaps or such
+//! damage.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -6,12 +7,12 @@ use std::sync::Arc;
 
 use ferofs_format::{BytePos, Fault, FileOffset, Nid, Structure};
 
-use super::checker::Checker;
+use super::checker::{Checker, METABOX, PACKED};
 use super::report::Finding;
 use super::used_space::{AddressSpace, Overlap, space_of};
-use ferofs_read::Inode;
 use ferofs_read::device_range::DeviceRange;
 use ferofs_read::error::Corruption;
+use ferofs_read::{ExtentData, Inode};
 
 /// Owners of an overlap that are reported at most: a hostile image can have any number.
 const MAX_OWNERS: usize = 64;
@@ -31,7 +32,7 @@ impl Checker<'_> {
         let mut owners: BTreeMap<usize, Vec<Owner>> = BTreeMap::new();
         let superblock = self.image.superblock();
         let mut specials = Vec::new();
-        for (name, nid) in [("(packed inode)", superblock.packed), ("(metabox)", superblock.metabox)] {
+        for (name, nid) in [(PACKED, superblock.packed), (METABOX, superblock.metabox)] {
             if let Some(Ok(inode)) = nid.map(|nid| self.image.inode(nid)) {
                 specials.push((PathBuf::from(name), inode));
             }
@@ -61,6 +62,36 @@ impl Checker<'_> {
                     content: owner.content.clone(),
                     also: other.map(|other| other.path.to_path_buf()),
                 });
+            }
+        }
+    }
+
+    /// Adds a finding for each fragment that a damaged part of the packed inode concerns.
+    pub(super) fn report_fragments(&self) {
+        let damaged = self.findings.damaged_parts(PACKED.as_ref());
+        if damaged.is_empty() {
+            return;
+        }
+        // Each fragment is compared with all parts.
+        let work = u64::try_from(damaged.len() / 64).unwrap_or(u64::MAX);
+        for file in self.names().filter(|file| file.first) {
+            let Some(inode) = self.unless_ended(file.inode) else { continue };
+            let extents = self.unless_ended(self.image.extents(&inode, FileOffset::new(0)));
+            for extent in extents.into_iter().flatten().map_while(|extent| self.unless_ended(extent)) {
+                let ExtentData::Fragment { offset } = extent.data else { continue };
+                if self.unless_ended(self.image.budget().charge(work)).is_none() {
+                    return;
+                }
+                let (start, end) = (offset.get(), offset.get().saturating_add(extent.len));
+                let found = damaged.iter().find(|(part, _)| part.start < end && start < part.end);
+                if let Some((_, corruption)) = found {
+                    self.findings.push(Finding {
+                        path: file.path.clone(),
+                        corruption: corruption.clone(),
+                        content: Some(extent.start.get()..extent.end()),
+                        also: Some(PathBuf::from(PACKED)),
+                    });
+                }
             }
         }
     }

@@ -62,6 +62,9 @@ impl Finding {
 pub struct Report {
     /// Broken rules, sorted by path. Their number per file and their memory are limited.
     pub findings: Vec<Finding>,
+    /// What Linux reads although it breaks a rule: a link count above the number of names, as incremental builds of erofs-utils leave it.
+    /// Sorted and limited as `findings`.
+    pub warnings: Vec<Finding>,
     /// The number of findings beyond these limits.
     pub unlisted: u64,
     /// Inodes that were checked.
@@ -74,7 +77,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether no rule is broken.
+    /// Whether no rule is broken, apart from [warnings](Self::warnings). Without [`Options::content`], content was not read.
     #[must_use]
     pub const fn is_sound(&self) -> bool {
         self.findings.is_empty() && self.unlisted == 0

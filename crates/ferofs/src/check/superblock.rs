@@ -13,6 +13,9 @@ const LZMA_DICT_MIN: u64 = 4096;
 /// log2 of the largest Zstandard window that Linux mounts, in bytes.
 const ZSTD_WINDOW_LOG_MAX: u64 = 20;
 
+/// Blocks of the largest LZ4 pcluster with which Linux mounts an image: it counts them as pages, also if blocks are smaller.
+const PCLUSTER_BLOCKS_MAX: u64 = 256;
+
 impl Checker<'_> {
     /// Checks the superblock, and adds its structures to the used space.
     pub(super) fn check_superblock(&self) {
@@ -37,6 +40,7 @@ impl Checker<'_> {
             let fault = Fault::Field { field: "fixed_nsec", value: superblock.fixed_nsec.into() };
             self.report_image(Corruption::new(Structure::Superblock, fault));
         }
+        self.check_features();
         self.check_configs();
         let to_u64 = |len: usize| u64::try_from(len).unwrap_or(u64::MAX);
         let mut used = self.used_space();
@@ -56,11 +60,27 @@ impl Checker<'_> {
         }
     }
 
+    /// Checks features that need another one, or a field.
+    fn check_features(&self) {
+        let superblock = self.image.superblock();
+        if superblock.compat.contains(Compat::SHARED_EA_IN_METABOX) && superblock.metabox.is_none() {
+            self.report_image(Corruption::new(Structure::Superblock, Fault::FeatureNotSet("METABOX")));
+        }
+        // Linux 7.0 and later do not mount such an image.
+        let number = superblock.ishare_xattr_prefix_id;
+        let prefixes = superblock.xattr_prefixes.map_or(0, |table| table.count);
+        if superblock.compat.contains(Compat::ISHARE_XATTRS) && number >= prefixes {
+            let fault = Fault::Field { field: "ishare_xattr_prefix_id", value: number.into() };
+            self.report_image(Corruption::new(Structure::Superblock, fault));
+        }
+    }
+
     /// Checks the settings of algorithms: Linux does not mount an image whose settings are outside of its limits.
     fn check_configs(&self) {
         let configs = self.image.configs();
         let block = self.image.superblock().block_size;
         let pcluster_blocks = u64::try_from(MAX_ENCODED).unwrap_or(u64::MAX) / block.bytes64();
+        let pcluster_blocks = pcluster_blocks.min(PCLUSTER_BLOCKS_MAX);
         let blocks = configs.lz4.map(|lz4| u64::from(lz4.max_pcluster_blocks));
         let dict = configs.lzma.map(|lzma| u64::from(lzma.dict_size));
         let window = configs.zstd.map(|zstd| u64::from(zstd.window_log));

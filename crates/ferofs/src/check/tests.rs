@@ -126,10 +126,12 @@ fn all_compressed_data_is_checked_by_linux_s_rules() {
     bytes[at + 2..at + 4].copy_from_slice(&[16, 0]);
     let found = findings(bytes);
     assert!(found.iter().all(|found| rule(&found.corruption.fault) == "linux-decoder"), "{found:#?}");
-    let mut paths: Vec<_> = found.iter().map(|found| found.path.display().to_string()).collect();
+    let (fragments, own): (Vec<_>, Vec<_>) = found.iter().partition(|found| found.also.is_some());
+    let mut paths: Vec<_> = own.iter().map(|found| found.path.display().to_string()).collect();
     paths.dedup();
-    // The small files and the text are in the packed inode.
     assert_eq!(paths, ["(metabox)", "(packed inode)", "large"]);
+    // The small files and the text are in the packed inode.
+    assert_eq!(fragments.len(), 601);
 }
 
 /// An image without checksum, so that tests can change it.
@@ -212,7 +214,53 @@ fn links_and_parents_are_counted() {
     // Compact: i_nb; a directory with one subdirectory has three.
     assert_eq!(tampered.bytes[below] & 1, 0);
     tampered.put(below + 6, 7u16.to_le_bytes());
+    let report = check(&Image::open(tampered.bytes.clone()).unwrap(), &Options::default()).unwrap();
+    let warnings: Vec<_> = report.warnings.iter().map(|found| rule(&found.corruption.fault)).collect();
+    assert!(report.is_sound() && warnings == ["link-count"], "{report:?}");
+    tampered.put(below + 6, 2u16.to_le_bytes());
     assert_eq!(tampered.rules(), [("below".to_owned(), "link-count")]);
+}
+
+#[test]
+fn each_file_with_a_damaged_fragment_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("source");
+    fs::create_dir(&source).unwrap();
+    // Three clusters of 4 KiB: `first` and `second` are in the first one.
+    let text = |seed: u64, len: usize| {
+        let digit = |n: u64| b'0' + (n.wrapping_add(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60) as u8;
+        (0u64..).take(len).map(digit).collect::<Vec<_>>()
+    };
+    for (name, seed, len) in [("first", 1, 1500), ("second", 9_999, 1500), ("third", 77_777, 30_000)] {
+        fs::write(source.join(name), text(seed, len)).unwrap();
+    }
+    let mut options = build::Options::new(&source);
+    let mut compression = build::Compression::lz4(0).unwrap();
+    compression.fragments = build::Fragments::All;
+    options.data.compression = Some(compression);
+    let path = dir.path().join("image");
+    build::build(&options, &path).unwrap();
+    let mut bytes = fs::read(path).unwrap();
+    let image = Image::open(bytes.clone()).unwrap();
+    let offset = |name: &str| {
+        let inode = image.resolve(name.as_ref(), false).unwrap();
+        let extent = image.extents(&inode, FileOffset::new(0)).unwrap().next().unwrap().unwrap();
+        let ExtentData::Fragment { offset } = extent.data else { panic!("{extent:?}") };
+        offset
+    };
+    let packed = image.inode(image.superblock().packed.unwrap()).unwrap();
+    let damaged = image.extents(&packed, offset("second")).unwrap().next().unwrap().unwrap();
+    let at = usize::try_from(DeviceRange::of(&image, &damaged).unwrap().unwrap().start.get()).unwrap();
+    bytes[at..at + 4096].fill(0xff);
+    let found = findings(bytes);
+    let concerned: Vec<_> =
+        ["first", "second", "third"].into_iter().filter(|name| damaged.contains(offset(name))).collect();
+    let mut named: Vec<_> = found.iter().map(|found| found.path.display().to_string()).collect();
+    named.dedup();
+    assert!(concerned.contains(&"second"), "{concerned:?}");
+    named.retain(|name| name != "(packed inode)");
+    assert!(concerned.iter().all(|name| named.iter().any(|path| path == name)), "{found:#?}");
+    assert!(found.iter().any(|found| found.also.as_deref() == Some(Path::new("(packed inode)"))));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use ferofs_format::{Fault, Nid, Structure};
 
 use self::seen::{Links, Seen, UNREADABLE};
-use super::checker::Checker;
+use super::checker::{Checker, METABOX, PACKED};
 use super::inodes::Task;
 use super::paths::{Dir, Name, Paths};
 use super::queue::Queue;
@@ -69,7 +69,7 @@ impl<'a> Walk<'a> {
     /// Adds the packed inode and the metabox, which no directory contains.
     fn special_inodes(&mut self) {
         let superblock = self.checker.image.superblock();
-        for (name, nid) in [("(packed inode)", superblock.packed), ("(metabox)", superblock.metabox)] {
+        for (name, nid) in [(PACKED, superblock.packed), (METABOX, superblock.metabox)] {
             let Some(nid) = nid else { continue };
             let name = Name { dir: Paths::ROOT, name: name.into() };
             let Some(inode) = self.checker.value_of(&name, self.checker.image.inode(nid)) else { continue };

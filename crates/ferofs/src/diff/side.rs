@@ -5,7 +5,6 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use ferofs_format::{Fault, FileOffset, Nid, Structure};
@@ -16,8 +15,9 @@ use rustix::io::Errno;
 use super::change::Stat;
 use super::content::Content;
 use crate::error::{Corruption, Error, Result};
-use ferofs_build::sources::open::{open_dir, open_file};
-use ferofs_read::{FileType, Image, Inode, Place, Rdev, Timestamp};
+use ferofs_build::output::preload;
+use ferofs_build::sources::open::{mtime, open_dir, open_file, size, stat_at};
+use ferofs_read::{FileType, Image, Inode, Place, Rdev};
 
 /// Linux's limit for the path of a system call, with the NUL at its end.
 const PATH_MAX: usize = 4096;
@@ -71,11 +71,14 @@ impl<'a> Tree<'a> {
     pub(super) fn root(&self) -> Result<Node> {
         match self.side {
             Side::Image(image) => Ok(Node::Inode(image.root()?.nid())),
-            Side::Directory(path) => match fs::symlink_metadata(path) {
-                Ok(metadata) if metadata.is_dir() => Ok(Node::File(path.clone())),
-                Ok(_) => Err(ferofs_read::Error::NotADirectory(path.clone()).into()),
-                Err(error) => Err(Error::io("open", path, error)),
-            },
+            Side::Directory(path) => {
+                preload::check()?;
+                match fs::symlink_metadata(path) {
+                    Ok(metadata) if metadata.is_dir() => Ok(Node::File(path.clone())),
+                    Ok(_) => Err(ferofs_read::Error::NotADirectory(path.clone()).into()),
+                    Err(error) => Err(Error::io("open", path, error)),
+                }
+            }
         }
     }
 
@@ -113,8 +116,8 @@ impl<'a> Tree<'a> {
             Ok((_, inode)) => Ok(stat_of_inode(&inode)),
             Err(path) => {
                 let short = self.short_path(&path)?;
-                let metadata = fs::symlink_metadata(&short.path).map_err(|e| Error::io("stat", &path, e))?;
-                Ok(stat_of_file(&metadata))
+                let stat = stat_at(CWD, short.path.as_os_str().as_bytes());
+                Ok(stat_of_file(&stat.map_err(|e| Error::io("stat", &path, e))?))
             }
         }
     }
@@ -244,29 +247,21 @@ fn stat_of_inode(inode: &Inode) -> Stat {
     }
 }
 
-fn stat_of_file(metadata: &fs::Metadata) -> Stat {
-    let kind = metadata.file_type();
-    let file_type = match () {
-        () if kind.is_dir() => FileType::Directory,
-        () if kind.is_symlink() => FileType::Symlink,
-        () if kind.is_char_device() => FileType::CharDevice,
-        () if kind.is_block_device() => FileType::BlockDevice,
-        () if kind.is_fifo() => FileType::Fifo,
-        () if kind.is_socket() => FileType::Socket,
-        () => FileType::Regular,
-    };
+fn stat_of_file(stat: &rustix::fs::Stat) -> Stat {
+    // The upper bits are the type.
+    let mode = stat.st_mode as u16;
+    // Every type that Linux has is known.
+    let file_type = FileType::from_mode(mode).unwrap_or(FileType::Regular);
     let is_device = matches!(file_type, FileType::CharDevice | FileType::BlockDevice);
-    let rdev = metadata.rdev();
     Stat {
         file_type,
-        // The lower 12 bits.
-        permissions: u16::try_from(metadata.mode() & 0o7777).unwrap_or(0),
-        uid: metadata.uid(),
-        gid: metadata.gid(),
-        size: if matches!(file_type, FileType::Regular | FileType::Symlink) { metadata.len() } else { 0 },
-        mtime: Timestamp { secs: metadata.mtime(), nanos: u32::try_from(metadata.mtime_nsec()).unwrap_or(0) },
+        permissions: mode & 0o7777,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        size: if matches!(file_type, FileType::Regular | FileType::Symlink) { size(stat) } else { 0 },
+        mtime: mtime(stat),
         rdev: match is_device {
-            true => Rdev { major: rustix::fs::major(rdev), minor: rustix::fs::minor(rdev) },
+            true => Rdev { major: rustix::fs::major(stat.st_rdev), minor: rustix::fs::minor(stat.st_rdev) },
             false => Rdev::default(),
         },
     }

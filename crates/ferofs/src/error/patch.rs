@@ -51,19 +51,22 @@ pub enum PatchFault {
         /// The image's.
         found: String,
     },
-    /// The image has what the patch appends, in this state or an earlier one.
+    /// The patch made the image's current state, or an earlier one that the current state is built on.
     #[error("the patch has been applied already")]
     AlreadyApplied,
     /// The image has the base's UUID, but is in another state.
-    #[error("the patch is for state {expected} of this image, which is in another one ({found})")]
+    #[error("{}: see the log of the image", other_state(*.expected, *.found))]
     OtherState {
         /// The number of the state that the patch was made for.
         expected: u64,
         /// The number of the state that the image is in.
         found: u64,
     },
-    /// The superblock is the base's, but other bytes differ.
-    #[error("the image is not the patch's base: some of its bytes were changed")]
+    /// The image has the base's UUID and the number of its state, but other bytes.
+    #[error(
+        "the image is not the patch's base: some of its bytes are others (it was changed, squashed or built again, or other \
+         patches were applied): create a patch for the image as it is"
+    )]
     BaseChanged,
     /// The patched image differs from the one that the patch was made for.
     #[error("what was written is not what the patch describes")]
@@ -140,4 +143,13 @@ pub enum PatchFault {
     /// Another process has locked the image to change it.
     #[error("another process is changing the image")]
     Busy,
+}
+
+fn other_state(expected: u64, found: u64) -> String {
+    if expected == found {
+        return format!(
+            "the patch is for a state {expected} of this image that other patches made than its own"
+        );
+    }
+    format!("the patch is for state {expected} of this image, which is in another one ({found})")
 }

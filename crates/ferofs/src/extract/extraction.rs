@@ -1,11 +1,13 @@
 //! The state that all threads of an extraction share.
 
-use std::collections::HashSet;
-use std::path::Path;
+use std::collections::{BTreeMap, HashSet};
+use std::ffi::CString;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use ferofs_read::{Image, Inode, Nid};
+use rustix::io::Errno;
 
 use super::options::{OnError, Options};
 use super::target::{FileId, Target};
@@ -19,14 +21,23 @@ pub(super) struct Extraction<'a> {
     pub(super) target: Target,
     /// For permissions that are not those of the image.
     pub(super) umask: u16,
-    /// The error that ended the extraction: a limit was reached.
+    /// The error that ended the extraction: a limit was reached, or nothing can be written to the target.
     pub(super) stopped: OnceLock<Error>,
-    /// Whether an attribute that cannot be set here was reported.
-    pub(super) reported_xattr: AtomicBool,
+    /// Attributes that could not be set here, by name.
+    pub(super) lost_xattrs: Mutex<BTreeMap<CString, LostXattr>>,
     /// The files that inodes with several names were extracted to.
     pub(super) made: Mutex<HashSet<(Nid, FileId)>>,
     /// A thread panicked: the others end.
     pub(super) panicked: AtomicBool,
+}
+
+/// An attribute that could not be set here, although nothing is wrong with the file.
+pub(super) struct LostXattr {
+    /// The first file that lost it.
+    pub(super) path: PathBuf,
+    /// The number of these files.
+    pub(super) files: u64,
+    pub(super) error: Errno,
 }
 
 impl Extraction<'_> {
@@ -69,7 +80,7 @@ impl Extraction<'_> {
     /// Counts and reports a failure; one that ends all work ends the extraction.
     pub(super) fn report(&self, path: &Path, result: Result<()>) {
         if let Err(error) = result {
-            if error.ends_all() {
+            if error.ends_all() || is_lasting(&error) {
                 // Reported once, and not for each file.
                 let _ = self.stopped.set(error);
                 return;
@@ -77,5 +88,17 @@ impl Extraction<'_> {
             self.options.progress.failures.fetch_add(1, Ordering::Relaxed);
             (self.on_error)(path, &error);
         }
+    }
+}
+
+/// Whether all other files would fail, too: the target is full, read-only or broken, or too many files are open.
+fn is_lasting(error: &Error) -> bool {
+    // The image is only read.
+    let Error::Io { action, source, .. } = error else { return false };
+    let errno = source.raw_os_error().map(Errno::from_raw_os_error);
+    match errno {
+        Some(Errno::NOSPC | Errno::DQUOT | Errno::ROFS | Errno::MFILE | Errno::NFILE) => true,
+        Some(Errno::IO) => *action != "read",
+        _ => false,
     }
 }

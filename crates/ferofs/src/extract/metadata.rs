@@ -1,16 +1,20 @@
 //! Sets owners, permissions, extended attributes and times of extracted files.
 
 use std::ffi::{CStr, CString};
+use std::fs::{File, Permissions};
 use std::os::fd::BorrowedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::fs::{Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 
-use super::extraction::Extraction;
-use super::target::by_descriptor;
+use super::extraction::{Extraction, LostXattr};
+use super::target::Address;
 use crate::error::{Error, Result};
+use ferofs_build::output::preload;
 use ferofs_read::escape::Escaped;
 use ferofs_read::{FileType, Inode};
 
@@ -27,43 +31,37 @@ impl Extraction<'_> {
     pub(super) fn set_metadata(&self, file: BorrowedFd<'_>, inode: &Inode, path: &Path) -> Result<()> {
         if self.options.owners {
             let (uid, gid) = owner(inode);
-            rustix::fs::fchown(file, uid, gid).map_err(|e| Error::io("chown", path, e))?;
+            // Not rustix's, which never calls libc.
+            std::os::unix::fs::fchown(file, uid.map(Uid::as_raw), gid.map(Gid::as_raw))
+                .map_err(|e| Error::io("chown", path, e))?;
         }
         self.remove_acls(inode, path, |name| rustix::fs::fremovexattr(file, name))?;
         let bits = self.permissions(inode);
-        rustix::fs::fchmod(file, Mode::from_raw_mode(bits.into()))
-            .map_err(|e| Error::io("chmod", path, e))?;
+        set_mode(file, bits).map_err(|e| Error::io("chmod", path, e))?;
         self.each_xattr(inode, path, |name, value| {
             rustix::fs::fsetxattr(file, name, value, XattrFlags::empty())
         })?;
         rustix::fs::futimens(file, &times(inode)).map_err(|e| Error::io("set times", path, e))
     }
 
-    /// Sets all attributes of a file that cannot be opened for its content: symbolic link, device, fifo, socket. `file` was opened
-    /// by [`open_path`](super::target::open_path): the name could lead to another file by now.
+    /// Sets all attributes of a file that cannot be opened for its content: symbolic link, device, fifo, socket.
     pub(super) fn set_metadata_of_special(
         &self,
-        file: BorrowedFd<'_>,
+        address: &Address<'_>,
         inode: &Inode,
         path: &Path,
     ) -> Result<()> {
+        let (dir, name, flags) = address.at();
         if self.options.owners {
             let (uid, gid) = owner(inode);
-            rustix::fs::chownat(file, c"", uid, gid, AtFlags::EMPTY_PATH)
-                .map_err(|e| Error::io("chown", path, e))?;
+            rustix::fs::chownat(dir, name, uid, gid, flags).map_err(|e| Error::io("chown", path, e))?;
         }
-        let by_descriptor = by_descriptor(file);
         if inode.file_type() != FileType::Symlink {
-            self.remove_acls(inode, path, |name| rustix::fs::removexattr(&by_descriptor, name))?;
-            let bits = self.permissions(inode);
-            rustix::fs::chmodat(CWD, &by_descriptor, Mode::from_raw_mode(bits.into()), AtFlags::empty())
-                .map_err(|e| Error::io("chmod", path, e))?;
+            self.remove_acls(inode, path, |name| address.remove_xattr(name))?;
+            address.set_mode(self.permissions(inode)).map_err(|e| Error::io("chmod", path, e))?;
         }
-        self.each_xattr(inode, path, |name, value| {
-            rustix::fs::setxattr(&by_descriptor, name, value, XattrFlags::empty())
-        })?;
-        rustix::fs::utimensat(CWD, &by_descriptor, &times(inode), AtFlags::empty())
-            .map_err(|e| Error::io("set times", path, e))
+        self.each_xattr(inode, path, |name, value| address.set_xattr(name, value))?;
+        rustix::fs::utimensat(dir, name, &times(inode), flags).map_err(|e| Error::io("set times", path, e))
     }
 
     /// The image's permissions, or those that the umask allows. Without the image's owner, setuid and setgid bits would give the
@@ -102,6 +100,29 @@ impl Extraction<'_> {
         Ok(())
     }
 
+    fn lose_xattr(&self, path: &Path, name: CString, error: Errno) {
+        // An insertion cannot panic in the middle.
+        let mut lost = self.lost_xattrs.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = || LostXattr { path: path.to_owned(), files: 0, error };
+        lost.entry(name).or_insert_with(new).files += 1;
+    }
+
+    /// Reports each attribute that could not be set here, once. Without its capabilities a program does not work, so this is a
+    /// failure.
+    pub(super) fn report_lost_xattrs(&self) {
+        let lost = std::mem::take(&mut *self.lost_xattrs.lock().unwrap_or_else(PoisonError::into_inner));
+        for (name, LostXattr { path, files, error }) in lost {
+            if name.as_bytes() == CAPABILITIES {
+                self.options.progress.failures.fetch_add(1, Ordering::Relaxed);
+            }
+            let name = Escaped(name.as_bytes()).to_string();
+            (self.on_error)(
+                &path,
+                &Error::XattrLost { path: path.clone(), name, files, source: error.into() },
+            );
+        }
+    }
+
     fn each_xattr(
         &self,
         inode: &Inode,
@@ -118,16 +139,22 @@ impl Extraction<'_> {
             let Ok(name) = CString::new(xattr.name) else { continue };
             match set(&name, &xattr.value) {
                 Ok(()) => {}
-                // Only root can set some attributes, and some file systems support none: this is reported once.
+                // Only root can set some attributes, and some file systems support none: this is reported at the end.
                 Err(error) if error == Errno::OPNOTSUPP || error == Errno::PERM && !is_root() => {
-                    if !self.reported_xattr.swap(true, Ordering::Relaxed) {
-                        (self.on_error)(path, &xattr_error(path, &name, error));
-                    }
+                    self.lose_xattr(path, name, error);
                 }
                 Err(error) => return Err(xattr_error(path, &name, error)),
             }
         }
         Ok(())
+    }
+}
+
+/// Sets permissions. rustix's fchmod never calls libc, and that of the standard library needs a [`File`].
+fn set_mode(file: BorrowedFd<'_>, bits: u16) -> std::io::Result<()> {
+    match preload::is_active() {
+        true => File::from(file.try_clone_to_owned()?).set_permissions(Permissions::from_mode(bits.into())),
+        false => Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(bits.into()))?),
     }
 }
 

@@ -1,9 +1,11 @@
-//! Selects names by glob patterns, like those of `tar` and `rsync`.
+//! Selects names by patterns, as those of gitignore(5).
 //!
 //! A pattern with a slash is matched with the path below the start of the extraction, a pattern without one with the last name of
 //! any path. `*` and `?` match within one name, `**` matches across names.
 
-use globset::{Candidate, Glob, GlobBuilder, GlobSet, GlobSetBuilder};
+use std::sync::Arc;
+
+use ferofs_build::{Patterns, UsedPatterns};
 
 use crate::error::{Error, Result};
 
@@ -12,7 +14,13 @@ use crate::error::{Error, Result};
 pub struct Selection {
     include: Option<Patterns>,
     exclude: Option<Patterns>,
+    /// Clones share it: several outputs of one extraction can have the same selection.
+    used: Arc<UsedPatterns>,
 }
+
+/// The groups of patterns, for [`UsedPatterns`].
+const INCLUDE: usize = 0;
+const EXCLUDE: usize = 1;
 
 impl Selection {
     /// Selects the names that `include` matches (all if it is empty), without those that `exclude` matches. A directory that
@@ -21,17 +29,29 @@ impl Selection {
     /// # Errors
     /// [`Error::Pattern`].
     pub fn new<S: AsRef<str>>(include: &[S], exclude: &[S]) -> Result<Self> {
-        Ok(Self { include: Patterns::new(include)?, exclude: Patterns::new(exclude)? })
+        Ok(Self { include: patterns(include)?, exclude: patterns(exclude)?, used: Arc::default() })
+    }
+
+    /// The patterns that matched no name of the extractions with this selection and its clones.
+    #[must_use]
+    pub fn unused(&self) -> Vec<String> {
+        let groups = [(INCLUDE, &self.include), (EXCLUDE, &self.exclude)];
+        let unused = groups.into_iter().filter_map(|(group, patterns)| {
+            Some(patterns.as_ref()?.unused(group, &self.used).map(str::to_owned))
+        });
+        unused.flatten().collect()
     }
 
     /// Whether `path` and all names below it are excluded.
-    pub(super) fn excludes(&self, path: &[u8]) -> bool {
-        self.exclude.as_ref().is_some_and(|patterns| patterns.matches(path))
+    pub(super) fn excludes(&self, path: &[u8], is_dir: bool) -> bool {
+        let excluded = |patterns: &Patterns| patterns.matched(path, &|| is_dir, EXCLUDE, &self.used);
+        self.exclude.as_ref().and_then(excluded) == Some(true)
     }
 
     /// Whether `path` and all names below it are included.
-    pub(super) fn includes(&self, path: &[u8]) -> bool {
-        self.include.as_ref().is_none_or(|patterns| patterns.matches(path))
+    pub(super) fn includes(&self, path: &[u8], is_dir: bool) -> bool {
+        let included = |patterns: &Patterns| patterns.matched(path, &|| is_dir, INCLUDE, &self.used);
+        self.include.as_ref().is_none_or(|patterns| included(patterns) == Some(true))
     }
 
     /// Whether all names are selected, so that paths need not be matched.
@@ -40,46 +60,14 @@ impl Selection {
     }
 }
 
-#[derive(Clone, Debug)]
-struct Patterns {
-    names: GlobSet,
-    paths: GlobSet,
-}
-
-impl Patterns {
-    fn new<S: AsRef<str>>(patterns: &[S]) -> Result<Option<Self>> {
-        let (mut names, mut paths) = (GlobSetBuilder::new(), GlobSetBuilder::new());
-        for pattern in patterns {
-            let trimmed = pattern.as_ref().trim_end_matches('/');
-            if trimmed.contains('/') {
-                paths.add(glob(trimmed.trim_start_matches('/'))?);
-            } else {
-                names.add(glob(trimmed)?);
-            }
-        }
-        if patterns.is_empty() {
-            return Ok(None);
-        }
-        Ok(Some(Self { names: set(&names)?, paths: set(&paths)? }))
+fn patterns<S: AsRef<str>>(patterns: &[S]) -> Result<Option<Patterns>> {
+    if patterns.is_empty() {
+        return Ok(None);
     }
-
-    fn matches(&self, path: &[u8]) -> bool {
-        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
-        self.names.is_match_candidate(&Candidate::from_bytes(name))
-            || !self.paths.is_empty() && self.paths.is_match_candidate(&Candidate::from_bytes(path))
-    }
-}
-
-fn glob(pattern: &str) -> Result<Glob> {
-    GlobBuilder::new(pattern).literal_separator(true).build().map_err(|e| bad(&e))
-}
-
-fn set(builder: &GlobSetBuilder) -> Result<GlobSet> {
-    builder.build().map_err(|e| bad(&e))
-}
-
-fn bad(error: &globset::Error) -> Error {
-    Error::Pattern { pattern: error.glob().unwrap_or_default().to_owned(), problem: error.kind().to_string() }
+    Patterns::new(patterns).map(Some).map_err(|error| {
+        let pattern = patterns.get(error.line.saturating_sub(1)).map_or("", AsRef::as_ref).to_owned();
+        Error::Pattern { pattern, problem: error.reason }
+    })
 }
 
 #[cfg(test)]
@@ -90,24 +78,32 @@ mod tests {
     fn names_match_anywhere_and_paths_from_the_start() {
         let select = Selection::new(&["*.so", "/bin/*", "usr/**/doc/"], &[]).unwrap();
         for wanted in ["a.so", "deep/down/a.so", "bin/ls", "usr/a/b/doc", "usr/doc"] {
-            assert!(select.includes(wanted.as_bytes()), "{wanted}");
+            assert!(select.includes(wanted.as_bytes(), wanted.ends_with("doc")), "{wanted}");
         }
         for other in ["a.so.1", "usr/bin/ls", "bin/a/b", "doc", "x/usr/doc"] {
-            assert!(!select.includes(other.as_bytes()), "{other}");
+            assert!(!select.includes(other.as_bytes(), false), "{other}");
         }
-        assert!(!select.excludes(b"a.so") && !select.is_all());
+        assert!(!select.excludes(b"a.so", false) && !select.is_all());
     }
 
     #[test]
     fn names_need_not_be_text() {
         let select = Selection::new(&[], &["\u{e9}*"]).unwrap();
-        assert!(select.excludes("dir/\u{e9}t\u{e9}".as_bytes()));
-        assert!(!select.excludes(b"dir/\xff\xfe") && select.includes(b"\xff"));
+        assert!(select.excludes("dir/\u{e9}t\u{e9}".as_bytes(), false));
+        assert!(!select.excludes(b"dir/\xff\xfe", false) && select.includes(b"\xff", false));
     }
 
     #[test]
     fn a_broken_pattern_is_refused() {
         let error = Selection::new(&["[a"], &[]).unwrap_err();
         assert!(matches!(&error, Error::Pattern { pattern, .. } if pattern == "[a"), "{error}");
+    }
+
+    #[test]
+    fn patterns_that_match_nothing_are_found() {
+        let select = Selection::new(&["./bin", "none"], &["*.o", "/no/such"]).unwrap();
+        let clone = select.clone();
+        assert!(clone.includes(b"bin", true) && clone.excludes(b"bin/a.o", false));
+        assert_eq!(select.unused(), ["none", "/no/such"]);
     }
 }

@@ -1,49 +1,55 @@
 //! The target directory: opens files below it, never through a symbolic link, also if a path is longer than `PATH_MAX`.
 
-use std::ffi::OsStr;
+use std::ffi::{CStr, OsStr, OsString};
+use std::fs::Permissions;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, XattrFlags};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::options::Existing;
 use crate::error::{Error, Result};
-
-/// Bytes of a path that are passed to one system call: less than Linux's limit of 4096. Longer paths take several calls.
-const PATH_PART: usize = 4000;
+use ferofs_build::output::preload;
+use ferofs_build::sources::open;
 
 /// The directory that all extracted files are in.
 #[derive(Debug)]
 pub(super) struct Target {
     root: OwnedFd,
+    /// Whether `/proc/self/fd` exists.
+    has_proc: bool,
 }
 
 impl Target {
     /// Opens the target, and creates it if it does not exist.
     pub(super) fn create(path: &Path) -> Result<Self> {
+        preload::check()?;
         std::fs::create_dir_all(path).map_err(|e| Error::io("create", path, e))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))
             .map_err(|e| Error::io("open", path, e))?;
-        Ok(Self { root })
+        Ok(Self { root, has_proc: Path::new("/proc/self/fd").is_dir() })
     }
 
     /// Opens the directory `path`, relative to the target.
     pub(super) fn open_dir(&self, path: &Path) -> Result<OwnedFd> {
-        let open = || -> Result<OwnedFd, Errno> {
-            let mut dir: Option<OwnedFd> = None;
-            let mut part = PathBuf::from(".");
-            for component in path.components() {
-                if part.as_os_str().len() + component.as_os_str().len() >= PATH_PART {
-                    dir = Some(open_beneath(dir.as_ref().unwrap_or(&self.root), &part)?);
-                    part = PathBuf::from(".");
-                }
-                part.push(component);
-            }
-            open_beneath(dir.as_ref().unwrap_or(&self.root), &part)
-        };
-        open().map_err(|e| Error::io("open", path, e))
+        open_beneath(&self.root, path).map_err(|e| Error::io("open", path, e))
+    }
+
+    /// How system calls name the file `name` in `dir`, which is open as `file`.
+    pub(super) fn address<'a>(
+        &self,
+        dir: BorrowedFd<'a>,
+        name: &'a OsStr,
+        file: BorrowedFd<'_>,
+    ) -> Address<'a> {
+        match self.has_proc && !preload::is_active() {
+            true => Address::Descriptor(format!("/proc/self/fd/{}", file.as_raw_fd()).into()),
+            false => Address::Name { dir, name, has_proc: self.has_proc },
+        }
     }
 
     /// Creates the directory `name` in `dir`, unless it exists.
@@ -76,9 +82,11 @@ impl Target {
         if !is_extracted(id) {
             return Err(Error::io("link", path, std::io::Error::other("its first name was not extracted")));
         }
-        // By descriptor: the name may lead to another file by now.
-        let file = by_descriptor(file.as_fd());
-        let link = || rustix::fs::linkat(rustix::fs::CWD, &file, &to, new, AtFlags::SYMLINK_FOLLOW);
+        let address = self.address(from.as_fd(), old, file.as_fd());
+        let (dir, name, flags) = address.at();
+        // linkat(2) has the opposite flag of other calls.
+        let flags = if flags.is_empty() { AtFlags::SYMLINK_FOLLOW } else { AtFlags::empty() };
+        let link = || rustix::fs::linkat(dir, name, &to, new, flags);
         match link() {
             Err(Errno::EXIST) if existing != Existing::Refuse => {}
             linked => return linked.map(|()| true).map_err(failed),
@@ -111,20 +119,66 @@ pub(super) fn open_path(dir: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
     retry_on_intr(|| rustix::fs::openat(dir, name, flags, Mode::empty()))
 }
 
-/// A path to the open file itself, even if that is a symbolic link, for system calls that do not accept a descriptor of
-/// [`open_path`].
-pub(super) fn by_descriptor(file: BorrowedFd<'_>) -> String {
-    format!("/proc/self/fd/{}", file.as_raw_fd())
+/// How system calls name a symbolic link or special file, which cannot be opened for its content.
+pub(super) enum Address<'a> {
+    /// The path of its descriptor in `/proc`: its name could lead to another file by now.
+    Descriptor(OsString),
+    /// Its directory and name: there is no `/proc`, or a library between ferofs and the system knows no paths in it
+    /// ([`preload`]). New directories are accessible to this user only, so nobody else replaces the file there.
+    Name { dir: BorrowedFd<'a>, name: &'a OsStr, has_proc: bool },
+}
+
+impl Address<'_> {
+    /// The arguments of a system call that takes a directory, a name and flags.
+    pub(super) fn at(&self) -> (BorrowedFd<'_>, &OsStr, AtFlags) {
+        match self {
+            Self::Descriptor(path) => (CWD, path, AtFlags::empty()),
+            Self::Name { dir, name, .. } => (*dir, name, AtFlags::SYMLINK_NOFOLLOW),
+        }
+    }
+
+    /// Sets the permissions of a file that is not a symbolic link. Before Linux 6.6 no call for this does not follow a link.
+    pub(super) fn set_mode(&self, bits: u16) -> std::io::Result<()> {
+        match self {
+            // rustix's call would not go through libc.
+            Self::Name { has_proc: true, .. } => {
+                std::fs::set_permissions(self.path()?, Permissions::from_mode(bits.into()))
+            }
+            _ => {
+                let (dir, name, _) = self.at();
+                Ok(rustix::fs::chmodat(dir, name, Mode::from_raw_mode(bits.into()), AtFlags::empty())?)
+            }
+        }
+    }
+
+    pub(super) fn set_xattr(&self, name: &CStr, value: &[u8]) -> Result<(), Errno> {
+        match self {
+            Self::Descriptor(path) => rustix::fs::setxattr(path, name, value, XattrFlags::empty()),
+            Self::Name { .. } => rustix::fs::lsetxattr(self.path()?, name, value, XattrFlags::empty()),
+        }
+    }
+
+    pub(super) fn remove_xattr(&self, name: &CStr) -> Result<(), Errno> {
+        match self {
+            Self::Descriptor(path) => rustix::fs::removexattr(path, name),
+            Self::Name { .. } => rustix::fs::lremovexattr(self.path()?, name),
+        }
+    }
+
+    /// The file's path: before Linux 6.13 no call for attributes takes a directory and a name.
+    fn path(&self) -> Result<OsString, Errno> {
+        match self {
+            Self::Descriptor(path) => Ok(path.clone()),
+            Self::Name { dir, name, has_proc: true } => {
+                let mut path = OsString::from(format!("/proc/self/fd/{}/", dir.as_raw_fd()));
+                path.push(name);
+                Ok(path)
+            }
+            Self::Name { .. } => Err(Errno::OPNOTSUPP),
+        }
+    }
 }
 
 fn open_beneath(dir: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    loop {
-        match rustix::fs::openat2(dir.as_fd(), path, flags, Mode::empty(), resolve) {
-            // The kernel could not exclude a race with a rename, or a signal arrived: try again.
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            result => return result,
-        }
-    }
+    open::open_dir(dir.as_fd(), path.as_os_str().as_bytes(), OFlags::RDONLY)
 }

@@ -80,7 +80,7 @@ fn attributes_are_not_set_on_a_file_that_replaced_the_extracted_one() {
         on_error: &|_, _| {},
         target: Target::create(&target).unwrap(),
         umask: 0,
-        reported_xattr: AtomicBool::new(false),
+        lost_xattrs: Mutex::default(),
         made: Mutex::default(),
         stopped: OnceLock::new(),
         panicked: AtomicBool::new(false),

@@ -14,7 +14,7 @@ use ferofs_format::{Fault, Nid, Structure};
 use super::select::Selection;
 use crate::error::{Corruption, Error, Result};
 use ferofs_read::walk::{self, DirId, DirectoryWalk};
-use ferofs_read::{DirEntry, Image, Inode};
+use ferofs_read::{DirEntry, FileType, Image, Inode};
 
 /// Names of one step at most, so that memory does not depend on the size of a directory.
 const MAX_FILES: usize = 1024;
@@ -87,7 +87,7 @@ pub(super) struct Walk<'a> {
 impl<'a> Walk<'a> {
     /// Starts at the directory `from`, whose path is empty.
     pub(super) fn new(image: &'a Image, from: &Inode, select: &'a Selection) -> Self {
-        let selected = select.includes(b"");
+        let selected = select.includes(b"", true);
         let start = Dir { parent: DirId::START, inode: from.clone(), selected, returned: false };
         Self {
             image,
@@ -147,7 +147,8 @@ impl<'a> Walk<'a> {
 
     /// The file of an entry of the current directory, if it is no directory and selected. A directory is entered later.
     fn file(&mut self, entry: DirEntry, path: &[u8]) -> Result<Option<File>> {
-        let DirEntry { name, nid, .. } = entry;
+        let DirEntry { name, nid, file_type, .. } = entry;
+        let is_dir = file_type == Some(FileType::Directory);
         let parent = self.current;
         let bad = |fault| {
             let dir = self.inode(parent).nid();
@@ -161,10 +162,10 @@ impl<'a> Walk<'a> {
             Ordering::Equal => return bad(Fault::DuplicateName),
             Ordering::Greater => self.last_name.clone_from(&name),
         }
-        if !self.select.is_all() && self.select.excludes(path) {
+        if !self.select.is_all() && self.select.excludes(path, is_dir) {
             return Ok(None);
         }
-        let selected = self.dirs[parent.index()].selected || self.select.includes(path);
+        let selected = self.dirs[parent.index()].selected || self.select.includes(path, is_dir);
         let inode = self.image.inode(nid)?;
         if inode.is_dir() {
             if self.entries.enter(&name, nid).is_none() {

@@ -131,7 +131,8 @@ impl<'a, 'b> Worker<'a, 'b> {
             return Err(Error::io("open", &path, std::io::Error::other("replaced by another process")));
         }
         self.extraction.record_file(inode, &stat);
-        self.extraction.set_metadata_of_special(file.as_fd(), inode, &path)
+        let address = self.extraction.target.address(dir.as_fd(), &item.file.name, file.as_fd());
+        self.extraction.set_metadata_of_special(&address, inode, &path)
     }
 
     fn make_piece(&mut self, large: &Large, range: Range<u64>) {
@@ -241,7 +242,7 @@ fn is_same(stat: &Stat, inode: &Inode) -> bool {
     file_type == kind(inode.file_type())
         && (!has_size || u64::try_from(stat.st_size) == Ok(inode.size()))
         && stat.st_mtime == time.secs
-        && u64::from(time.nanos) == stat.st_mtime_nsec
+        && i64::from(time.nanos) == stat.st_mtime_nsec
 }
 
 const fn kind(file_type: FileType) -> rustix::fs::FileType {

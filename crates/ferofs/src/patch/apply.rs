@@ -21,11 +21,12 @@ pub(crate) mod rollback;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use self::base::check_base;
+use self::base::{Usable, check_base, check_state};
 use self::commit::{ImageChange, Sink, TrailingData, check_trailing, commit, recover};
 use self::lazy_region::{LazyRegion, PieceCache};
 use self::medium::Medium;
 use self::resume::{ApplyProgress, pieces_there};
+use self::rollback::{Rollback, rollback};
 use crate::error::{Error, PatchFault, Result};
 use crate::patch::format::header::Header;
 use crate::patch::format::reader::Patch;
@@ -46,7 +47,8 @@ pub(crate) const THREADS_MAX: usize = 4;
 /// to the same content several times. Beyond it a patch is refused: its base has directories or files without an end.
 const WORK_LIMIT: u32 = 8;
 
-/// Applies `patch` to the image on `medium`, so that it shows the new tree. At any moment, also after a crash, the medium holds
+/// Applies `patch` to the image on `medium`, so that it shows the new tree. If the patch was applied before and rolled back, its state becomes
+/// current again. At any moment, also after a crash, the medium holds
 /// an image that shows the old tree or the new one. `trailing` says whether bytes after the image may be overwritten.
 ///
 /// # Errors
@@ -73,9 +75,14 @@ pub fn apply_with<M: Medium>(
     cancel: &AtomicBool,
 ) -> Result<()> {
     let header = patch.header();
-    let digests = check_base(medium, patch, cancel)?;
+    let area = match check_state(medium, header, patch.appended())? {
+        Usable::Base(area) => area,
+        Usable::RolledBack(state) => {
+            return rollback(medium, Some(state), trailing, header.time).map(drop);
+        }
+    };
+    let digests = check_base(medium, &area, patch, cancel)?;
     patch.check_encoders()?;
-    let area = SuperblockArea::read(medium)?;
     let (root, root_bytes) = match &header.root {
         Some((pos, bytes)) => (Some(*pos..*pos + bytes.len() as u64), &bytes[..]),
         None => (None, &[][..]),
@@ -169,8 +176,17 @@ pub fn overlay_with(
     cancel: &AtomicBool,
 ) -> Result<Arc<dyn Source>> {
     let header = patch.header();
-    let digests = check_base(&*base, patch, cancel)?;
-    let area = SuperblockArea::read(&*base)?;
+    let area = match check_state(&*base, header, patch.appended())? {
+        Usable::Base(area) => area,
+        Usable::RolledBack(state) => {
+            let area = SuperblockArea::read(&*base)?;
+            let rollback = Rollback::plan(&*base, &area, Some(state), header.time)?;
+            let base = Arc::new(MaskedSource::new(base, &area)?);
+            let overlay = Overlay::new(base, rollback.appended.start, Box::new(rollback.bytes));
+            return Ok(Arc::new(overlay.with(SECTOR_POS, &rollback.sector)));
+        }
+    };
+    let digests = check_base(&*base, &area, patch, cancel)?;
     let base: Arc<dyn Source> = Arc::new(MaskedSource::new(base, &area)?);
     patch.check_encoders()?;
     let image = open_base(Box::new(Arc::clone(&base)))?;

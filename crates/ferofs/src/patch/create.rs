@@ -108,7 +108,7 @@ impl PatchFile {
 pub(crate) fn append_patch(
     old: &Path,
     options: &CreateOptions,
-    avoid: &[(u32, u32, u64)],
+    avoid: &[(u64, u64)],
     temporary: &Path,
     output: &mut Output,
 ) -> Result<PatchSummary> {
@@ -127,20 +127,19 @@ pub(crate) fn append_patch(
     let mut warnings = Vec::new();
     let time = build.image.build_time.unwrap_or_else(ferofs_build::now);
     let stamp = Timestamp { secs: time, nanos: 0 };
-    let (tree, contents) = match &options.new_image {
+    let (mut tree, contents) = match &options.new_image {
         Some(new) => ferofs_build::sources::read_opened_image(&build, new, temporary, stamp, &mut warnings)?,
         None => ferofs_build::sources::read_source(&build, avoid, temporary, stamp, &mut warnings)?,
     };
+    build.run.check_warnings(&mut warnings)?;
     let survey = Survey::new(&image, &build)?;
-    let inputs = Inputs {
-        options: &build,
-        old: &image,
-        survey: &survey,
-        tree: &tree,
-        contents: &contents,
-        ignore: options.ignore,
-    };
+    let ignore = options.ignore;
+    let inputs =
+        Inputs { options: &build, old: &image, survey: &survey, tree: &tree, contents: &contents, ignore };
     let decisions = ReuseDecisions::new(inputs)?;
+    decide::digests::update(&mut tree, &decisions, &image, &build, &contents)?;
+    let inputs =
+        Inputs { options: &build, old: &image, survey: &survey, tree: &tree, contents: &contents, ignore };
     let mut growth = match options.portable && !options.grow {
         // The patch would carry encoded metadata, which is longer than its difference to the old one.
         true => Growth::default(),
@@ -174,6 +173,7 @@ pub(crate) fn append_patch(
     let context = CreateContext { options, inputs, base, area, history, compression, allowed, methods };
     let region = region::write(&context, decisions, growth, temporary, time, &mut warnings)?;
     contents.check_unchanged()?;
+    build.run.check_warnings(&mut warnings)?;
     let created = append_file(&context, region, time, output)?;
     Ok(PatchSummary { warnings, ..created })
 }

@@ -1,5 +1,5 @@
 //! The patch file: a header, tables, the list of changed files, and the appended bytes in compressed pieces. Layout:
-//! docs/PATCH.md.
+//! docs/PATCH_FORMAT.md.
 
 pub(crate) mod change;
 pub(crate) mod columns;

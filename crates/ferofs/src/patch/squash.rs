@@ -9,6 +9,7 @@ use super::create::survey::Survey;
 use super::image::sector::SuperblockArea;
 use crate::error::{Error, PatchFault, Result};
 use ferofs_build::{Fragments, Options, SourceFormat, Summary, build};
+use ferofs_format::xattr::LongPrefix;
 use ferofs_read::{FileSource, Image, Source};
 
 /// The options to build the current tree of `image` again: with its block size, UUID, label and time, and encoded like the old
@@ -26,8 +27,9 @@ pub fn squash_options(image: &Path) -> Result<Options> {
     let label = superblock.volume_name.split(|byte| *byte == 0).next().unwrap_or_default();
     options.image.label = label.to_vec();
     options.image.build_time = superblock.epoch.checked_add(superblock.build_time.into());
-    options.xattrs.prefixes =
-        old.xattr_prefixes().iter().filter(|prefix| prefix.base != 0).cloned().collect();
+    let digest = ferofs_build::sources::digest::name_in(&old).map(|(_, name)| name);
+    let is_for_names = |prefix: &&LongPrefix| prefix.base != 0 && Some(*prefix) != digest;
+    options.xattrs.prefixes = old.xattr_prefixes().iter().filter(is_for_names).cloned().collect();
     options.image.checksum = superblock.compat.contains(ferofs_format::Compat::SB_CHKSUM);
     options.data.compression = encoding::of_image(&old, &Survey::new(&old, &options)?, None)?;
     options.image.wide_addresses = options.data.compression.is_none() && superblock.blocks >= 1 << 32;

@@ -9,6 +9,8 @@ mod metabox;
 mod prediction;
 mod reencoding;
 mod resume;
+mod sequences;
+mod xattrs;
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -52,6 +52,7 @@ impl Request<'_> {
         out: &mut [u8],
     ) -> Result<()> {
         let engine = self.engine;
+        let encoded = self.without_padding(cluster.algorithm, cluster.at, encoded)?;
         let (skip, end) = (wanted.skip, wanted.skip + out.len());
         let max_buffered = (cluster.algorithm == Algorithm::Lz4).then(|| self.max_buffered());
         match engine.policy.choose(max_buffered, skip, out.len()) {

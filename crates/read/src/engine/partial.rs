@@ -4,7 +4,7 @@
 //! reader with small requests, one call reads the following blocks, too. Clusters are decoded only as far as wanted; but
 //! to their end, and kept, if a sequential reader, other files or other threads want the rest.
 
-use ferofs_codec::{decode_lz4_in_place, strip_padding};
+use ferofs_codec::decode_lz4_in_place;
 use ferofs_format::Algorithm;
 
 use super::clusters::{Decoding, Found};
@@ -79,7 +79,8 @@ impl Request<'_> {
             let out = decoding.buffer(decode_len);
             let start = decode_len - cluster.encoded_len;
             self.fetch(cluster, &mut out[start..], false)?;
-            let encoded = decode_len - strip_padding(&out[start..]).len();
+            let stream = self.without_padding(cluster.algorithm, cluster.at, &out[start..])?;
+            let encoded = decode_len - stream.len();
             self.count(Counter::InPlace, len);
             decode_lz4_in_place(out, encoded..decode_len, len).map_err(|_| undecodable(cluster.at))?;
             self.copy(&out[wanted.skip..wanted.skip + buf.len()], buf);

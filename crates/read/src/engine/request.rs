@@ -5,6 +5,8 @@ use std::ops::Range;
 
 use ferofs_format::{Algorithm, BytePos, DeviceId, Fault, Incompat, Structure};
 
+use ferofs_codec::strip_padding;
+
 use super::scratch::Buffer;
 use super::state::Engine;
 use crate::access::requests::Pattern;
@@ -50,6 +52,23 @@ struct PlacedRange {
     pos: BytePos,
     len: usize,
     start: usize,
+}
+
+impl Request<'_> {
+    /// Encoded bytes without their padding. LZ4 data has none unless the image announces it: Linux decodes the zeroes to other bytes.
+    pub(crate) fn without_padding<'b>(
+        &self,
+        algorithm: Algorithm,
+        at: Location,
+        encoded: &'b [u8],
+    ) -> Result<&'b [u8]> {
+        let stream = strip_padding(encoded);
+        let is_padded = stream.len() < encoded.len() && algorithm == Algorithm::Lz4;
+        match is_padded && !self.volume.superblock.incompat.contains(Incompat::LZ4_0PADDING) {
+            true => Err(undecodable(at)),
+            false => Ok(stream),
+        }
+    }
 }
 
 impl Gathered<'_> {

@@ -5,7 +5,7 @@
 //! must trail its input by a few bytes more: where the request wants those after the run, too, the encoded bytes end
 //! there. Else the last ones lack that margin, and are moved to a buffer first.
 
-use ferofs_codec::{decode_lz4_in_place, strip_padding};
+use ferofs_codec::decode_lz4_in_place;
 use ferofs_format::{Algorithm, BytePos, DeviceId, FileOffset};
 
 use super::decode::{Cluster, Wanted};
@@ -168,7 +168,7 @@ impl Request<'_> {
         };
         self.charge_decoding(algorithm, encoded_len, len)?;
         let exact = self.exact(piece.partial);
-        let encoded = buf.len() - strip_padding(&buf[start..]).len()..buf.len();
+        let encoded = buf.len() - self.without_padding(algorithm, at, &buf[start..])?.len()..buf.len();
         let has_margin = exact && buf.len() - len >= in_place_margin(encoded.len());
         if algorithm == Algorithm::Lz4 && has_margin && self.engine.policy.in_place(len) {
             self.count(Counter::InPlace, len);

@@ -21,20 +21,22 @@ pub(crate) struct Devices(Vec<Device>);
 
 impl Devices {
     /// The primary device and the `extra` ones that the device table lists. Without `extra`, they are looked for behind
-    /// the image in the primary device.
+    /// the image in the primary device, and may be missing if `may_miss`.
     pub(crate) fn new(
         primary: Box<dyn Source>,
         extra: Vec<Box<dyn Source>>,
         slots: &[DeviceSlot],
         superblock: &Superblock,
+        may_miss: bool,
     ) -> Result<Self> {
         let primary: Arc<dyn Source> = primary.into();
         let unified: Vec<_> = slots.iter().map(|slot| unified_range(slot, superblock)).collect();
+        let may_miss = may_miss && extra.is_empty();
         let extra: Vec<Arc<dyn Source>> = match extra.is_empty() {
             true => behind_image(&primary, &unified),
             false => extra.into_iter().map(Arc::from).collect(),
         };
-        if extra.len() < slots.len() {
+        if extra.len() < slots.len() && !may_miss {
             return Err(Error::Option {
                 option: "device",
                 problem: "the image needs more devices than were given",

@@ -7,6 +7,7 @@ use ureq::http::{Request, Response};
 use ureq::unversioned::resolver::DefaultResolver;
 use ureq::unversioned::transport::{ConnectProxyConnector, Connector, TcpConnector};
 use ureq::{Agent, AsSendBody, Body};
+use url::{Host, Url};
 
 use super::tls::{TlsConnector, TlsOptions};
 use crate::error::{FetchErrorKind, Result};
@@ -57,8 +58,13 @@ impl Client {
         if left.is_zero() {
             return Err(FetchErrorKind::Timeout);
         }
-        let request = self.agent.configure_request(request).timeout_global(Some(left)).build();
-        self.agent.run(request).map_err(kind_of)
+        let is_near = Url::parse(&request.uri().to_string()).is_ok_and(|url| is_this_machine(&url));
+        let mut config = self.agent.configure_request(request).timeout_global(Some(left));
+        if is_near {
+            // A proxy is another machine, which must not get what is sent without TLS.
+            config = config.proxy(None);
+        }
+        self.agent.run(config.build()).map_err(kind_of)
     }
 
     /// Sends a GET request with these headers.
@@ -94,6 +100,18 @@ impl Client {
             Some(body) => self.send(request.body(body).map_err(wrong)?, deadline),
             None => self.send(request.body(()).map_err(wrong)?, deadline),
         }
+    }
+}
+
+/// Whether the host of an address is this machine, so that nobody on a network reads what is sent there. Names that only look like that, as
+/// `127.0.0.1.example.org`, are not.
+pub(crate) fn is_this_machine(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        // `::ffff:127.0.0.1` is 127.0.0.1.
+        Some(Host::Ipv6(address)) => address.to_canonical().is_loopback(),
+        None => false,
     }
 }
 

@@ -102,8 +102,8 @@ impl HttpObject {
         loop {
             let target = self.access.target(deadline)?;
             let redirected = self.redirected.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let answer = match self.ask_at(&target, redirected.as_deref(), &range, deadline) {
-                Ok(answer) => answer,
+            let (answer, is_own) = match self.ask_at(&target, redirected.as_deref(), &range, deadline) {
+                Ok(answered) => answered,
                 Err(error) => {
                     // The next request asks the first server again: it may name a server that works.
                     self.redirected.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -126,20 +126,23 @@ impl HttpObject {
                 *known = None;
             }
             drop(known);
-            let challenge = header(answer.headers(), "www-authenticate");
+            // Another server must not say where credentials are sent.
+            let challenge = header(answer.headers(), "www-authenticate").filter(|_| is_own);
             if !self.access.refused(&target, status, challenge) && redirected.is_none() {
                 return Err(error);
             }
         }
     }
 
+    /// Asks at the target, or where its server has redirected to, and follows redirects. Returns the answer, and whether the server of the target
+    /// gave it: no other one gets credentials.
     fn ask_at(
         &self,
         target: &Target,
         redirected: Option<&str>,
         range: &Range<u64>,
         deadline: Instant,
-    ) -> Result<Response<Body>, FetchErrorKind> {
+    ) -> Result<(Response<Body>, bool), FetchErrorKind> {
         let wrong = |problem: url::ParseError| FetchErrorKind::Protocol(format!("wrong address: {problem}"));
         let first = Url::parse(&target.url).map_err(wrong)?;
         let mut url = redirected.map_or_else(|| Ok(first.clone()), Url::parse).map_err(wrong)?;
@@ -148,7 +151,8 @@ impl HttpObject {
             if let Validator::ETag(tag) = &self.validator {
                 headers.push(("If-Match".to_owned(), tag.clone()));
             }
-            if url.origin() == first.origin() {
+            let is_own = url.origin() == first.origin();
+            if is_own {
                 headers.extend(target.headers.iter().cloned());
             }
             let answer = self.client.get(url.as_str(), &headers, deadline)?;
@@ -156,7 +160,7 @@ impl HttpObject {
                 if url != first && answer.status().as_u16() == 206 {
                     *self.redirected.lock().unwrap_or_else(PoisonError::into_inner) = Some(url.into());
                 }
-                return Ok(answer);
+                return Ok((answer, is_own));
             }
             let to = header(answer.headers(), "location");
             let to = to.ok_or_else(|| FetchErrorKind::Protocol(redirect_to_nowhere(answer.headers())))?;

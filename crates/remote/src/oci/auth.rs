@@ -10,7 +10,7 @@ use url::form_urlencoded::Serializer;
 
 use super::credentials::Credentials;
 use crate::error::FetchErrorKind;
-use crate::http::{Client, basic, bearer, error_of};
+use crate::http::{Client, basic, bearer, error_of, is_this_machine};
 
 /// The time that a token is valid if its server does not say it (the distribution specification).
 const DEFAULT_VALID: Duration = Duration::from_secs(60);
@@ -53,8 +53,8 @@ pub(super) struct Auth {
     scope: String,
     /// Further scopes, from which blobs are mounted.
     more_scopes: Vec<String>,
-    /// Whether tokens may be asked for without TLS.
-    is_plain: bool,
+    /// The registry's address.
+    registry: Url,
     state: Mutex<State>,
 }
 
@@ -66,11 +66,11 @@ impl Auth {
         token: Option<String>,
         scope: String,
         more_scopes: Vec<String>,
-        is_plain: bool,
+        registry: Url,
     ) -> Self {
         let token = token.map(|token| Token { header: bearer(&token), came: Instant::now(), renew: None });
         let state = Mutex::new(State { challenge: None, token });
-        Self { client, credentials, scope, more_scopes, is_plain, state }
+        Self { client, credentials, scope, more_scopes, registry, state }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -114,6 +114,24 @@ impl Auth {
         true
     }
 
+    /// Fails if a token server must not be asked. A registry without TLS may name one without TLS, but a password is sent there only if that is the
+    /// registry's host or this machine.
+    fn check_realm(&self, realm: &Url) -> Result<(), FetchErrorKind> {
+        let is_known = || realm.host() == self.registry.host() || is_this_machine(realm);
+        let is_allowed = match realm.scheme() {
+            "https" => true,
+            "http" => self.registry.scheme() == "http" && (self.credentials.is_none() || is_known()),
+            _ => false,
+        };
+        if is_allowed {
+            return Ok(());
+        }
+        let host = realm.host_str().unwrap_or("without a name");
+        Err(FetchErrorKind::Protocol(format!(
+            "the registry's token server ({host}) has no secure address (https), so it is not asked: the registry must name another one"
+        )))
+    }
+
     fn obtain(&self, challenge: &Challenge, deadline: Instant) -> Result<Option<Token>, FetchErrorKind> {
         let came = Instant::now();
         let (realm, service, scope) = match (challenge, &self.credentials) {
@@ -124,9 +142,7 @@ impl Auth {
             (Challenge::Bearer { realm, service, scope }, _) => (realm, service, scope),
         };
         let mut url = Url::parse(realm).map_err(|_| protocol("the token server has no address"))?;
-        if !(url.scheme() == "https" || (url.scheme() == "http" && self.is_plain)) {
-            return Err(protocol("the token server has no secure address (https)"));
-        }
+        self.check_realm(&url)?;
         let scopes = || {
             let asked = scope.clone().unwrap_or_else(|| self.scope.clone());
             // A token for pulling only is not enough to push.
@@ -230,5 +246,58 @@ mod tests {
         for wrong in ["", "Bearer", "Bearer service=\"x\"", "Bearer realm=\"x", "Negotiate abc"] {
             assert_eq!(Challenge::parse(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn passwords_go_to_the_registry_or_over_tls() {
+        let user = || Some(Credentials::User("me".into(), "secret".into()));
+        let identity = || Some(Credentials::Identity("refresh".into()));
+        let is_allowed = |registry: &str, credentials: Option<Credentials>, realm: &str| {
+            let client = Client::new(&crate::http::TlsOptions::default()).unwrap();
+            let registry = Url::parse(registry).unwrap();
+            let auth = Auth::new(client, credentials, None, String::new(), Vec::new(), registry);
+            Url::parse(realm).is_ok_and(|realm| auth.check_realm(&realm).is_ok())
+        };
+        let (remote, near, plain) =
+            ("https://r.x/v2/a/", "http://localhost:5000/v2/a/", "http://r.x:5000/v2/a/");
+        for (registry, realm, expected) in [
+            (remote, "https://auth.y/token", true),
+            (remote, "http://r.x/token", false),
+            (remote, "http://localhost/token", false),
+            (remote, "ftp://r.x/token", false),
+            (remote, "file:///token", false),
+            (remote, "/token", false),
+            (near, "https://auth.y/token", true),
+            (near, "http://localhost:5001/token", true),
+            (near, "HTTP://LOCALHOST/token", true),
+            (near, "http://127.0.0.1:5001/token", true),
+            (near, "http://127.1/token", true),
+            (near, "http://[::1]:5001/token", true),
+            (near, "http://[::ffff:127.0.0.1]/token", true),
+            (near, "http://auth.y/token", false),
+            (near, "http://localhost.y/token", false),
+            (near, "http://127.0.0.1.y/token", false),
+            (near, "http://localhost@auth.y/token", false),
+            (near, "http://auth.y/localhost", false),
+            (near, "http://[::ffff:10.0.0.1]/token", false),
+            (near, "http://0x0a000001/token", false),
+            (near, "http://xn--lclhost-7ya/token", false),
+            (near, "http://l\u{f6}calhost/token", false),
+            (near, "//auth.y/token", false),
+            (plain, "http://r.x:5001/token", true),
+            (plain, "http://R.X/token", true),
+            (plain, "http://127.0.0.1/token", true),
+            (plain, "http://r.x.y/token", false),
+            (plain, "http://a.r.x/token", false),
+            (plain, "http://me:secret@r.y/token", false),
+        ] {
+            for credentials in [user(), identity()] {
+                assert_eq!(is_allowed(registry, credentials, realm), expected, "{registry} {realm}");
+            }
+        }
+        // Without credentials, the token of a registry without TLS may come without TLS.
+        assert!(
+            is_allowed(near, None, "http://auth.y/token") && !is_allowed(remote, None, "http://auth.y/token")
+        );
     }
 }

@@ -2,6 +2,10 @@
 
 use std::fmt;
 
+use url::Url;
+
+use crate::http::is_this_machine;
+
 /// The registry of names without one.
 const DOCKER: &str = "docker.io";
 /// The limits of the distribution specification.
@@ -74,9 +78,7 @@ impl Reference {
 
     /// Whether the registry is on this machine.
     pub(super) fn is_local(&self) -> bool {
-        let host = self.host.strip_prefix('[').and_then(|host| host.split(']').next());
-        let host = host.unwrap_or_else(|| self.host.split(':').next().unwrap_or_default());
-        host == "localhost" || host == "::1" || host.starts_with("127.")
+        Url::parse(&format!("http://{}/", self.server())).is_ok_and(|url| is_this_machine(&url))
     }
 }
 
@@ -148,10 +150,33 @@ mod tests {
         assert_eq!((pinned.manifest(), pinned.tag.as_deref()), (digest.as_str(), Some("x")));
         assert_eq!(Reference::parse(&format!("ghcr.io/a@{digest}")).unwrap().tag, None);
         assert_eq!(Reference::parse("debian").unwrap().server(), "registry-1.docker.io");
-        for local in ["localhost/a", "localhost:1/a", "127.0.0.1:5000/a", "[::1]:1/a"] {
+        for local in [
+            "localhost/a",
+            "localhost:1/a",
+            "LocalHost:1/a",
+            "127.0.0.1:5000/a",
+            "127.255.0.9/a",
+            "[::1]:1/a",
+            "[0:0:0:0:0:0:0:1]/a",
+            "[::ffff:7f00:1]:5000/a",
+        ] {
             assert!(Reference::parse(local).unwrap().is_local(), "{local}");
         }
-        assert!(!Reference::parse("localhost.example.org/a").unwrap().is_local());
+        for other in [
+            "localhost.example.org/a",
+            "localhost.localdomain/a",
+            "127.0.0.1.example.org/a",
+            "127.example.org:5000/a",
+            "127-0-0-1.example.org/a",
+            "128.0.0.1/a",
+            "10.0.0.1:5000/a",
+            "0.0.0.0/a",
+            "[::2]/a",
+            "[::ffff:a00:1]/a",
+            "[fe80::1]:5000/a",
+        ] {
+            assert!(!Reference::parse(other).unwrap().is_local(), "{other}");
+        }
     }
 
     #[test]

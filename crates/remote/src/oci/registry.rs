@@ -59,7 +59,7 @@ impl Registry {
         };
         let scope = format!("repository:{}:{actions}", reference.repository);
         let more = from.iter().map(|name| format!("repository:{name}:pull")).collect();
-        let auth = Auth::new(client.clone(), known, options.token.clone(), scope, more, is_plain);
+        let auth = Auth::new(client.clone(), known, options.token.clone(), scope, more, base.clone());
         Ok(Self { client, base, reference: reference.clone(), auth })
     }
 
@@ -88,20 +88,24 @@ impl Registry {
         body: Option<&[u8]>,
         deadline: Instant,
     ) -> Result<Response<Body>, FetchErrorKind> {
+        if self.base.scheme() == "https" && url.scheme() != "https" {
+            return Err(FetchErrorKind::Protocol(
+                "the registry wants an upload by http instead of https".into(),
+            ));
+        }
         let mut is_again = false;
         loop {
             let mut headers: Vec<(String, String)> =
                 headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-            // An upload's address may be that of another server, which has its own signature.
-            if url.origin() == self.base.origin()
-                && let Some(value) = self.auth.header(deadline)?
-            {
+            // An upload's address may be that of another server, which has its own signature. It must not say where credentials are sent.
+            let is_own = url.origin() == self.base.origin();
+            if is_own && let Some(value) = self.auth.header(deadline)? {
                 headers.push(("Authorization".to_owned(), value));
             }
             let answer = self.client.send_with(method, url.as_str(), &headers, body, deadline)?;
             let status = answer.status().as_u16();
             let challenge = header(answer.headers(), "www-authenticate");
-            if is_again || status != 401 || !self.auth.refused(status, challenge) {
+            if is_again || !is_own || status != 401 || !self.auth.refused(status, challenge) {
                 return Ok(answer);
             }
             is_again = true;

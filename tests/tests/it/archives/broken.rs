@@ -72,6 +72,22 @@ fn every_damage_is_reported_with_member_and_position() {
         ("cut header", [good.clone(), vec![b'a'; 100]].concat(), "(at byte 1024)"),
         ("an extended header without a member", pax(&[("path", b"x")]), "the archive ends within"),
         ("nothing", Vec::new(), "the archive is empty"),
+        ("zeroes and more", [vec![0; 2048], good.clone()].concat(), "it begins with zeroes"),
+        ("more zeroes than an archive has", vec![0; 21 * 512], "it begins with zeroes"),
+        (
+            "ext4",
+            [vec![0; 1080], b"\x53\xef".to_vec(), vec![0; 3014]].concat(),
+            "ext4 file system; use mount",
+        ),
+        ("squashfs", [b"hsqs".to_vec(), vec![0; 4092]].concat(), "a squashfs image; use unsquashfs"),
+        ("a picture", [b"\x89PNG\r\n".to_vec(), vec![1; 4096]].concat(), "not a tar archive: a PNG picture"),
+        ("zip", [b"PK\x03\x04".to_vec(), vec![1; 4096]].concat(), "a ZIP archive; use unzip"),
+        ("cpio", [b"070701".to_vec(), vec![b'0'; 4096]].concat(), "a cpio archive; use cpio"),
+        ("qcow2", [b"QFI\xfb".to_vec(), vec![1; 4096]].concat(), "a qcow2 disk image; use qemu-img"),
+        ("7z", [b"7z\xbc\xaf\x27\x1c".to_vec(), vec![1; 4096]].concat(), "a 7z archive; use 7z"),
+        ("bzip2", b"BZh91AY&SY".repeat(60), "bzip2 -dc FILE | ferofs build"),
+        ("lz4", [b"\x04\x22\x4d\x18".to_vec(), vec![1; 4096]].concat(), "lz4 -dc FILE | ferofs build"),
+        ("a file without a name", archive(&[file("", b"x")]), "a member without a name"),
         (
             "link to nothing",
             archive(&[hard_link("bad", "nothing")]),
@@ -258,4 +274,59 @@ fn several_archives_are_merged_as_layers() {
     names.sort();
     assert_eq!(names, ["d", "d/x", "d/y", "k", "o", "o/new"]);
     assert_eq!(ferofs().arg("cat").arg(&image).arg("k").run().success().stdout, b"2");
+}
+
+#[test]
+fn only_zeroes_are_an_empty_archive() {
+    for blocks in [1, 2, 20] {
+        assert_eq!(listing(&vec![0; blocks * 512], &[]), [], "{blocks} blocks");
+    }
+}
+
+#[test]
+fn a_directory_without_a_name_is_the_root() {
+    let fixture = Fixture::empty();
+    let root = Header::new("", b'5', 0).with(100, b"0000750\0").bytes();
+    let (image, outcome) = build(&fixture, &archive(&[file("f", b"1"), root]), &["--all-root"]);
+    outcome.success();
+    let listed = ferofs().args(["ls", "--json", "-R"]).arg(&image).run().success();
+    assert!(String::from_utf8(listed.stdout).unwrap().contains("\"name\":\"f\""));
+    let tree = fixture.extract(&image, "extracted");
+    let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(tree).unwrap().permissions());
+    assert_eq!(mode & 0o7777, 0o750);
+}
+
+#[test]
+fn bytes_after_gzip_data_are_left_out_with_a_warning() {
+    let fixture = Fixture::empty();
+    let plain = fixture.path("plain");
+    fs::write(&plain, archive(&[file("f", b"1")])).unwrap();
+    let packed = Run::new("gzip").arg("-c").arg(&plain).run().success().stdout;
+    let (image, outcome) = build(&fixture, &[&packed[..], b"a signature of another program"].concat(), &[]);
+    let stderr = outcome.success().stderr;
+    assert!(stderr.contains("archive.tar: bytes after the gzip data are left out"), "{stderr}");
+    assert_eq!(ferofs().arg("cat").arg(&image).arg("f").run().success().stdout, b"1");
+    let (_, outcome) = build(&fixture, &[&packed[..], &[0; 4096]].concat(), &["--strict"]);
+    assert_eq!(outcome.success().stderr, "");
+}
+
+#[test]
+fn large_pax_headers_come_through_a_gzip_pipe() {
+    let fixture = Fixture::empty();
+    let plain = fixture.path("plain");
+    // Two attributes, each as large as Linux allows, and more than one read of a pipe.
+    let values = [vec![b'a'; 60_000], vec![b'b'; 60_000]];
+    let records = [("SCHILY.xattr.user.a", &values[0][..]), ("SCHILY.xattr.user.b", &values[1])];
+    fs::write(&plain, archive(&[pax(&records), file("f", b"1")])).unwrap();
+    let script = "gzip -c \"$1\" | \"$0\" build - \"$2\"";
+    let image = fixture.path("image");
+    let command = Run::new("sh").args(["-c", script]).arg(ferofs_tests::run::ferofs_path());
+    command.args([&plain, &image]).run().success();
+    ferofs().arg("check").arg(&image).run().success();
+    let tar = fixture.path("extracted.tar");
+    ferofs().arg("extract").arg("--tar").args([&tar, &image]).run().success();
+    let bytes = fs::read(tar).unwrap();
+    for value in &values {
+        assert!(bytes.windows(value.len()).any(|part| part == value));
+    }
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ferofs_tests::tar::{archive, file};
+use ferofs_tests::tar::{archive, file, pax, soft_link};
 use ferofs_tests::{Mount, Run, ferofs, need, tree};
 use sha2::{Digest, Sha256};
 
@@ -245,4 +245,163 @@ fn a_damaged_layout_is_refused_with_the_name_of_the_blob() {
     fs::remove_file(layout.0.join("oci-layout")).unwrap();
     let outcome = ferofs().args(["build", "--from=oci"]).args([&layout.0, &fixture.path("image")]).run();
     assert!(outcome.failure(1).stderr.contains("oci-layout is missing"));
+}
+
+/// The SHA-256 of `bytes`, in hexadecimal.
+fn digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The parts of an archive that `docker save` wrote before version 25: configuration, layers, and `manifest.json`.
+struct DockerImage {
+    members: Vec<Vec<u8>>,
+    entry: String,
+}
+
+/// An image with these layers. `name` gives the members that a layer becomes, and its name in the manifest.
+fn docker_image(
+    tag: &str,
+    arch: &str,
+    layers: &[Vec<u8>],
+    name: impl Fn(usize, &[u8]) -> (Vec<Vec<u8>>, String),
+) -> DockerImage {
+    let diff_ids: Vec<_> = layers.iter().map(|layer| format!(r#""sha256:{}""#, digest(layer))).collect();
+    let config = format!(
+        r#"{{"architecture":"{arch}","os":"linux","rootfs":{{"type":"layers","diff_ids":[{}]}}}}"#,
+        diff_ids.join(",")
+    );
+    let config_name = format!("{}.json", digest(config.as_bytes()));
+    let mut members = Vec::new();
+    let mut names = Vec::new();
+    for (number, layer) in layers.iter().enumerate() {
+        let (added, name) = name(number, layer);
+        members.extend(added);
+        names.push(format!(r#""{name}""#));
+    }
+    members.push(file_of_any_name(&config_name, config.as_bytes()));
+    let entry =
+        format!(r#"{{"Config":"{config_name}","RepoTags":["{tag}"],"Layers":[{}]}}"#, names.join(","));
+    DockerImage { members, entry }
+}
+
+/// A file whose name may be longer than a plain header allows.
+fn file_of_any_name(name: &str, content: &[u8]) -> Vec<u8> {
+    [pax(&[("path", name.as_bytes())]), file("long", content)].concat()
+}
+
+fn docker_archive(images: &[DockerImage]) -> Vec<u8> {
+    let entries: Vec<_> = images.iter().map(|image| image.entry.as_str()).collect();
+    let mut members: Vec<Vec<u8>> = images.iter().flat_map(|image| image.members.clone()).collect();
+    members.push(file("manifest.json", format!("[{}]", entries.join(",")).as_bytes()));
+    members.push(file("repositories", b"{}"));
+    archive(&members)
+}
+
+fn in_directories(number: usize, layer: &[u8]) -> (Vec<Vec<u8>>, String) {
+    let dir = format!("{number:064x}");
+    let name = format!("{dir}/layer.tar");
+    let version = file_of_any_name(&format!("{dir}/VERSION"), b"1.0");
+    (vec![version, file_of_any_name(&name, layer)], name)
+}
+
+#[test]
+fn archives_of_docker_save_are_images() {
+    let Some(_) = need::tool("gzip", "compressed layers") else { return };
+    let fixture = Fixture::empty();
+    let layers = [
+        archive(&[file("kept", b"kept"), file("gone", b"gone")]),
+        archive(&[file(".wh.gone", b""), file("new", b"new")]),
+        // The same as the lowest.
+        archive(&[file("kept", b"kept"), file("gone", b"gone")]),
+    ];
+    let linked = |number: usize, layer: &[u8]| match number {
+        2 => {
+            let (dir, target) = (format!("{number:064x}"), format!("../{:064x}/layer.tar", 0));
+            let name = format!("{dir}/layer.tar");
+            let path = pax(&[("path", name.as_bytes()), ("linkpath", target.as_bytes())]);
+            (vec![[path, soft_link("long", "x")].concat()], name)
+        }
+        _ => in_directories(number, layer),
+    };
+    let flat = |_: usize, layer: &[u8]| {
+        let name = format!("{}.tar", digest(layer));
+        (vec![file_of_any_name(&name, layer)], name)
+    };
+    let compressed = |_: usize, layer: &[u8]| {
+        let packed = packed(&fixture, "gzip", layer);
+        let name = format!("{}.tar.gz", digest(&packed));
+        (vec![file_of_any_name(&name, &packed)], name)
+    };
+    let tar = fixture.path("docker.tar");
+    let shown = |options: &[&str]| {
+        let image = build(&fixture, &tar, options);
+        String::from_utf8(ferofs().arg("ls").arg(image).run().success().stdout).unwrap()
+    };
+    for (what, image, layers) in [
+        ("directories", docker_image("a:1", "s390x", &layers[..2], in_directories), "kept\nnew\n"),
+        ("links", docker_image("a:1", "s390x", &layers, linked), "gone\nkept\nnew\n"),
+        ("podman", docker_image("a:1", "s390x", &layers[..2], flat), "kept\nnew\n"),
+        ("crane", docker_image("a:1", "s390x", &layers[..2], compressed), "kept\nnew\n"),
+    ] {
+        fs::write(&tar, docker_archive(&[image])).unwrap();
+        assert_eq!(shown(&[]), layers, "{what}");
+    }
+    assert!(shown(&["--from=tar"]).contains("manifest.json"));
+    let one = |tag: &str, arch: &str, name: &str| {
+        docker_image(tag, arch, &[archive(&[file(name, b"")])], |_, layer| flat(0, layer))
+    };
+    fs::write(&tar, docker_archive(&[one("a:1", "mips", "a"), one("b:2", "sparc64", "b")])).unwrap();
+    assert_eq!(shown(&["--image-name=b:2"]), "b\n");
+    assert_eq!(shown(&["--platform=linux/mips"]), "a\n");
+    for (options, message) in [
+        (
+            &[][..],
+            "several images; select one by its platform or its name: a:1 for linux/mips, b:2 for linux/sparc64",
+        ),
+        (&["--image-name=c"], "no image called c; available: a:1 for linux/mips"),
+    ] {
+        let outcome = ferofs().arg("build").args(options).args([&tar, &fixture.path("no")]).run().failure(1);
+        assert!(outcome.stderr.contains(message), "{}", outcome.stderr);
+    }
+}
+
+#[test]
+fn damaged_archives_of_docker_save_are_refused() {
+    let fixture = Fixture::empty();
+    let tar = fixture.path("docker.tar");
+    let fails = |bytes: &[u8], message: &str| {
+        fs::write(&tar, bytes).unwrap();
+        let outcome = ferofs().arg("build").args([&tar, &fixture.path("no")]).run().failure(1);
+        assert!(outcome.stderr.contains(message), "{message}: {}", outcome.stderr);
+    };
+    let layer = archive(&[file("a", b"content")]);
+    let good = docker_archive(&[docker_image("a:1", "mips", std::slice::from_ref(&layer), in_directories)]);
+    let at = good.windows(7).position(|bytes| bytes == b"content").unwrap();
+    let mut damaged = good.clone();
+    damaged[at] ^= 1;
+    fails(&damaged, "damaged: its digest is sha256:");
+    let missing = docker_image("a:1", "mips", &[layer], |number, layer| {
+        let (mut members, name) = in_directories(number, layer);
+        members.pop();
+        (members, name)
+    });
+    fails(&docker_archive(&[missing]), "layer.tar is missing, which manifest.json names");
+}
+
+#[test]
+fn other_forms_of_container_images_are_named() {
+    let fixture = Fixture::empty();
+    fs::write(fixture.source().join("version"), "Directory Transport Version: 1.1\n").unwrap();
+    let image = fixture.path("image");
+    let outcome = ferofs().arg("build").args([fixture.source(), image.clone()]).run().failure(1);
+    assert!(outcome.stderr.contains("skopeo copy dir:DIR oci:LAYOUT"), "{}", outcome.stderr);
+    ferofs().args(["build", "--from=dir"]).args([fixture.source(), image.clone()]).run().success();
+    for (name, message) in [
+        ("docker://alpine", "skopeo copy NAME oci:LAYOUT"),
+        ("oci:layout:latest", "give the path that follows"),
+        ("oci://registry/image:tag", "ferofs pull"),
+    ] {
+        let outcome = ferofs().args(["build", name]).arg(&image).run().failure(1);
+        assert!(outcome.stderr.contains(message), "{name}: {}", outcome.stderr);
+    }
 }

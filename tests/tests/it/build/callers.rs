@@ -3,11 +3,13 @@
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, symlink};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use ferofs_tests::{Run, ferofs, need, tree};
+use ferofs_tests::compare::{Field, compare};
+use ferofs_tests::{Mount, Run, ferofs, need, tree};
 
-use crate::common::fixture::Fixture;
+use crate::common::erofs_utils::newest;
+use crate::common::fixture::{Fixture, same};
 use crate::common::mkfs::assert_valid;
 
 const UUID: &str = "01234567-89ab-cdef-0123-456789abcdef";
@@ -38,9 +40,13 @@ impl CallerFixture {
 
     /// The command `line`; IMG, DIR, UUID and F:NAME (a file) are replaced by the paths and the UUID of this fixture.
     fn command(&self, line: &str) -> Run {
-        let mut words = line.split_whitespace();
-        let program = self.fixture.path("bin").join(words.next().unwrap());
-        let arguments = words.map(|word| {
+        let (program, arguments) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        Run::new(self.fixture.path("bin").join(program)).args(self.words(arguments))
+    }
+
+    /// The words of a command line after the program.
+    fn words(&self, arguments: &str) -> Vec<OsString> {
+        let replaced = arguments.split_whitespace().map(|word| {
             let word = word.replace("UUID", UUID).replace("IMG", self.image().to_str().unwrap());
             let source = self.fixture.source();
             let word = word.replace("DIR", source.to_str().unwrap());
@@ -51,7 +57,7 @@ impl CallerFixture {
                 None => OsString::from(word),
             }
         });
-        Run::new(program).args(arguments)
+        replaced.collect()
     }
 
     /// Fails unless `line` builds a valid image.
@@ -60,7 +66,47 @@ impl CallerFixture {
         assert_eq!(outcome.code, 0, "{line}: {}", outcome.stderr);
         assert_valid(&self.image());
     }
+
+    /// Fails unless Linux shows the image of ferofs as the one that the newest erofs-utils build with the same line.
+    fn assert_same_as_peer(&self, line: &str, input: Option<&Path>) {
+        let Some(peer) = newest("mkfs.erofs") else { return };
+        if ANDROID.iter().any(|option| line.contains(option)) || !need::kernel_erofs("images of callers") {
+            return;
+        }
+        let (program, options) = line.split_once(' ').unwrap();
+        let own_image = self.image();
+        let peer_image = self.fixture.path("PEER");
+        let options = self.words(&options.replace("IMG", peer_image.to_str().unwrap()));
+        let mut run = Run::new(peer.with_file_name(program)).args(options);
+        if let Some(input) = input {
+            run = run.input(fs::File::open(input).unwrap());
+        }
+        run.run().success();
+        let mounts = [("own", &own_image), ("peer", &peer_image)].map(|(name, image)| {
+            let dir = self.fixture.directory(name);
+            (Mount::kernel(image, &dir).unwrap(), dir)
+        });
+        let mut options = same();
+        if line.contains("--hard-dereference") {
+            // erofs-utils do this only with directories.
+            options.ignore.extend([Field::Links, Field::HardLink]);
+        }
+        if line.contains("48bit") {
+            // erofs-utils leave out nanoseconds then.
+            options.ignore.push(Field::Mtime);
+        }
+        let report = compare(mounts[1].0.path(), mounts[0].0.path(), &options).unwrap();
+        assert_eq!(report.differences, [], "{line}");
+        for (mount, dir) in mounts {
+            mount.unmount().unwrap();
+            fs::remove_dir(dir).unwrap();
+        }
+        fs::remove_file(peer_image).unwrap();
+    }
 }
+
+/// Options that erofs-utils have only when built for Android.
+const ANDROID: [&str; 3] = ["--product-out", "--fs-config-file", "--block-list-file"];
 
 /// Command lines that build an image of a directory.
 const DIRECTORY_LINES: &[&str] = &[
@@ -105,6 +151,22 @@ const DIRECTORY_LINES: &[&str] = &[
     "mkfs.erofs -zlz4 -E48bit IMG DIR",
     // options after the paths
     "mkfs.erofs IMG DIR -z lz4 -C 4096 -x -1 -T0",
+    // systemd-repart and mkosi, with other options
+    "mkfs.erofs -U UUID --quiet -zzstd,level=3 IMG DIR",
+    "mkfs.erofs -U UUID -zlzma,level=6 -C65536 -b 4096 IMG DIR -Efragments",
+    // archiso, without and with few options
+    "mkfs.erofs -U UUID -- IMG DIR",
+    "mkfs.erofs -U UUID -Efragments,dedupe,ztailpacking -zlzma,6 -C65536 -T0 -- IMG DIR",
+    // Yocto
+    "mkfs.erofs -zlz4hc -Eztailpacking -T 1700000000 IMG DIR",
+    // kiwi
+    "mkfs.erofs -z zstd,level=21 -L LABEL --exclude-regex=^files/text$ --exclude-regex=^sparse$ IMG DIR",
+    // dracut, without a compressor
+    "mkfs.erofs --exclude-path=files -C 65536 -E fragments -x -1 -U UUID -T 0 IMG DIR",
+    // Fedora
+    "mkfs.erofs -zlzma,6 -Eall-fragments,fragdedupe=inode -C1048576 --quiet -d0 --all-root IMG DIR",
+    // ghaf, as it is
+    "mkfs.erofs -E48bit -zzstd,3 -C65536 IMG DIR",
 ];
 
 #[test]
@@ -123,8 +185,14 @@ fn command_lines_of_callers_build_valid_images_of_directories() {
         .args([caller.fixture.source(), caller.fixture.path("fs_config")])
         .run()
         .success();
+    // erofs-utils leave out the nanoseconds of the second of the build.
+    for dir in ["meta", ""] {
+        let dir = fs::File::open(caller.fixture.source().join(dir)).unwrap();
+        dir.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_600_000_000)).unwrap();
+    }
     for line in need::sample(DIRECTORY_LINES) {
         caller.builds(line);
+        caller.assert_same_as_peer(line, None);
     }
 }
 
@@ -150,6 +218,7 @@ fn command_lines_of_callers_build_valid_images_of_piped_archives() {
         drop(child.stdin.take());
         assert!(child.wait().unwrap().success(), "{line}");
         assert_valid(&caller.image());
+        caller.assert_same_as_peer(line, Some(&archive));
     }
 }
 

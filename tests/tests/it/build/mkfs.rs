@@ -98,6 +98,79 @@ fn options_that_drop_metadata_change_only_their_field() {
 }
 
 #[test]
+fn an_image_can_be_written_to_a_descriptor() {
+    let fixture = Fixture::empty();
+    fs::write(fixture.source().join("file"), "content").unwrap();
+    let links = fixture.directory("links");
+    ferofs().arg("links").arg(&links).run().success();
+    let image = fixture.path("image");
+    for line in
+        ["/dev/fd/3 \"$1\" 3>\"$2\"", "/proc/self/fd/7 \"$1\" 7<>\"$2\"", "/dev/stdout \"$1\" >\"$2\""]
+    {
+        fs::write(&image, vec![7; 1 << 20]).unwrap();
+        let script = format!("exec \"$0/mkfs.erofs\" --quiet -T0 -Uclear {line}");
+        let run = Run::new("sh").arg("-c").args([script.as_ref(), links.as_os_str()]);
+        run.args([&fixture.source(), &image]).run().success();
+        assert_valid(&image);
+        assert!(fs::metadata(&image).unwrap().len() < 1 << 20, "{line}");
+    }
+    // A symbolic link stays, and its target is replaced.
+    let link = fixture.path("link");
+    std::os::unix::fs::symlink(&image, &link).unwrap();
+    fs::write(&image, "old").unwrap();
+    mkfs(&fixture, "--quiet", &link).success();
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_valid(&image);
+}
+
+#[test]
+fn source_date_epoch_has_priority_over_t() {
+    let fixture = Fixture::empty();
+    let times = [("old", 1_000_000_000), ("new", 1_900_000_000)];
+    for (name, secs) in times {
+        let file = fs::File::create(fixture.source().join(name)).unwrap();
+        file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(secs)).unwrap();
+    }
+    let links = fixture.directory("links");
+    ferofs().arg("links").arg(&links).run().success();
+    let shown = |mkfs: &Path, epoch: &str, options: &str| -> Vec<String> {
+        let image = fixture.path("image");
+        let mkfs =
+            Run::new(mkfs).env("SOURCE_DATE_EPOCH", epoch).arg("--quiet").args(options.split_whitespace());
+        mkfs.args([&image, &fixture.source()]).run().success();
+        ["-s", "--path=/old", "--path=/new"]
+            .map(|file| {
+                let dump =
+                    Run::new(links.join("dump.erofs")).env("TZ", "UTC").arg(file).arg(&image).run().success();
+                let text = String::from_utf8(dump.stdout).unwrap();
+                let time =
+                    text.lines().find(|line| line.contains("created:") || line.starts_with("Timestamp:"));
+                time.unwrap().split(':').skip(1).collect::<Vec<_>>().join(":").trim().to_owned()
+            })
+            .to_vec()
+    };
+    let own = links.join("mkfs.erofs");
+    let clamped =
+        ["Tue Nov 14 22:13:20 2023", "2001-09-09 01:46:40.000000000", "2023-11-14 22:13:20.000000000"];
+    for options in ["", "-T5", "-T5 --mkfs-time", "-T5 --all-time"] {
+        assert_eq!(shown(&own, "1700000000", options), clamped, "{options}");
+        if let Some(peer) = newest("mkfs.erofs") {
+            assert_eq!(shown(&peer, "1700000000", options), clamped, "{options}");
+        }
+    }
+    // Empty is the same as unset. erofs-utils take it for 0.
+    assert_eq!(shown(&own, "", "-T5")[1..], ["1970-01-01 00:00:05.000000000"; 2]);
+    for mkfs in [Some(own), newest("mkfs.erofs")].into_iter().flatten() {
+        for wrong in ["now", "12x", "0x10"] {
+            let run = Run::new(&mkfs).env("SOURCE_DATE_EPOCH", wrong).arg("-T5");
+            let outcome = run.args([&fixture.path("x"), &fixture.source()]).run();
+            assert_eq!(outcome.code, 1, "{wrong}");
+            assert!(outcome.stderr.contains("SOURCE_DATE_EPOCH"), "{wrong}: {}", outcome.stderr);
+        }
+    }
+}
+
+#[test]
 fn compact_inodes_refuse_values_that_do_not_fit() {
     let fixture = Fixture::empty();
     fs::write(fixture.source().join("file"), "x").unwrap();

@@ -9,6 +9,7 @@
 //! - `memory`: the memory for each name, and sources that are not in the page cache.
 //! - `mkfs`: the options of `mkfs.erofs`.
 //! - `pinned`: the digests of some images.
+//! - `preload`: fakeroot and pseudo.
 //! - `round_trip`: extracting an image gives the source.
 //! - `threads`: any number of workers gives the same image, bit for bit.
 //! - `versions`: several versions of a tree in one image.
@@ -23,6 +24,7 @@ mod matrix;
 mod memory;
 mod mkfs;
 mod pinned;
+mod preload;
 mod round_trip;
 mod threads;
 mod versions;

@@ -7,6 +7,7 @@ use std::path::Path;
 use ferofs_tests::compare::{Field, compare};
 use ferofs_tests::content::Content;
 use ferofs_tests::rng::Rng;
+use ferofs_tests::tar::{archive, file};
 use ferofs_tests::{ferofs, need, tree};
 
 use crate::common::fixture::{COMPRESSIONS, Fixture, full, same, usual_tree};
@@ -143,6 +144,31 @@ fn owners_can_be_replaced_and_shifted() {
         let image = fixture.build(name, options);
         let extracted = fixture.extract(&image, &format!("{name}-extracted"));
         assert_eq!(owner(&extracted), expected, "{name}");
+    }
+}
+
+#[test]
+fn owners_beyond_the_range_are_refused() {
+    let fixture = Fixture::empty();
+    fs::write(fixture.source().join("file"), "file").unwrap();
+    let tar = fixture.path("tar");
+    fs::write(&tar, archive(&[file("file", b"file")])).unwrap();
+    for (option, id) in [
+        ("--uid-offset=4294967296", "4294967296"),
+        ("--gid-offset=-2147483648", "-2147483648"),
+        ("--force-uid=4294967295", "4294967295"),
+    ] {
+        for source in [fixture.source(), tar.clone()] {
+            let image = fixture.path("image");
+            let failed = ferofs().args(["build", option]).args([&source, &image]).run().failure(1);
+            let named = failed.stderr.contains(source.to_str().unwrap());
+            assert!(
+                named && failed.stderr.contains(&format!("the options make {id} its")),
+                "{}",
+                failed.stderr
+            );
+            assert!(!image.exists());
+        }
     }
 }
 

@@ -118,3 +118,26 @@ fn images_of_more_blocks_than_32_bits_can_count() {
     ferofs().args(["patch", "rollback"]).arg(&image).run().success();
     shown(&content);
 }
+
+#[test]
+fn an_index_of_an_archive_above_2_tib_has_wide_addresses() {
+    let fixture = Fixture::empty();
+    let (archive, image) = (archive(&fixture.path("")), fixture.path("index"));
+    let content: Vec<u8> = (0..1000).map(|number| number as u8 | 1).collect();
+    let file = File::options().read(true).write(true).open(&archive).unwrap();
+    // The headers of the three large members, and that of the small one.
+    file.write_all_at(&content, 3 * (512 + LARGE) + 512).unwrap();
+    let index = mkfs_command(&fixture).args(["--tar=i", "--quiet"]).args([&image, &archive]);
+    index.run().success();
+    let json = ferofs().args(["build", "--index-only", "--json"]).args([&archive, &image]).run().success();
+    assert!(String::from_utf8(json.stdout).unwrap().contains(r#""linux":"6.15""#));
+    let read =
+        |path: &str| ferofs().args(["cat", "--device"]).args([&archive, &image]).arg(path).run().success();
+    assert!(read("small").stdout == content);
+    ferofs().args(["check", "--device"]).args([&archive, &image]).run().success();
+    // A small archive gives an index for Linux 5.16.
+    let small = fixture.path("small.tar");
+    fs::write(&small, ferofs_tests::tar::archive(&[ferofs_tests::tar::file("small", b"small")])).unwrap();
+    let json = ferofs().args(["build", "--index-only", "--json"]).args([&small, &image]).run().success();
+    assert!(String::from_utf8(json.stdout).unwrap().contains(r#""linux":"6.4""#));
+}

@@ -5,12 +5,13 @@ use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use ferofs_tests::compare::{Field, compare};
 use ferofs_tests::run::ferofs_path;
-use ferofs_tests::{ferofs, need, tree};
+use ferofs_tests::{Run, ferofs, need, tree};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::common::fixture::Fixture;
+use crate::common::fixture::{Fixture, same};
 use crate::common::mkfs::mkfs_command;
 
 /// A stack size larger than the address space: no thread can be started.
@@ -64,11 +65,137 @@ fn on_a_full_disk_the_old_archive_stays() {
 }
 
 #[test]
+fn extraction_to_a_full_or_read_only_disk_stops_at_the_first_file() {
+    use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
+    if !need::root("a full disk: a tmpfs") {
+        return;
+    }
+    let fixture = Fixture::empty();
+    for number in 0..50 {
+        fs::write(fixture.source().join(format!("file{number}")), vec![b'x'; 200_000]).unwrap();
+    }
+    let (image, disk) = (fixture.build("image", [""; 0]), fixture.directory("disk"));
+    let extract = || ferofs().arg("extract").args([&image, &disk]).run();
+    mount("tmpfs", &disk, "tmpfs", MountFlags::empty(), c"size=2m").unwrap();
+    let full = extract();
+    let made = fs::read_dir(&disk).unwrap().count();
+    unmount(&disk, UnmountFlags::DETACH).unwrap();
+    mount("tmpfs", &disk, "tmpfs", MountFlags::empty(), c"size=2m").unwrap();
+    mount_remount(&disk, MountFlags::RDONLY, c"").unwrap();
+    let read_only = extract();
+    unmount(&disk, UnmountFlags::DETACH).unwrap();
+    for (outcome, reason) in [(full, "No space left"), (read_only, "Read-only file system")] {
+        let stderr = outcome.failure(1).stderr;
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+        assert!(stderr.contains("file") && stderr.contains(reason), "{stderr}");
+    }
+    assert!(made < 20, "{made} files of 50");
+}
+
+/// A file system without attributes: each lost one is told once, and a lost capability is a failure.
+#[test]
+fn attributes_that_the_target_cannot_have_are_told_once() {
+    use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+    if !need::root("a file system without attributes: ramfs") {
+        return;
+    }
+    let fixture = Fixture::on_disk(&tree::Options { deep: 0, wide: 0, ..tree::Options::small() });
+    fs::remove_dir_all(fixture.source()).unwrap();
+    fs::create_dir(fixture.source()).unwrap();
+    let set = |name: &str, key: &str, value: &[u8]| {
+        let path = fixture.source().join(name);
+        fs::write(&path, name).unwrap();
+        rustix::fs::lsetxattr(&path, key, value, rustix::fs::XattrFlags::empty()).unwrap();
+    };
+    for name in ["a", "b", "c"] {
+        set(name, "security.x", b"1");
+    }
+    set("d", "trusted.y", b"2");
+    let plain = fixture.build("plain", [""; 0]);
+    // cap_net_raw, permitted and effective: capabilities(7), struct vfs_cap_data.
+    let mut capability = 0x0200_0001u32.to_le_bytes().to_vec();
+    capability.extend([0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    set("e", "security.capability", &capability);
+    let capable = fixture.build("capable", [""; 0]);
+
+    let disk = fixture.directory("disk");
+    let extract = |image: &std::path::Path, options: &[&str]| {
+        mount("ramfs", &disk, "ramfs", MountFlags::empty(), None).unwrap();
+        let outcome = ferofs().arg("extract").args(options).arg("--workers=1").args([image, &disk]).run();
+        let names = fs::read_dir(&disk).unwrap().count();
+        unmount(&disk, UnmountFlags::DETACH).unwrap();
+        (outcome, names)
+    };
+    let (outcome, names) = extract(&plain, &[]);
+    let stderr = outcome.success().stderr;
+    assert_eq!((stderr.lines().count(), names), (2, 4), "{stderr}");
+    assert!(stderr.contains("a and 2 more files: attribute security.x is lost: "), "{stderr}");
+    assert!(stderr.contains("d: attribute trusted.y is lost: "), "{stderr}");
+    let (outcome, names) = extract(&capable, &[]);
+    let stderr = outcome.failure(1).stderr;
+    assert_eq!((stderr.lines().count(), names), (3, 5), "{stderr}");
+    assert!(stderr.contains("e: attribute security.capability is lost: "), "{stderr}");
+    assert_eq!(extract(&capable, &["--no-xattrs"]).0.success().stderr, "");
+}
+
+/// A mount namespace without `/proc`, as in some chroots and initramfs.
+#[test]
+fn without_proc_only_special_files_lose_attributes() {
+    if !need::root("a mount namespace without /proc") {
+        return;
+    }
+    let Some(unshare) = need::tool("unshare", "a namespace without /proc") else { return };
+    let fixture = Fixture::on_disk(&tree::Options { deep: 0, ..tree::Options::small() });
+    let (image, target) = (fixture.path("image"), fixture.path("target"));
+    let script = "mount -t tmpfs none /proc && \"$0\" build -q -z lz4 \"$1\" \"$2\" && \"$0\" extract -q \"$2\" \"$3\"";
+    let line = Run::new(unshare).args(["--mount", "sh", "-c", script]);
+    let outcome = line.arg(ferofs_path()).args([&fixture.source(), &image, &target]).run().success();
+    ferofs().arg("diff").args([&fixture.source(), &image]).run().success();
+    let report = compare(&fixture.source(), &target, &same()).unwrap();
+    assert!(report.count > 0, "the tree has no attributes of special files");
+    for difference in &report.differences {
+        assert!(matches!(difference.field, Field::Xattr(_)), "{difference}");
+        let file = fs::symlink_metadata(fixture.source().join(&difference.path)).unwrap();
+        assert!(!file.is_file() && !file.is_dir(), "{difference}");
+    }
+    assert!(outcome.stderr.contains(" is lost: "), "{}", outcome.stderr);
+}
+
+#[test]
+fn with_few_descriptors_commands_work_or_say_what_to_raise() {
+    let fixture = Fixture::new(&tree::Options { deep: 0, ..tree::Options::small() });
+    let image = fixture.build("image", [""; 0]);
+    let mut refused = 0;
+    for limit in [8, 256] {
+        let (other, target) =
+            (fixture.path(&format!("other{limit}")), fixture.path(&format!("target{limit}")));
+        for (words, paths) in [
+            (&["build", "-q", "-z", "lz4"][..], [&fixture.source(), &other].as_slice()),
+            (&["check", "-q", "--deep"], &[&image]),
+            (&["extract", "-q"], &[&image, &target]),
+        ] {
+            let script = format!("ulimit -n {limit} && exec \"$0\" \"$@\" --workers 8");
+            let line = Run::new("sh").args(["-c", &script]).arg(ferofs_path());
+            let outcome = line.args(words).args(paths).run();
+            if limit == 8 && outcome.code != 0 {
+                assert!(outcome.stderr.contains("ulimit -n"), "{words:?}: {}", outcome.stderr);
+                assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
+                refused += 1;
+            } else {
+                outcome.success();
+            }
+        }
+    }
+    fixture.assert_same_as_source(&fixture.path("target256"));
+    assert!(refused < 3, "no command works");
+}
+
+#[test]
 fn an_output_replaces_a_file_but_is_written_into_a_device() {
     let fixture = Fixture::new(&tree::Options::small());
     let (image, page) = (fixture.path("image"), fixture.path("page"));
     ferofs().arg("build").args([fixture.source(), image.clone()]).run().success();
-    fs::write(&page, "old").unwrap();
+    fs::write(&page, "<!DOCTYPE html>").unwrap();
     let inode = fs::metadata(&page).unwrap().ino();
     ferofs().args(["inspect", "--html"]).args([page.clone(), image.clone()]).run().success();
     // A new inode: a program that still reads the old file sees the old data.

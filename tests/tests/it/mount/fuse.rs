@@ -1,6 +1,6 @@
 //! The FUSE daemon shows the source, starts in the background, and ends with the mount.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
@@ -9,10 +9,11 @@ use std::thread;
 use ferofs_tests::mount::is_mounted;
 use ferofs_tests::rng::Rng;
 use ferofs_tests::run::ferofs_path;
-use ferofs_tests::{Mount, compare, ferofs, need, tree};
+use ferofs_tests::{Mount, compare, ferofs, need, tree, xattr};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::fixture::{COMPRESSIONS, Fixture, full, same, usual_tree};
+use crate::common::image_editor::ImageEditor;
 
 fn mounted(fixture: &Fixture, image: &Path) -> Mount {
     Mount::fuse(ferofs_path(), image, &fixture.directory("mount")).unwrap()
@@ -152,6 +153,45 @@ fn lookups_of_missing_names_fail() {
         assert_eq!(found.is_ok(), name == "files/text/", "{name}");
     }
     assert_eq!(fs::read_dir(mount.path().join("files/text/1")).unwrap_err().kind(), ErrorKind::NotADirectory);
+    let long = fs::symlink_metadata(mount.path().join("n".repeat(256))).unwrap_err();
+    assert_eq!(long.raw_os_error(), Some(rustix::io::Errno::NAMETOOLONG.raw_os_error()));
+}
+
+#[test]
+fn names_that_linux_cannot_have_are_not_shown() {
+    if !need::fuse("wrong names in a FUSE mount") {
+        return;
+    }
+    let fixture = Fixture::empty();
+    let source = File::open(fixture.source()).unwrap();
+    for name in ["a-nul", "b-slash", "file"] {
+        fs::write(fixture.source().join(name), name).unwrap();
+    }
+    for name in ["user.nul-key", "user.empty-key", "user.slash/key", "user.key"] {
+        xattr::set(&source, b"file", name.as_bytes(), b"value").unwrap();
+    }
+    let mut image = ImageEditor::new(fs::read(fixture.build("image", ["--compress", "none"])).unwrap());
+    for (name, wrong) in [("a-nul", 0), ("b-slash", b'/')] {
+        let at = image.find(name).name.start + 1;
+        image.bytes[at] = wrong;
+    }
+    let find = |image: &ImageEditor, key: &[u8]| {
+        image.bytes.windows(key.len()).position(|bytes| bytes == key).unwrap()
+    };
+    let nul = find(&image, b"nul-keyvalue") + 3;
+    image.bytes[nul] = 0;
+    // The length of the name is before it, and the length of the value, which takes the bytes of the name.
+    let empty = find(&image, b"empty-keyvalue");
+    image.put(empty - 4, 0, 1);
+    image.put(empty - 2, "empty-keyvalue".len() as u64, 2);
+    fs::write(fixture.path("wrong"), &image.bytes).unwrap();
+
+    let mount = mounted(&fixture, &fixture.path("wrong"));
+    let names: Vec<_> = fs::read_dir(mount.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["file"]);
+    let keys = xattr::all(File::open(mount.path()).unwrap(), b"file").unwrap();
+    // Linux allows a slash here.
+    assert_eq!(keys.into_keys().collect::<Vec<_>>(), [&b"user.key"[..], b"user.slash/key"]);
 }
 
 #[test]

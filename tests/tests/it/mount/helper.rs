@@ -4,6 +4,7 @@
 //! limit on time. So the /sbin of this machine does not change, and processes that start each other without end are ended
 //! with the namespace.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -124,6 +125,101 @@ fn mount_8_mounts_the_fuse_types_through_fuse() {
         let mounted = images.mounted(&format!("mount -t {kind} plain.erofs mnt"));
         assert!(mounted.contains(" - fuse"), "{mounted}");
     }
+}
+
+/// Puts the programs of mount.fuse(8) and ferofs into the directory that is mounted on /sbin, and says in a script that they are in PATH.
+fn with_mount_fuse(images: &Images) -> Option<&'static str> {
+    let program = need::tool("mount.fuse3", "mount.fuse for mount(8)")?;
+    std::fs::copy(program, images.path("links/mount.fuse")).unwrap();
+    std::os::unix::fs::symlink(ferofs_path(), images.path("links/ferofs")).unwrap();
+    Some("PATH=\"$PWD/links:$PATH\"\n")
+}
+
+#[test]
+fn a_remount_does_not_start_the_image_as_a_program() {
+    if !(possible("remounting FUSE") && need::fuse("remounting FUSE")) {
+        return;
+    }
+    let images = Images::new();
+    let Some(path) = with_mount_fuse(&images) else { return };
+    // The first 1024 bytes of an image are free.
+    let mut image = std::fs::read(images.path("plain.erofs")).unwrap();
+    let program = format!("#!/bin/sh\ntouch '{}'\nexit 0\n", images.path("started").display());
+    image[..program.len()].copy_from_slice(program.as_bytes());
+    std::fs::write(images.path("plain.erofs"), image).unwrap();
+    std::fs::set_permissions(images.path("plain.erofs"), PermissionsExt::from_mode(0o755)).unwrap();
+    for mount in
+        ["ferofs mount --fuse plain.erofs mnt", "mount -t fuse.ferofs -o nosuid,nodev $PWD/plain.erofs mnt"]
+    {
+        let mounted = images.mounted(&format!("{path}{mount}; mount -o remount,noatime mnt"));
+        assert!(mounted.starts_with("ro,nosuid,nodev,noatime"), "{mounted}");
+        assert!(mounted.contains(" - fuse.ferofs ") && !images.path("started").exists(), "{mounted}");
+    }
+    // Without mount.fuse, mount(8) asks the kernel.
+    std::fs::remove_file(images.path("links/mount.fuse")).unwrap();
+    let mounted =
+        images.mounted(&format!("{path}ferofs mount --fuse plain.erofs mnt; mount -o remount,noatime mnt"));
+    assert!(mounted.contains(",noatime"), "{mounted}");
+}
+
+#[test]
+fn lines_of_fstab_mount_once_and_unmount_by_type() {
+    if !(possible("fstab and FUSE") && need::fuse("fstab and FUSE")) {
+        return;
+    }
+    let images = Images::new();
+    for name in ["mount.fuse.ferofs", "mount.fuse.erofsfuse"] {
+        std::os::unix::fs::symlink(ferofs_path(), images.path("links").join(name)).unwrap();
+    }
+    for (kind, shown) in [
+        ("erofs.ferofs", "fuse.ferofs"),
+        ("erofs.fuse", "fuse.ferofs"),
+        ("fuse.ferofs", "fuse.ferofs"),
+        ("fuse.erofsfuse", "fuse.erofsfuse"),
+    ] {
+        let script = format!(
+            "echo \"$PWD/plain.erofs $PWD/mnt {kind} ro,relatime,low_memory 0 0\" > fstab
+             mount -a -T fstab
+             mount -a -T fstab
+             findmnt -n -o SOURCE,FSTYPE -t {shown} $PWD/mnt
+             cmp tree/hello mnt/hello
+             umount -a -t {shown}
+             ! mountpoint -q mnt"
+        );
+        let outcome = images.run(&script).success();
+        let line = format!("{} {shown}\n", images.path("plain.erofs").display());
+        assert_eq!(String::from_utf8(outcome.stdout).unwrap(), line);
+    }
+}
+
+#[test]
+fn automount_mounts_and_expires() {
+    let what = "images and autofs";
+    if !(possible(what) && need::fuse(what)) {
+        return;
+    }
+    let Some(automount) = need::tool("automount", what) else { return };
+    let images = Images::new();
+    // /sbin has another directory in the script.
+    std::fs::copy(automount, images.path("automount")).unwrap();
+    let script = "
+        mount -t tmpfs tmpfs /run
+        mkdir -p /run/auto /run/direct
+        printf '%s\\n' '/run/auto /run/indirect.map' '/- /run/direct.map' > /run/master
+        echo \"app -fstype=erofs.ferofs,ro :$PWD/plain.erofs\" > /run/indirect.map
+        echo \"/run/direct/app -fstype=erofs.ferofs,ro :$PWD/plain.erofs\" > /run/direct.map
+        # The process group of automount passes its mount points, so this script must not be in it.
+        setsid ./automount --foreground --pid-file /run/automount.pid /run/master &
+        until test \"$(grep -c '^/run/.*map .* autofs ' /proc/mounts)\" = 2; do sleep 0.05; done
+        for round in 1 2; do
+            cmp tree/hello /run/auto/app/hello
+            cmp tree/hello /run/direct/app/hello
+            test \"$(grep -c '/app fuse.ferofs ' /proc/mounts)\" = 2
+            # Expires everything that is not in use.
+            kill -USR1 \"$(cat /run/automount.pid)\"
+            while grep -q '/app fuse.ferofs ' /proc/mounts; do sleep 0.05; done
+        done";
+    images.run(script).success();
 }
 
 #[test]

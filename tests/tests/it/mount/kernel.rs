@@ -1,8 +1,11 @@
 //! Linux mounts each image and shows the source.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use ferofs_tests::{Mount, compare, ferofs, need, tree};
+use ferofs_tests::run::ferofs_path;
+use ferofs_tests::{Mount, Run, compare, ferofs, need, tree};
 
 use crate::common::fixture::{COMPRESSIONS, Fixture, full, same, usual_tree};
 
@@ -157,4 +160,24 @@ fn only_directories_are_mounted_on() {
     let missing = file.with_file_name("missing");
     let outcome = ferofs().arg("mount").args([&image, &missing]).run().failure(1);
     assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
+}
+
+#[test]
+fn a_path_that_starts_with_a_dash_is_no_option_of_veritysetup() {
+    let fixture = Fixture::new(&tree::Options::small());
+    let roothash = fixture.path("roothash");
+    ferofs()
+        .args(["build", "--verity", "--roothash-file"])
+        .args([&roothash, &fixture.source(), &fixture.path("-a")])
+        .run()
+        .success();
+    let (programs, dir) = (fixture.directory("programs"), fixture.directory("mount"));
+    let program = programs.join("veritysetup");
+    fs::write(&program, "#!/bin/sh\necho \"$*\" >&2\nexit 1\n").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let script =
+        "cd \"$1\"; PATH=\"$2:$PATH\" \"$0\" mount --kernel --roothash \"$(cat roothash)\" -- -a \"$3\"";
+    let run = Run::new("sh").args(["-c", script]).arg(ferofs_path());
+    let outcome = run.arg(fixture.path("")).args([programs, dir]).run().failure(1);
+    assert!(outcome.stderr.contains(" -- -a ferofs-"), "{}", outcome.stderr);
 }

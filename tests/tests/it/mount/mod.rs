@@ -4,6 +4,7 @@
 //! - `fuse`: the daemon shows the source.
 //! - `helper`: `/sbin/mount.erofs` for mount(8).
 //! - `kernel`: Linux shows the source.
+//! - `options`: options of FUSE, what is missing, and unmounting.
 //! - `permissions`: the daemon without root, and access control lists.
 //! - `restart`: the mount outlives its daemon.
 
@@ -11,5 +12,6 @@ mod daemon;
 mod fuse;
 mod helper;
 mod kernel;
+mod options;
 mod permissions;
 mod restart;

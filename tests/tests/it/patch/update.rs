@@ -340,6 +340,7 @@ fn a_patch_that_does_not_fit_is_refused() {
     apply(&image, &patch);
     refused(&image, &patch, "applied already");
     update::update(&fixture.source(), 10, 1).unwrap();
+    fs::remove_file(&odd).unwrap();
     create(&image, &fixture.source(), &odd);
     apply(&image, &odd);
     refused(&image, &patch, "applied already");
@@ -348,6 +349,16 @@ fn a_patch_that_does_not_fit_is_refused() {
     for args in [["patch", "rollback", "--to=77"], ["patch", "rollback", "--to=3"]] {
         ferofs().args(args).arg(&image).run().failure(1);
     }
+    // Both were rolled back, so both are applied again, one after the other, and from one file.
+    apply(&image, &patch);
+    refused(&image, &patch, "applied already");
+    ferofs().args(["patch", "rollback", "--to", "0"]).arg(&image).run().success();
+    let both = fixture.path("both");
+    fs::write(&both, [fs::read(&patch).unwrap(), fs::read(&odd).unwrap()].concat()).unwrap();
+    let again = ferofs().args(["patch", "apply", "--json"]).args([&image, &both]).run().success();
+    assert!(String::from_utf8_lossy(&again.stdout).contains("\"patches\":2"));
+    let differences = ferofs().arg("diff").args([&image, &fixture.source()]).run().success();
+    assert_eq!(differences.stdout, b"");
     ferofs().args(["patch", "rollback"]).arg(&stranger).run().failure(1);
 }
 

@@ -1,10 +1,9 @@
-//! `ferofs inspect` with its HTML page, `ferofs diff`, and the output of `dump.erofs`.
+//! `ferofs inspect` with its HTML page, and `ferofs diff`.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-use ferofs_tests::run::Run;
 use ferofs_tests::{ferofs, need, tree, web};
 
 use crate::common::fixture::Fixture;
@@ -109,37 +108,4 @@ fn diff_has_the_exit_codes_of_diff_1() {
     assert_eq!((quiet.code, quiet.stdout.as_slice()), (1, &b""[..]));
     assert_eq!(diff(&[&image, &fixture.path("missing")]).code, 2);
     assert_eq!(diff(&[&image]).code, 2);
-}
-
-#[test]
-fn dump_erofs_prints_the_same_as_erofs_utils() {
-    let Some(peer) = crate::common::erofs_utils::newest("dump.erofs") else { return };
-    let fixture = Fixture::new(&tree::Options::small());
-    let links = fixture.directory("links");
-    ferofs().arg("links").arg(&links).run().success();
-    for compression in ["none", "lz4"] {
-        let image = fixture.build(compression, ["--compress", compression]);
-        for args in [
-            &["-s"][..],
-            &["-S"],
-            &["--path=/files"],
-            &["--ls", "--path=/files"],
-            &["-e", "--path=/files/text/65537"],
-            &["--cat", "--path=/files/text/65537"],
-        ] {
-            // erofs-utils rounds the last uncompressed extent of a compressed file up to a block, but not of other files.
-            if args.contains(&"-e") && compression != "none" {
-                continue;
-            }
-            let output = |program: &Path| {
-                let outcome = Run::new(program).env("TZ", "UTC").args(args).arg(&image).run();
-                let text = String::from_utf8_lossy(&outcome.stdout).replace("-nan%", "0.00%");
-                // The file type depends on which of several hard links a tool reads first.
-                text.split("File type distribution").next().unwrap_or_default().to_owned()
-            };
-            let (actual, expected) = (output(&links.join("dump.erofs")), output(&peer));
-            assert!(!expected.is_empty() || args.contains(&"--cat"), "{args:?}");
-            assert_eq!(actual, expected, "{args:?}, {compression}");
-        }
-    }
 }

@@ -1,12 +1,14 @@
 //! Reading images without a mount, and the read engine behind mounts.
 //!
 //! - `browser`: the example in WebAssembly.
+//! - `dump`: the output of `dump.erofs` and `fsck.erofs`.
 //! - `engine`: decoding strategies, profiles and pins, memory limits.
 //! - `extract`: `ferofs extract`: which files, over existing files, never outside the target.
-//! - `inspect`: `ferofs inspect`, `diff`, and the output of `dump.erofs`.
+//! - `inspect`: `ferofs inspect` and `diff`.
 //! - `minimal`: the smallest program that reads an image.
 
 mod browser;
+mod dump;
 mod engine;
 mod extract;
 mod inspect;

@@ -219,7 +219,7 @@ fn bases_that_cannot_be_used() {
     };
     fails(&["--base", &versions.name("app:none")], "404");
     fails(&["--base", "https://host/image"], "same registry");
-    fails(&["--base", "oci://127.0.0.1:1/app:1"], "onnection");
+    fails(&["--base", "oci://127.0.0.1:1/app:1"], "same registry");
     let failed =
         versions.push(&versions.fixture.path("no"), "app:2", &["--base", &versions.name("app:1")]).run();
     assert!(failed.failure(1).stderr.contains("no: open"));

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ferofs_test_server::{Fault, Object, Rule, Server};
+use ferofs_test_server::{Auth, Fault, Object, Rule, Server};
 use ferofs_tests::run::ferofs_path;
 use ferofs_tests::tar::{archive, dir, file, hard_link};
 use ferofs_tests::{Outcome, Run, ferofs, need};
@@ -333,4 +333,34 @@ fn an_interrupted_conversion_leaves_nothing() {
         .unwrap();
     assert!(!process.wait().unwrap().success());
     assert_clean(&cache);
+}
+
+/// A registry that wants a user and a password, under two names.
+fn locked() -> (Server, [String; 2]) {
+    let server = Server::start().unwrap();
+    server.set_auth(
+        "/v2/",
+        Some(Auth::Header { value: "Basic none".into(), challenge: "Basic realm=x".into() }),
+    );
+    let names =
+        ["127.0.0.1", "localhost"].map(|host| format!("oci://{host}:{}/app:1", server.address().port()));
+    (server, names)
+}
+
+#[test]
+fn the_password_of_one_registry_does_not_go_to_another() {
+    let fixture = Fixture::empty();
+    let image = fixture.build("image", ["-z", "none"]);
+    let (server, [here, elsewhere]) = locked();
+    let gets_password = |run: Run| {
+        server.reset();
+        run.args(["--user", "me:secret"]).run().failure(1);
+        server.log().iter().any(|request| request.header("authorization").is_some())
+    };
+    let convert = |from: &String, to: &String| isolated(&fixture).arg("convert").args([from, to]);
+    assert!(gets_password(convert(&here, &here)));
+    assert!(!gets_password(convert(&elsewhere, &here)));
+    let push = |base: &String| isolated(&fixture).args(["push", "--base", base]).arg(&image).arg(&here);
+    assert!(gets_password(push(&here)));
+    assert!(!gets_password(push(&elsewhere)));
 }

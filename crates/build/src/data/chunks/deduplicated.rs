@@ -16,7 +16,6 @@ use crate::data::stored::{Data, StoredContent};
 use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::options::data::ChunkOptions;
-use crate::options::run::tables::Table;
 use crate::output::Output;
 use crate::output::spill::Spill;
 use crate::progress::Warning;
@@ -96,7 +95,7 @@ pub(crate) fn run(
     let id = DeviceId::new(u16::from(device.is_some()));
     let store =
         ChunkStore { output: device.unwrap_or(output), id, addresses: HashMap::new(), bytes_shared: 0 };
-    let contents = Table::filled(context.tree.limit(), StoredContent::None, context.tree.nodes.len());
+    let contents = vec![StoredContent::None; context.tree.nodes.len()];
     let mut hole = Vec::new();
     format.encode(None, &mut hole).map_err(Error::Layout)?;
     let mut writer = ChunkWriter { context, format, store, spill, warnings, contents, file: None, hole };
@@ -143,7 +142,7 @@ struct ChunkWriter<'a> {
     store: ChunkStore<'a>,
     spill: &'a mut Spill,
     warnings: &'a mut Vec<Warning>,
-    contents: Table<StoredContent>,
+    contents: Vec<StoredContent>,
     /// The current file, and the entries of its table so far.
     file: Option<(NodeId, Vec<u8>)>,
     /// The table entry of a hole.

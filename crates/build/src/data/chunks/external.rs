@@ -12,7 +12,6 @@ use ferofs_format::{BlockAddr, BlockSize, DeviceId, Hex, Incompat};
 use crate::data::stored::{Data, StoredContent};
 use crate::error::{Error, Result};
 use crate::options::Options;
-use crate::options::run::tables;
 use crate::output::Output;
 use crate::output::spill::Spill;
 use crate::progress::Warning;
@@ -24,6 +23,8 @@ use crate::tree::{Kind, NodeId, Tree};
 
 /// The largest chunk that the format allows, as a power of two of blocks.
 const EXTRA_BITS_MAX: u32 = 31;
+/// Blocks that are reserved for the image itself in the unified address space: more than any index has, 64 GiB with blocks of 512 bytes.
+const OWN_BLOCKS: u64 = 1 << 27;
 /// Bytes that are copied at once: this much memory is used.
 const COPY_LEN: u64 = 4 << 20;
 
@@ -57,7 +58,7 @@ pub(crate) fn run(
     warnings: &mut Vec<Warning>,
 ) -> Result<Data> {
     let mut data = Data {
-        contents: tables::Table::filled(context.tree.limit(), StoredContent::None, context.tree.nodes.len()),
+        contents: vec![StoredContent::None; context.tree.nodes.len()],
         features: Incompat::CHUNKED_FILE,
         ..Data::default()
     };
@@ -115,6 +116,12 @@ pub(crate) fn run(
         data.contents[id.index()] = StoredContent::Chunked { format: format.raw(), table };
     }
     Ok(data)
+}
+
+/// Whether the unified address space of the image and its devices, or an address on a device, can need more than 32 bits.
+pub(crate) fn needs_wide_addresses(options: &Options, contents: &Contents) -> bool {
+    let blocks = contents.devices().iter().map(|device| options.image.block_size.blocks_for(device.bytes));
+    blocks.fold(OWN_BLOCKS, u64::saturating_add) >= 1 << 32
 }
 
 /// The sources' slots in the device table. In the unified address space they follow the `blocks` of the image.
@@ -265,7 +272,11 @@ fn table(runs: &[Run], size: u64, block: BlockSize) -> Result<Table, ferofs_form
     let extra = bits.saturating_sub(u32::from(block.bits())).min(EXTRA_BITS_MAX);
     let fault = ferofs_format::Fault::Map("no such chunk size");
     let fault = ferofs_format::FormatError::new(ferofs_format::Structure::ChunkIndex, fault);
-    let format = ChunkFormat::new(extra as u8, EntryFormat::Indexes).ok_or(fault)?;
+    // The caller has turned on the wide addresses that such an entry needs.
+    let end = runs.iter().map(|run| run.at.saturating_add(run.end - run.start)).max().unwrap_or(0);
+    let is_far = block.blocks_for(end) >= 1 << 32;
+    let entries = if is_far { EntryFormat::Indexes48 } else { EntryFormat::Indexes };
+    let format = ChunkFormat::new(extra as u8, entries).ok_or(fault)?;
     let chunk = format.chunk_size(block);
     let mut runs = runs.iter().peekable();
     let places = (0..size.div_ceil(chunk)).map(|number| {
@@ -298,5 +309,8 @@ mod tests {
         let (size, places) = shown(&[run(1024, 1536, 0)], 2048);
         assert_eq!((size, places), (512, vec![None, None, Some(0), None]));
         assert_eq!(shown(&[], 5000), (8192, vec![None]));
+        let far = 3 << 40;
+        assert_eq!(shown(&[run(0, 512, far)], 512), (512, vec![Some(far >> 9)]));
+        assert_eq!(table(&[run(0, 512, far)], 512, block).unwrap().0.entries(), EntryFormat::Indexes48);
     }
 }

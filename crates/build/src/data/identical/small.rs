@@ -10,7 +10,6 @@ use hashbrown::HashTable;
 
 use crate::data::extents::log::ExtentLog;
 use crate::error::Result;
-use crate::options::run::tables::{MemoryLimit, Table};
 use crate::output::random::random;
 use crate::tree::{Kind, NodeId, Tree};
 
@@ -38,7 +37,7 @@ pub enum Lookup {
 struct Firsts {
     /// The places of fingerprints in `ranks`.
     places: HashTable<u32>,
-    ranks: Table<(Fingerprint, u32)>,
+    ranks: Vec<(Fingerprint, u32)>,
 }
 
 impl Firsts {
@@ -90,22 +89,20 @@ impl IdenticalFiles {
             .map(|id| (id, tree.node(id)))
             .filter(|(_, node)| node.size > 0 && matches!(node.kind, Kind::Regular { sparse: false }))
             .map(|(id, node)| (node.size, id));
-        let mut all = Table::new(tree.limit());
-        sizes.for_each(|size| all.push(size));
+        let mut all: Vec<_> = sizes.collect();
         all.sort_unstable();
         let same = all.chunk_by(|a, b| a.0 == b.0).filter(|same| same.len() > 1);
         let candidates = same.flatten().map(|(_, id)| *id);
-        Ok(Self { fingerprints_extents: true, ..Self::with(tree.nodes.len(), tree.limit(), key, candidates) })
+        Ok(Self { fingerprints_extents: true, ..Self::with(tree.nodes.len(), key, candidates) })
     }
 
     /// Finds no identical files.
     pub fn none(tree: &Tree) -> Self {
-        Self::with(tree.nodes.len(), tree.limit(), [0; blake3::KEY_LEN], [])
+        Self::with(tree.nodes.len(), [0; blake3::KEY_LEN], [])
     }
 
     fn with(
         nodes: usize,
-        limit: Option<&MemoryLimit>,
         key: [u8; blake3::KEY_LEN],
         with_equal_size: impl IntoIterator<Item = NodeId>,
     ) -> Self {
@@ -113,7 +110,7 @@ impl IdenticalFiles {
         for id in with_equal_size {
             candidates[id.index() / 64] |= 1 << (id.index() % 64);
         }
-        let table = || Mutex::new(Firsts { places: HashTable::new(), ranks: Table::new(limit) });
+        let table = || Mutex::new(Firsts { places: HashTable::new(), ranks: Vec::new() });
         let firsts = std::iter::repeat_with(table).take(TABLES).collect();
         Self { fingerprints_extents: false, key, candidates, firsts }
     }
@@ -199,7 +196,7 @@ mod tests {
 
     #[test]
     fn the_order_of_reading_decides_not_the_order_of_lookups() {
-        let identical_files = IdenticalFiles::with(4, None, [1; blake3::KEY_LEN], [0, 1, 2].map(NodeId));
+        let identical_files = IdenticalFiles::with(4, [1; blake3::KEY_LEN], [0, 1, 2].map(NodeId));
         let look_up = |n, content: &[u8]| identical_files.look_up(NodeId(n), n, content, Vec::new);
         let Lookup::First(fingerprint) = look_up(1, b"a") else { panic!("the first file is no duplicate") };
         assert_eq!(look_up(2, b"a"), Lookup::Duplicate(fingerprint));

@@ -8,7 +8,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::options::run::tables::Table;
 use crate::tree::{Kind, NodeId, Tree};
 
 /// Minima of a signature. The estimate of the part of equal names has a standard deviation of at most 1/8 with 16 of them, which
@@ -24,7 +23,7 @@ type Signature = [u32; MINIMA];
 /// The order of a tree, and what it is good for.
 pub(super) struct SimilarOrder {
     /// All nodes.
-    pub(super) nodes: Table<NodeId>,
+    pub(super) nodes: Vec<NodeId>,
     /// Bytes of files next to which a file of the same name from another directory comes.
     pub(super) bytes_with_versions: u64,
     /// Bytes of all files.
@@ -43,7 +42,7 @@ enum Visit {
 pub(super) fn order(tree: &Tree) -> SimilarOrder {
     let signatures = signatures(tree);
     let mut visited = vec![false; tree.nodes.len()];
-    let mut nodes = Table::new(tree.limit());
+    let mut nodes = Vec::new();
     nodes.reserve_exact(tree.nodes.len());
     let mut order = SimilarOrder { nodes, bytes_with_versions: 0, bytes: 0 };
     let mut open = vec![Visit::Group(vec![NodeId::ROOT])];

@@ -33,6 +33,7 @@ fn entry(line: &[u8]) -> Option<(Vec<u8>, i16)> {
     let space = line.iter().rposition(u8::is_ascii_whitespace)?;
     let priority = std::str::from_utf8(&line[space + 1..]).ok()?.parse().ok()?;
     let path = line[..space].trim_ascii_end();
+    let path = path.strip_prefix(b".").filter(|path| path.first() == Some(&b'/')).unwrap_or(path);
     let path = path.strip_prefix(b"/").unwrap_or(path);
     Some((path.strip_suffix(b"/").unwrap_or(path).to_vec(), priority))
 }
@@ -43,8 +44,8 @@ mod tests {
 
     #[test]
     fn a_line_has_a_path_and_a_priority() {
-        let parsed = Priorities::parse(b"# first\n\n/boot/ 100\na file\t-1\n").unwrap();
-        assert_eq!(parsed.0, [(b"boot".to_vec(), 100), (b"a file".to_vec(), -1)]);
+        let parsed = Priorities::parse(b"# first\n\n/boot/ 100\na file\t-1\n./etc 5").unwrap();
+        assert_eq!(parsed.0, [(b"boot".to_vec(), 100), (b"a file".to_vec(), -1), (b"etc".to_vec(), 5)]);
         assert_eq!(Priorities::parse(b"a 1\nb\n").unwrap_err(), PrioritiesError { line: 2 });
         assert!(Priorities::parse(b"a 40000").is_err() && Priorities::parse(b"a x").is_err());
     }

@@ -192,7 +192,8 @@ impl<'a> Words<'a> {
 
     fn owner(&mut self) -> Result<u32, &'static str> {
         let word = self.word()?.ok_or("the owner or the group is missing")?;
-        let known = if word == b"root" { Some(0) } else { number(&word, 10) };
+        // Linux has no user 2^32 - 1.
+        let known = if word == b"root" { Some(0) } else { number(&word, 10).filter(|id| *id != u32::MAX) };
         known.ok_or("the owner or the group is not a number (root is 0)")
     }
 }
@@ -246,6 +247,7 @@ mod tests {
             "x d 10000 0 0",
             "x d 755 me 0",
             "x d 755 0",
+            "x d 755 4294967295 0",
             "x d 755 0 0 more",
             "x c 600 0 0 5",
             "x D 755 0 0",

@@ -3,10 +3,11 @@
 use std::ffi::CString;
 use std::io::Write as _;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use ferofs_format::inode::{FileType, Rdev, Timestamp};
-use rustix::fs::{OFlags, RawDir, Statx};
+use rustix::fs::{OFlags, RawDir, Stat};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
@@ -14,7 +15,7 @@ use crate::options::Options;
 use crate::paths::{as_path, join};
 use crate::progress::Warning;
 use crate::sources::change_time;
-use crate::sources::open::{identity, open_dir, open_file, stat_at, stat_fd, timestamp};
+use crate::sources::open::{allocated, identity, mtime, open_dir, open_file, size, stat_at, stat_fd};
 use crate::tree::arena::{Arena, Text};
 use crate::tree::origin::Identity;
 use crate::tree::xattr::{Attributes, encode_set};
@@ -43,7 +44,7 @@ pub(super) struct ListedFile {
     pub(super) uid: u32,
     pub(super) gid: u32,
     pub(super) nlink: u32,
-    pub(super) dev: (u32, u32),
+    pub(super) dev: u64,
     pub(super) ino: u64,
     pub(super) mtime: Timestamp,
     pub(super) identity: Identity,
@@ -70,7 +71,7 @@ pub(super) struct Context<'a> {
     pub(super) source: &'a Path,
     pub(super) root: BorrowedFd<'a>,
     /// Files that the tree leaves out, because they are the image itself.
-    pub(super) avoid: &'a [(u32, u32, u64)],
+    pub(super) avoid: &'a [(u64, u64)],
     /// Whether `/proc/self/fd` exists.
     pub(super) proc: bool,
 }
@@ -134,7 +135,7 @@ impl<'a> Lister<'a> {
         for name in names {
             let name = found.get(name);
             let below = join(path, name);
-            if self.context.options.source.is_excluded(&below, || is_dir(dir.as_fd(), name)) {
+            if self.context.options.is_excluded(&below, || is_dir(dir.as_fd(), name)) {
                 continue;
             }
             let full = source.join(as_path(&below));
@@ -155,14 +156,14 @@ impl<'a> Lister<'a> {
         Ok(listing)
     }
 
-    fn is_on_file_system_of_root(&self, stat: &Statx) -> Result<bool> {
+    fn is_on_file_system_of_root(&self, stat: &Stat) -> Result<bool> {
         let root = stat_fd(self.context.root).map_err(|e| Error::io("stat", self.context.source, e))?;
-        Ok((root.stx_dev_major, root.stx_dev_minor) == (stat.stx_dev_major, stat.stx_dev_minor))
+        Ok(root.st_dev == stat.st_dev)
     }
 
     fn file(&mut self, dir: BorrowedFd<'_>, name: &[u8], full: &Path, listing: &mut Listing) -> Result<()> {
         let stat = stat_at(dir, name).map_err(|e| Error::io("stat", full, e))?;
-        if self.context.avoid.contains(&(stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino)) {
+        if self.context.avoid.contains(&(stat.st_dev, stat.st_ino)) {
             return Ok(());
         }
         self.add(dir, name, &stat, full, listing)
@@ -173,16 +174,17 @@ impl<'a> Lister<'a> {
         &mut self,
         dir: BorrowedFd<'_>,
         name: &[u8],
-        stat: &Statx,
+        stat: &Stat,
         full: &Path,
         listing: &mut Listing,
     ) -> Result<()> {
-        let rdev = Rdev { major: stat.stx_rdev_major, minor: stat.stx_rdev_minor };
-        let body = match FileType::from_mode(stat.stx_mode) {
-            Some(FileType::Regular) => ListedBody::Regular {
-                size: stat.stx_size,
-                sparse: stat.stx_blocks.saturating_mul(512) < stat.stx_size,
-            },
+        let rdev = Rdev { major: rustix::fs::major(stat.st_rdev), minor: rustix::fs::minor(stat.st_rdev) };
+        // The upper bits are the type.
+        let mode = stat.st_mode as u16;
+        let body = match FileType::from_mode(mode) {
+            Some(FileType::Regular) => {
+                ListedBody::Regular { size: size(stat), sparse: allocated(stat) < size(stat) }
+            }
             Some(FileType::Directory) => ListedBody::Directory(0),
             Some(FileType::Symlink) => {
                 let target = rustix::fs::readlinkat(dir, name, Vec::new())
@@ -206,13 +208,13 @@ impl<'a> Lister<'a> {
             name: listing.texts.push(name),
             xattrs,
             body,
-            permissions: stat.stx_mode & 0o7777,
-            uid: stat.stx_uid,
-            gid: stat.stx_gid,
-            nlink: stat.stx_nlink,
-            dev: (stat.stx_dev_major, stat.stx_dev_minor),
-            ino: stat.stx_ino,
-            mtime: timestamp(&stat.stx_mtime),
+            permissions: mode & 0o7777,
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            nlink: stat.st_nlink as u32,
+            dev: stat.st_dev,
+            ino: stat.st_ino,
+            mtime: mtime(stat),
             identity: identity(stat),
         });
         Ok(())
@@ -224,12 +226,16 @@ impl<'a> Lister<'a> {
             return Ok(Vec::new());
         }
         let result = if self.context.proc {
-            self.xattrs_by_path(dir, name)
+            // Before Linux 6.13 no system call takes a directory and a name.
+            let mut path = Vec::with_capacity(40 + name.len());
+            let _ = write!(path, "/proc/self/fd/{}/", dir.as_raw_fd());
+            path.extend_from_slice(name);
+            self.xattrs_by_path(path)
         } else if readable {
             self.xattrs_by_fd(dir, name)
         } else {
-            // Without /proc, only files and directories can be opened to read attributes.
-            Ok(Vec::new())
+            // Only files and directories can be opened to read attributes.
+            self.xattrs_by_path(full.as_os_str().as_bytes().to_vec())
         };
         match result {
             Ok(attributes) if attributes.is_empty() => Ok(Vec::new()),
@@ -250,11 +256,7 @@ impl<'a> Lister<'a> {
         }
     }
 
-    /// Reads attributes through `/proc`: before Linux 6.13 no system call takes a directory and a name.
-    fn xattrs_by_path(&mut self, dir: BorrowedFd<'_>, name: &[u8]) -> Result<Attributes, Errno> {
-        let mut path = Vec::with_capacity(40 + name.len());
-        let _ = write!(path, "/proc/self/fd/{}/", dir.as_raw_fd());
-        path.extend_from_slice(name);
+    fn xattrs_by_path(&mut self, path: Vec<u8>) -> Result<Attributes, Errno> {
         let path = CString::new(path).map_err(|_| Errno::INVAL)?;
         let len = rustix::fs::llistxattr(&*path, &mut self.names[..])?;
         let value = &mut self.value;
@@ -293,5 +295,5 @@ fn read_values(
 
 /// Whether `name` in `dir` is a directory. A name that cannot be read is none: the walk reports it.
 fn is_dir(dir: BorrowedFd<'_>, name: &[u8]) -> bool {
-    stat_at(dir, name).is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.stx_mode.into()).is_dir())
+    stat_at(dir, name).is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir())
 }

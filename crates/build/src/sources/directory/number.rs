@@ -2,11 +2,11 @@
 //! listing is freed, as soon as all directories before it have theirs.
 
 use std::collections::{HashMap, VecDeque};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::options::Options;
-use crate::paths::as_path;
+use crate::paths::{as_path, join};
 use crate::sources::directory::lister::{ListedBody, ListedFile, Listing};
 use crate::tree::arena::Arena;
 use crate::tree::origin::Origin;
@@ -15,9 +15,11 @@ use crate::tree::{Dir, Entry, Kind, Node, NodeId, Tree};
 /// The tree so far.
 pub(super) struct Numbering<'a> {
     options: &'a Options,
+    /// The source, for messages.
+    source: &'a Path,
     tree: Tree,
     /// The first name of each file with several names, by device and inode number.
-    links: HashMap<((u32, u32), u64), NodeId>,
+    links: HashMap<(u64, u64), NodeId>,
     /// Directories whose entries have no numbers yet, with the numbers of their listings.
     queue: VecDeque<(NodeId, u32)>,
     /// The listings that wait for those before them. That of the root is number 0.
@@ -26,10 +28,11 @@ pub(super) struct Numbering<'a> {
 
 impl<'a> Numbering<'a> {
     /// Starts with the root, which is the only file of `top`.
-    pub(super) fn new(options: &'a Options, top: &Listing) -> Result<Self> {
+    pub(super) fn new(options: &'a Options, source: &'a Path, top: &Listing) -> Result<Self> {
         let mut numbering = Self {
             options,
-            tree: Tree::new(options.run.memory_limit.as_ref()),
+            source,
+            tree: Tree::default(),
             links: HashMap::new(),
             queue: VecDeque::new(),
             listings: vec![None],
@@ -114,13 +117,17 @@ impl<'a> Numbering<'a> {
             ListedBody::Fifo => Kind::Fifo,
             ListedBody::Socket => Kind::Socket,
         };
+        let (uid, gid) = options.attributes.owner(file.uid, file.gid).map_err(|fault| Error::Entry {
+            path: self.source.join(as_path(&join(&tree.path_bytes(parent), name))),
+            fault,
+        })?;
         let name = tree.intern(name);
         let xattrs = tree.xattrs.intern(texts.get(file.xattrs));
         tree.nodes.push(Node {
             kind,
             permissions: file.permissions,
-            uid: options.attributes.uid(file.uid),
-            gid: options.attributes.gid(file.gid),
+            uid,
+            gid,
             nlink: if matches!(kind, Kind::Directory(_)) { 2 } else { 1 },
             mtime: options.attributes.all_time.unwrap_or(file.mtime).into(),
             xattrs,

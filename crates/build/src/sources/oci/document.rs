@@ -80,7 +80,8 @@ pub(super) struct Index {
 /// An image manifest.
 #[derive(Debug, Deserialize)]
 pub(super) struct Manifest {
-    pub(super) config: Descriptor,
+    /// Every manifest has it, except those that are made up for archives of `docker save`.
+    pub(super) config: Option<Descriptor>,
     /// Layers; the lowest is first.
     pub(super) layers: Vec<Descriptor>,
 }
@@ -118,6 +119,9 @@ pub(super) struct Descriptor {
     pub(super) platform: Option<Platform>,
 }
 
+/// The media type of a layer of docker.
+const LAYER: &str = "application/vnd.docker.image.rootfs.diff.tar";
+
 /// The kind of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LayerKind {
@@ -128,6 +132,11 @@ pub(super) enum LayerKind {
 }
 
 impl Descriptor {
+    /// A layer that is a tar archive.
+    pub(super) fn layer(digest: Digest, size: u64) -> Self {
+        Self { media_type: LAYER.to_owned(), digest, size, annotations: BTreeMap::new(), platform: None }
+    }
+
     pub(super) fn is_index(&self) -> bool {
         matches!(
             self.media_type.as_str(),
@@ -170,7 +179,7 @@ impl Descriptor {
         const KINDS: [&str; 4] = [
             "application/vnd.oci.image.layer.v1.tar",
             "application/vnd.oci.image.layer.nondistributable.v1.tar",
-            "application/vnd.docker.image.rootfs.diff.tar",
+            LAYER,
             "application/vnd.docker.image.rootfs.foreign.diff.tar",
         ];
         let rest = KINDS.iter().find_map(|kind| self.media_type.strip_prefix(kind));

@@ -8,6 +8,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 
+use super::docker;
 use super::document::{Descriptor, Digest, Index, LayoutMarker};
 use crate::error::oci::OciFault;
 use crate::error::{Error, Result};
@@ -44,6 +45,8 @@ pub(super) struct Store<'a> {
     members: Option<BTreeMap<Vec<u8>, Blob>>,
     /// Verified blobs by digest: a manifest may name the same layer several times.
     verified: BTreeMap<String, Blob>,
+    /// It has a manifest of docker instead of an index.
+    is_docker: bool,
 }
 
 impl<'a> Store<'a> {
@@ -58,7 +61,13 @@ impl<'a> Store<'a> {
                 Some(files.into_iter().map(|(name, (place, len))| (name, Blob { place, len })).collect())
             }
         };
-        let mut store = Self { options, name: source.to_owned(), members, verified: BTreeMap::new() };
+        let (name, verified) = (source.to_owned(), BTreeMap::new());
+        let mut store = Self { options, name, members, verified, is_docker: false };
+        let has = |name: &str| store.members.as_ref().is_some_and(|all| all.contains_key(name.as_bytes()));
+        if !has(MARK) && has(docker::MANIFEST) {
+            store.is_docker = true;
+            return Ok(store);
+        }
         let blob = store.find(MARK, contents)?;
         let blob = blob.ok_or_else(|| store.error(None, OciFault::NoLayout(MARK)))?;
         let mark: LayoutMarker = store.parse(None, blob, contents)?;
@@ -71,6 +80,42 @@ impl<'a> Store<'a> {
     /// The error that a blob, or the layout, has this fault.
     pub(super) fn error(&self, blob: Option<&Digest>, fault: OciFault) -> Error {
         Error::Oci { layout: self.name.clone(), blob: blob.map(Digest::to_string), fault }
+    }
+
+    /// Whether this is an archive of `docker save` that is no layout.
+    pub(super) const fn is_docker(&self) -> bool {
+        self.is_docker
+    }
+
+    /// The document with this name.
+    pub(super) fn named<T: DeserializeOwned>(&mut self, name: &str, contents: &mut Contents) -> Result<T> {
+        let blob = self.member(name, contents)?;
+        self.parse(None, blob, contents)
+    }
+
+    /// The layer `name` of an archive of `docker save`. `digest` is that of its decompressed content.
+    pub(super) fn layer_of_docker(
+        &mut self,
+        name: &str,
+        digest: Digest,
+        contents: &mut Contents,
+    ) -> Result<Descriptor> {
+        let blob = self.member(name, contents)?;
+        let mut magic = [0; 4];
+        let len = magic.len().min(usize::try_from(blob.len).unwrap_or(usize::MAX));
+        contents.read_at(blob.place, &mut magic[..len])?;
+        if tar::tar_stream::is_compressed(&magic[..len]) {
+            // Nothing names the digest of the compressed bytes.
+            self.verified.insert(digest.to_string(), blob);
+        } else if let Some(members) = &mut self.members {
+            members.insert(digest.path().into_bytes(), blob);
+        }
+        Ok(Descriptor::layer(digest, blob.len))
+    }
+
+    fn member(&mut self, name: &str, contents: &mut Contents) -> Result<Blob> {
+        let blob = self.find(name, contents)?;
+        blob.ok_or_else(|| self.error(None, OciFault::NoMember(name.to_owned())))
     }
 
     /// A blob's name, for messages.

@@ -14,6 +14,9 @@ use crate::paths::as_path;
 use crate::sources::content::Contents;
 use crate::tree::origin::SourcePosition;
 
+/// The most blocks of zeroes that are an empty archive: tar(1) writes as many.
+const EMPTY_BLOCKS: usize = 20;
+
 /// A member's headers. Its data was not read yet.
 #[derive(Debug)]
 pub(super) struct Member {
@@ -126,8 +129,14 @@ impl<'a> Members<'a> {
                     _ => Err(self.error(None, first, fault)),
                 };
             };
-            let header = Header::parse(&block).map_err(|fault| self.error(None, offset, fault))?;
+            let header = match Header::parse(&block) {
+                Err(_) if offset == 0 => return Err(self.not_an_archive(&block, ArchiveFault::Checksum)),
+                header => header.map_err(|fault| self.error(None, offset, fault))?,
+            };
             let Some(header) = header else {
+                if offset == 0 {
+                    return self.empty().map(Err);
+                }
                 if offset != first {
                     return Err(self.error(None, first, ArchiveFault::Truncated));
                 }
@@ -151,6 +160,29 @@ impl<'a> Members<'a> {
                 Err(MemberError::Fault(fault)) => Err(self.error(Some(&path), first, fault)),
                 Err(MemberError::Error(error)) => Err(error),
             };
+        }
+    }
+
+    /// Reads the rest of an archive that begins with a block of zeroes. Disk images begin so, too: in an empty archive nothing else
+    /// follows.
+    fn empty(&mut self) -> Result<End> {
+        let mut start = vec![0; BLOCK * EMPTY_BLOCKS + 1];
+        let len = BLOCK + self.tar_stream.read(&mut start[BLOCK..])?;
+        start.truncate(len);
+        match len {
+            _ if len > BLOCK * EMPTY_BLOCKS || start.iter().any(|byte| *byte != 0) => {
+                Err(self.not_an_archive(&start, ArchiveFault::Zeroes))
+            }
+            BLOCK => Ok(End::SingleBlock(0)),
+            _ => Ok(End::Marked),
+        }
+    }
+
+    /// The error for an archive that is another file. `fault` is for one of an unknown format that begins with `start`.
+    fn not_an_archive(&self, start: &[u8], fault: ArchiveFault) -> Error {
+        match self.tar_stream.known_format(start) {
+            Ok(format) => self.error(None, 0, format.map_or(fault, ArchiveFault::OtherFormat)),
+            Err(error) => error,
         }
     }
 
@@ -261,7 +293,8 @@ impl<'a> Members<'a> {
             self.rest =
                 size.checked_next_multiple_of(BLOCK as u64).ok_or(ArchiveFault::Number("the size"))?;
         }
-        if path.is_empty() {
+        // The root may have an empty name.
+        if path.is_empty() && kind != MemberKind::Directory {
             return Err(ArchiveFault::NoName.into());
         }
         let owner = |key, field| {

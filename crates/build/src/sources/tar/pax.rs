@@ -22,6 +22,7 @@ pub(super) struct Records {
     pub(super) pieces: Vec<u64>,
 }
 
+const NANOS_PER_SEC: i128 = 1_000_000_000;
 const SCHILY_XATTR: &[u8] = b"SCHILY.xattr.";
 const LIBARCHIVE_XATTR: &[u8] = b"LIBARCHIVE.xattr.";
 const SELINUX: &[u8] = b"RHT.security.selinux";
@@ -110,6 +111,7 @@ impl Records {
     /// The xattrs, with full names.
     pub(super) fn xattrs(&self) -> Result<Attributes, ArchiveFault> {
         let mut found: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+        let mut acls = Vec::new();
         let own = self.values.iter();
         let global = self.global.iter().filter(|(key, _)| !self.values.contains_key(*key));
         for (key, value) in own.chain(global) {
@@ -127,22 +129,26 @@ impl Records {
                 // The record has no NUL at the end; the value in Linux has one.
                 let text = value.strip_suffix(b"\0").unwrap_or(value);
                 found.entry(b"security.selinux".to_vec()).or_insert_with(|| [text, b"\0"].concat());
+            } else if let Some((name, value)) = acl::attribute(key, value) {
+                acls.push((name, value));
             }
+        }
+        for (name, value) in acls.into_iter().filter(|(_, value)| !value.is_empty()) {
+            // GNU tar writes the same ACL in both forms; the form of Linux is preferred.
+            found.entry(name.to_vec()).or_insert(value);
         }
         found.remove(b"".as_slice());
         Ok(found.into_iter().collect())
     }
 
-    /// The keywords of ACLs as text, which no image can store, unless `xattrs` contains the same ACL in Linux's form.
+    /// The keywords of ACLs that no image can store, unless `xattrs` contains the ACL in Linux's form.
     pub(super) fn unsupported_acls<'a>(&'a self, xattrs: &'a Attributes) -> impl Iterator<Item = &'a [u8]> {
         KEYWORDS.into_iter().filter(|key| key.starts_with(ACL)).filter(|key| {
-            let is_in_xattrs = |text| {
-                xattrs.iter().any(|(name, value)| {
-                    acl::record(name, value)
-                        .is_some_and(|(acl_key, acl)| acl_key == *key && acl.as_bytes() == text)
-                })
-            };
-            self.get(key).is_some_and(|text| !is_in_xattrs(text))
+            let is_in_xattrs = xattrs
+                .iter()
+                .any(|(name, value)| acl::record(name, value).is_some_and(|(acl_key, _)| acl_key == *key));
+            let is_known = |text| is_in_xattrs || acl::attribute(key, text).is_some();
+            self.get(key).is_some_and(|text| !is_known(text))
         })
     }
 }
@@ -165,25 +171,41 @@ pub(super) fn decimal(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok().filter(|_| digits)?.parse().ok()
 }
 
-/// Parses `[-]seconds[.fraction]`.
+/// Parses `[-]seconds[.fraction]`, also with an exponent: Python's tarfile writes `-1e-09`. Digits below nanoseconds are cut off.
 fn timestamp(text: &[u8]) -> Option<Timestamp> {
     let (negative, text) = match text.strip_prefix(b"-") {
         Some(rest) => (true, rest),
         None => (false, text),
     };
+    let end = text.iter().position(|byte| matches!(byte, b'e' | b'E')).unwrap_or(text.len());
+    let exponent = match text.get(end + 1..) {
+        // A floating-point number has at most three digits.
+        Some(digits) => std::str::from_utf8(digits).ok().filter(|text| text.len() <= 4)?.parse().ok()?,
+        None => 0i32,
+    };
+    let text = &text[..end];
     let point = text.iter().position(|byte| *byte == b'.').unwrap_or(text.len());
-    let whole = i64::try_from(decimal(&text[..point])?).ok()?;
-    let fraction = text.get(point + 1..).unwrap_or_default();
-    if !fraction.iter().all(u8::is_ascii_digit) {
+    let (whole, fraction) = (&text[..point], text.get(point + 1..).unwrap_or_default());
+    if whole.is_empty() || !whole.iter().chain(fraction).all(u8::is_ascii_digit) {
         return None;
     }
-    let digits = fraction.iter().copied().chain(std::iter::repeat(b'0')).take(9);
-    let nanos = digits.fold(0u32, |value, digit| value * 10 + u32::from(digit - b'0'));
-    Some(match (negative, nanos) {
-        (false, nanos) => Timestamp { secs: whole, nanos },
-        (true, 0) => Timestamp { secs: -whole, nanos: 0 },
-        (true, nanos) => Timestamp { secs: -whole - 1, nanos: 1_000_000_000 - nanos },
-    })
+    // The place of the first digit: 0 for the last one of the seconds.
+    let first = i32::try_from(point).ok()? - 1 + exponent;
+    let mut nanos = 0u128;
+    for (digit, place) in whole.iter().chain(fraction).zip((i32::MIN..=first).rev()) {
+        if place < -9 {
+            break;
+        }
+        let power = 10u128.checked_pow(u32::try_from(place + 9).ok()?);
+        if *digit != b'0' {
+            nanos = nanos.checked_add(power?.checked_mul(u128::from(digit - b'0'))?)?;
+        }
+    }
+    let nanos = i128::try_from(nanos).ok()?;
+    let nanos = if negative { -nanos } else { nanos };
+    let secs = i64::try_from(nanos.div_euclid(NANOS_PER_SEC)).ok()?;
+    // Less than a second.
+    Some(Timestamp { secs, nanos: nanos.rem_euclid(NANOS_PER_SEC) as u32 })
 }
 
 /// Decodes base64, with or without padding.
@@ -246,18 +268,28 @@ mod tests {
     }
 
     #[test]
-    fn an_acl_that_is_also_an_xattr_is_supported() {
+    fn an_acl_as_text_becomes_an_attribute() {
         let entry = |tag: u16, bits: u16| [&tag.to_le_bytes()[..], &bits.to_le_bytes(), &[0xff; 4]].concat();
-        let value = [&2u32.to_le_bytes()[..], &entry(1, 6), &entry(4, 4), &entry(0x20, 0)].concat();
-        let unsupported = |text: &[u8], with_xattr: bool| {
-            let attribute: (&str, &[u8]) = ("SCHILY.xattr.system.posix_acl_access", &value);
-            let acl = ("SCHILY.acl.access", text);
-            let records = if with_xattr { records(&[acl, attribute]) } else { records(&[acl]) }.unwrap();
-            records.unsupported_acls(&records.xattrs().unwrap()).count()
+        let value =
+            [&2u32.to_le_bytes()[..], &entry(1, 6), &entry(4, 4), &entry(16, 4), &entry(32, 0)].concat();
+        let (text, names) = ("SCHILY.acl.access", b"user::rw-,user:me:r--,group::r--,mask::r--,other::---");
+        let xattr: (&str, &[u8]) = ("SCHILY.xattr.system.posix_acl_access", &value);
+        let found = |pairs: &[(&str, &[u8])]| {
+            let records = records(pairs).unwrap();
+            let xattrs = records.xattrs().unwrap();
+            let unsupported = records.unsupported_acls(&xattrs).count();
+            (xattrs.first().map(|(_, value)| value.clone()), unsupported)
         };
-        let same = b"user::rw-,group::r--,other::---";
-        assert_eq!((unsupported(same, true), unsupported(same, false)), (0, 1));
-        assert_eq!(unsupported(b"user::rwx,group::r--,other::---", true), 1);
+        assert_eq!(found(&[(text, b"user::rw-,group::r--,mask::r--,other::---")]), (Some(value.clone()), 0));
+        // The attribute wins, in any order, and makes up for names without a number.
+        assert_eq!(found(&[(text, names), xattr]), (Some(value.clone()), 0));
+        assert_eq!(
+            found(&[xattr, (text, b"user::rwx,group::r--,mask::r--,other::---")]),
+            (Some(value.clone()), 0)
+        );
+        assert_eq!(found(&[(text, names)]), (None, 1));
+        assert_eq!(found(&[(text, b"user::rw-,group::r--,other::---")]), (None, 0));
+        assert_eq!(found(&[("SCHILY.acl.ace", b"owner@:rwx::allow")]), (None, 1));
     }
 
     #[test]
@@ -291,7 +323,28 @@ mod tests {
         assert_eq!(timestamp(b"12.1234567899"), time(12, 123_456_789));
         assert_eq!(timestamp(b"-1"), time(-1, 0));
         assert_eq!(timestamp(b"-0.25"), time(-1, 750_000_000));
-        for bad in [b"".as_slice(), b"1.x", b".5", b"1e5", b"99999999999999999999"] {
+        // Python writes floating-point numbers.
+        assert_eq!(timestamp(b"-1e-09"), time(-1, 999_999_999));
+        assert_eq!(timestamp(b"1e-09"), time(0, 1));
+        assert_eq!(timestamp(b"1.5e-10"), time(0, 0));
+        assert_eq!(timestamp(b"1.25E+3"), time(1250, 0));
+        assert_eq!(timestamp(b"1234567.5e3"), time(1_234_567_500, 0));
+        assert_eq!(timestamp(b"-9223372036854775808"), time(i64::MIN, 0));
+        assert_eq!(timestamp(b"0e999"), time(0, 0));
+        let huge = [b"0.".as_slice(), &[b'1'; 100]].concat();
+        assert_eq!(timestamp(&huge), time(0, 111_111_111));
+        for bad in [
+            b"".as_slice(),
+            b"1.x",
+            b".5",
+            b"e5",
+            b"1e",
+            b"1e5x",
+            b"1e99",
+            b"1e999",
+            b"1e-99999",
+            b"99999999999999999999",
+        ] {
             assert_eq!(timestamp(bad), None, "{bad:?}");
         }
     }

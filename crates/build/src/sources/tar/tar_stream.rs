@@ -20,6 +20,7 @@ use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::output::new_file::NewFile;
 use crate::sources::content::Contents;
+use crate::sources::known_format::KnownFormat;
 use crate::sources::source_file::SourceFile;
 use crate::tree::origin::SourcePosition;
 
@@ -29,7 +30,7 @@ const BUFFER: usize = 256 << 10;
 const PIPE: usize = 1 << 20;
 /// Bytes at the start of an archive that identify its compression.
 const MAGIC: usize = 6;
-/// Bytes that a decoder of xz or lzip needs in addition to its dictionary.
+/// Bytes that a decoder of xz, lzma or lzip needs in addition to its dictionary.
 const XZ_EXTRA: u64 = 2 << 20;
 /// The largest window that Zstandard's library can be allowed.
 const ZSTD_WINDOW_LOG_MAX: u32 = 31;
@@ -40,6 +41,8 @@ enum ArchiveCompression {
     None,
     Gzip,
     Xz,
+    /// The format of LZMA Utils, before xz.
+    Lzma,
     Lzip,
     Zstd,
     Bzip2,
@@ -55,6 +58,8 @@ pub(crate) struct TarStream {
     stays: Option<u16>,
     /// See [`Contents::archive_bytes`].
     packed_read: Arc<AtomicU64>,
+    /// Whether bytes that are not gzip follow the gzip data.
+    has_more: Arc<AtomicBool>,
 }
 
 enum Input {
@@ -102,6 +107,7 @@ impl TarStream {
             let start = rustix::fs::tell(&file).map_err(|e| io("seek in")(e.into()))?;
             let have = fill(&mut ReadFrom(&file, start), &mut magic).map_err(io("read"))?;
             let size = metadata.len().saturating_sub(start);
+            let has_more = Arc::default();
             let input = match ArchiveCompression::of(&magic[..have]) {
                 ArchiveCompression::None if options.source.plain_copy.is_none() => {
                     let file = contents.add_file(file, &name)?;
@@ -109,11 +115,12 @@ impl TarStream {
                 }
                 compression => {
                     let file = CountingReader::new(file, contents, options);
-                    let stream = compression.decoder(Box::new(file), limits).map_err(io("read"))?;
+                    let stream =
+                        compression.decoder(Box::new(file), limits, &has_more).map_err(io("read"))?;
                     Input::Stream(copied(stream, options)?)
                 }
             };
-            return Ok(Self::of(input, name, contents));
+            return Ok(Self::of(input, name, contents, has_more));
         }
         // Fails if this is not a pipe, or the user's limit for pipes is reached. A smaller pipe works, too, with more system calls.
         let _ = rustix::pipe::fcntl_setpipe_size(&file, PIPE);
@@ -135,13 +142,14 @@ impl TarStream {
         let start = Cursor::new(magic).take(have as u64);
         let whole = Box::new(CountingReader::new(start.chain(reader), contents, options));
         let limits = Limits::new(options.source.archive_limit_factor);
-        let stream = copied(compression.decoder(whole, limits).map_err(io)?, options)?;
-        Ok(Self::of(Input::Stream(stream), name, contents))
+        let has_more = Arc::default();
+        let stream = copied(compression.decoder(whole, limits, &has_more).map_err(io)?, options)?;
+        Ok(Self::of(Input::Stream(stream), name, contents, has_more))
     }
 
-    fn of(input: Input, name: PathBuf, contents: &Contents) -> Self {
+    fn of(input: Input, name: PathBuf, contents: &Contents, has_more: Arc<AtomicBool>) -> Self {
         let packed_read = Arc::clone(&contents.archive_bytes);
-        Self { name, input, position: 0, buffer: Vec::new(), stays: None, packed_read }
+        Self { name, input, position: 0, buffer: Vec::new(), stays: None, packed_read, has_more }
     }
 
     /// Opens `size` bytes of a registered file as an archive with this `name`.
@@ -157,16 +165,16 @@ impl TarStream {
         let mut magic = [0; MAGIC];
         let have = magic.len().min(usize::try_from(size).unwrap_or(MAGIC));
         contents.read_at(place, &mut magic[..have])?;
+        let has_more = Arc::default();
         let input = match ArchiveCompression::of(&magic[..have]) {
             ArchiveCompression::None => Input::File { file, start: place.at, size },
             compression => {
                 let part = FilePart { file: Arc::clone(file.file()), at: place.at, end: place.at + size };
-                Input::Stream(
-                    compression.decoder(Box::new(part), limits).map_err(|e| Error::io("read", &name, e))?,
-                )
+                let stream = compression.decoder(Box::new(part), limits, &has_more);
+                Input::Stream(stream.map_err(|e| Error::io("read", &name, e))?)
             }
         };
-        Ok(Self::of(input, name, contents))
+        Ok(Self::of(input, name, contents, has_more))
     }
 
     /// Whether content can be skipped without reading it.
@@ -176,6 +184,21 @@ impl TarStream {
 
     pub(super) const fn position(&self) -> u64 {
         self.position
+    }
+
+    /// Whether bytes that are not gzip followed the gzip data, when all of it was read.
+    pub(super) fn has_bytes_after_gzip(&self) -> bool {
+        self.has_more.load(Ordering::Relaxed)
+    }
+
+    /// The format of an archive that is no tar archive. `start` are its first bytes, which were read already.
+    pub(super) fn known_format(&self, start: &[u8]) -> Result<Option<KnownFormat>> {
+        match &self.input {
+            Input::File { file, start, .. } => {
+                KnownFormat::of_file(file.file(), *start).map_err(|e| Error::io("read", &self.name, e))
+            }
+            Input::Stream(_) => Ok(KnownFormat::of(start)),
+        }
     }
 
     /// See [`Contents::archive_bytes`].
@@ -274,6 +297,8 @@ impl ArchiveCompression {
             [0x1f, 0x8b, ..] => Self::Gzip,
             [0xfd, b'7', b'z', b'X', b'Z', 0] => Self::Xz,
             [b'L', b'Z', b'I', b'P', ..] => Self::Lzip,
+            // The default properties and a dictionary of at least 64 KiB. In a tar archive, zeroes follow a name that is "]".
+            [0x5d, 0, 0, size @ .., _] if size.len() == 2 && size != [0, 0] => Self::Lzma,
             // A frame, or a skippable frame.
             [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Self::Zstd,
             [b'B', b'Z', b'h', b'1'..=b'9', ..] => Self::Bzip2,
@@ -281,18 +306,25 @@ impl ArchiveCompression {
         }
     }
 
-    fn decoder(self, packed: Box<dyn Read>, limits: Limits) -> io::Result<Box<dyn Read>> {
+    /// `has_more` is set when bytes that are not gzip follow gzip data.
+    fn decoder(
+        self,
+        packed: Box<dyn Read>,
+        limits: Limits,
+        has_more: &Arc<AtomicBool>,
+    ) -> io::Result<Box<dyn Read>> {
         let window = limits.window();
         let packed = io::BufReader::with_capacity(BUFFER, packed);
         Ok(match self {
             Self::None => Box::new(packed),
-            Self::Gzip => Box::new(Gzip::new(packed)),
-            Self::Xz | Self::Lzip => {
+            Self::Gzip => Box::new(Gzip::new(packed, Arc::clone(has_more))),
+            Self::Xz | Self::Lzma | Self::Lzip => {
+                use liblzma::stream::{CONCATENATED, Stream};
                 let memory = window + XZ_EXTRA;
-                let stream = if self == Self::Xz {
-                    liblzma::stream::Stream::new_stream_decoder(memory, liblzma::stream::CONCATENATED)
-                } else {
-                    liblzma::stream::Stream::new_lzip_decoder(memory, liblzma::stream::CONCATENATED)
+                let stream = match self {
+                    Self::Xz => Stream::new_stream_decoder(memory, CONCATENATED),
+                    Self::Lzma => Stream::new_lzma_decoder(memory),
+                    _ => Stream::new_lzip_decoder(memory, CONCATENATED),
                 };
                 Box::new(WindowLimited(liblzma::bufread::XzDecoder::new_stream(packed, stream?), window))
             }
@@ -302,11 +334,17 @@ impl ArchiveCompression {
                 Box::new(WindowLimited(decoder, window))
             }
             Self::Bzip2 => {
-                let problem = "compressed by bzip2, which is not supported: decompress it into a pipe";
+                let problem =
+                    "compressed with bzip2, which is not supported: bzip2 -dc FILE | ferofs build - IMAGE";
                 return Err(io::Error::new(io::ErrorKind::Unsupported, problem));
             }
         })
     }
+}
+
+/// Whether an archive that begins with `magic` is compressed.
+pub(crate) fn is_compressed(magic: &[u8]) -> bool {
+    ArchiveCompression::of(magic) != ArchiveCompression::None
 }
 
 /// `stream`, which also writes to [`crate::SourceOptions::plain_copy`] if that is set.
@@ -478,11 +516,16 @@ mod tests {
         gzip.write_all(&plain).unwrap();
         let mut xz = liblzma::write::XzEncoder::new(Vec::new(), 0);
         xz.write_all(&plain).unwrap();
+        let old = liblzma::stream::LzmaOptions::new_preset(0).unwrap();
+        let old = liblzma::stream::Stream::new_lzma_encoder(&old).unwrap();
+        let mut lzma = liblzma::write::XzEncoder::new_stream(Vec::new(), old);
+        lzma.write_all(&plain).unwrap();
         let mut zstd = zstd::Encoder::new(Vec::new(), 1).unwrap();
         zstd.include_checksum(true).unwrap();
         zstd.write_all(&plain).unwrap();
         let zstd = zstd.finish().unwrap();
-        for packed in [gzip.finish().unwrap(), xz.finish().unwrap(), zstd, plain.clone()] {
+        let lzma = lzma.finish().unwrap();
+        for packed in [gzip.finish().unwrap(), xz.finish().unwrap(), lzma.clone(), zstd, plain.clone()] {
             let mut whole = tar_stream(&packed).unwrap();
             let mut out = vec![0; plain.len() + 1];
             assert_eq!(whole.read(&mut out[..1000]).unwrap(), 1000);
@@ -490,8 +533,8 @@ mod tests {
             assert_eq!(whole.read(&mut out[2000..]).unwrap(), plain.len() - 2000);
             assert!(out[..1000] == plain[..1000] && out[2000..plain.len()] == plain[2000..]);
             assert!(!whole.skip(1).unwrap());
-            // Damage is found even in bytes that are only skipped.
-            if packed != plain {
+            // Damage is found even in bytes that are only skipped. The old format has no checksum.
+            if packed != plain && packed != lzma {
                 let mut damaged = packed.clone();
                 let end = packed.len() - 2;
                 damaged[end] ^= 0x55;

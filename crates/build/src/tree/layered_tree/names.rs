@@ -7,7 +7,6 @@ use std::hash::BuildHasher;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
-use crate::options::run::tables::MemoryLimit;
 use crate::tree::arena::{Arena, Text};
 
 /// The index of a file in the list of a [`LayeredTree`](super::LayeredTree).
@@ -64,9 +63,9 @@ pub(super) struct Texts {
 }
 
 impl Texts {
-    /// No names. Beyond `limit`, they move to a file.
-    pub(super) fn new(limit: Option<&MemoryLimit>) -> Self {
-        Self { arena: Arena::new(limit), hasher: RandomState::new() }
+    /// No names.
+    pub(super) fn new() -> Self {
+        Self { arena: Arena::default(), hasher: RandomState::new() }
     }
 
     /// The bytes of all names, for the tree that is made of this one.
@@ -175,7 +174,7 @@ mod tests {
     proptest! {
         #[test]
         fn names_are_those_of_a_map(steps in proptest::collection::vec(step(), 0..200)) {
-            let (mut texts, mut names) = (Texts::new(None), Names::default());
+            let (mut texts, mut names) = (Texts::new(), Names::default());
             let mut expected: BTreeMap<String, (u32, u32)> = BTreeMap::new();
             let name = |number: u8| format!("name {number}");
             for step in steps {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::whiteouts::{OPAQUE, ORIGIN};
 use super::{Body, FileId, LayeredTree, Link};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::paths::as_path;
 use crate::paths::join;
@@ -19,7 +19,7 @@ impl LayeredTree {
     /// Numbers the remaining files breadth-first, in the order of names.
     pub(crate) fn finish(mut self, options: &Options, warnings: &mut Vec<Warning>) -> Result<Tree> {
         self.mark_directories_with_whiteouts();
-        let mut tree = Tree::with_texts(self.texts.take_arena(), options.run.memory_limit.as_ref());
+        let mut tree = Tree::with_texts(self.texts.take_arena());
         let mut numbers: HashMap<FileId, NodeId> = HashMap::new();
         let mut queue = VecDeque::from([(NodeId::ROOT, FileId::ROOT)]);
         self.number(options, &mut tree, Text::default(), FileId::ROOT, NodeId::ROOT, warnings)?;
@@ -36,7 +36,7 @@ impl LayeredTree {
                     continue;
                 }
                 if !layered_file.ignores_options
-                    && options.source.is_excluded(&join(&path, tree.text(name)), || layered_file.is_dir())
+                    && options.is_excluded(&join(&path, tree.text(name)), || layered_file.is_dir())
                 {
                     continue;
                 }
@@ -93,16 +93,17 @@ impl LayeredTree {
         };
         let path = || PathBuf::from(as_path(&join(&tree.path_bytes(parent), tree.text(name))));
         let keeps = options.xattrs.keep || layered_file.ignores_options;
-        let set = if keeps { encode(options, &layered_file.xattrs, path, warnings)? } else { Vec::new() };
-        let xattrs = tree.xattrs.intern(&set);
+        let set = if keeps { encode(options, &layered_file.xattrs, &path, warnings)? } else { Vec::new() };
         let (uid, gid, mtime) = match layered_file.ignores_options {
             true => (layered_file.uid, layered_file.gid, layered_file.mtime),
-            false => (
-                options.attributes.uid(layered_file.uid),
-                options.attributes.gid(layered_file.gid),
-                options.attributes.all_time.map_or(layered_file.mtime, CompactTime::from),
-            ),
+            false => {
+                let owner = options.attributes.owner(layered_file.uid, layered_file.gid);
+                let of_file = |fault| Error::Entry { path: options.source.path.join(path()), fault };
+                let (uid, gid) = owner.map_err(of_file)?;
+                (uid, gid, options.attributes.all_time.map_or(layered_file.mtime, CompactTime::from))
+            }
         };
+        let xattrs = tree.xattrs.intern(&set);
         tree.nodes.push(Node {
             kind,
             permissions: layered_file.permissions,

@@ -5,7 +5,7 @@ use crate::paths::join;
 use crate::tree::Kind;
 
 fn layers() -> LayeredTree {
-    LayeredTree::new(Timestamp { secs: 7, nanos: 0 }, None)
+    LayeredTree::new(Timestamp { secs: 7, nanos: 0 })
 }
 
 fn layered_file(layers: &mut LayeredTree, body: Body) -> LayeredFile {

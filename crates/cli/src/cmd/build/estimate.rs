@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::cmd::build::preset::{Form, Preset};
 use crate::cmd::build::requirement::Requirement;
 use crate::exit::{Failure, Outcome};
-use crate::print::output::{message, print_line};
+use crate::print::output::{print_line, warn};
 use crate::print::progress::Display;
 use crate::signals::{GRACE_PERIOD, cancel_on_signals};
 
@@ -71,7 +71,8 @@ pub(super) fn run(request: Request<'_>) -> Outcome {
     });
     let settings: Vec<Options> = settings.collect::<Result<_, _>>()?;
     show("encoding samples".to_owned());
-    let estimates = estimator.estimate_all(&settings).map_err(Failure::without_subject)?;
+    let estimates = settings.iter().map(|settings| estimator.estimate(settings));
+    let estimates: Vec<Estimate> = estimates.collect::<Result<_, _>>().map_err(Failure::without_subject)?;
     let rows: Vec<Row> = forms
         .into_iter()
         .zip(settings.iter().zip(estimates))
@@ -83,9 +84,7 @@ pub(super) fn run(request: Request<'_>) -> Outcome {
         })
         .collect();
     drop(display);
-    for warning in &warnings {
-        message!("{warning}");
-    }
+    warnings.iter().try_for_each(warn)?;
     let took = started.elapsed();
     match json {
         true => print_line!("{}", json_text(&estimator, &rows, took))?,
@@ -125,9 +124,6 @@ fn table(estimator: &Estimator, rows: &[Row], took: Duration) -> String {
     }
     if let Some(Row { name, form, .. }) = rows.last().filter(|row| row.name == "as given") {
         let _ = writeln!(text, "\n{name}: {form}");
-    }
-    if rows.iter().any(|row| row.form.features.iter().any(|feature| feature == "dedupe")) {
-        text.push_str("What dedupe saves is not estimated.\n");
     }
     let _ = write!(text, "\nEstimated in {} from samples.", duration(took.as_secs_f64()));
     text

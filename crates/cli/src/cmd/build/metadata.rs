@@ -26,7 +26,7 @@ pub(super) struct MetadataArgs {
     xattr_prefix: Vec<String>,
 
     /// Store the SHA-256 digest of each file as an extended attribute, for kernels that share their page cache between
-    /// images [default name: erofs.fingerprint.v1]
+    /// images. An image of an image with digests has them without this option [default name: erofs.fingerprint.v1]
     #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true,
           default_missing_value = "erofs.fingerprint.v1")]
     inode_digests: Option<String>,
@@ -134,9 +134,11 @@ impl MetadataArgs {
     }
 }
 
-/// Reads $SOURCE_DATE_EPOCH: the time to use instead of now, and instead of all later times (reproducible-builds.org).
+/// Reads $SOURCE_DATE_EPOCH: the time to use instead of now, and instead of all later times (reproducible-builds.org). Empty is the
+/// same as unset.
 pub(crate) fn source_date_epoch() -> Result<Option<i64>, Failure> {
-    let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH") else { return Ok(None) };
+    let text = std::env::var_os("SOURCE_DATE_EPOCH").filter(|text| !text.is_empty());
+    let Some(text) = text else { return Ok(None) };
     let number = text.to_str().and_then(|text| text.parse().ok());
     number.map(Some).ok_or_else(|| Failure::about("$SOURCE_DATE_EPOCH".as_ref(), "not a number of seconds"))
 }

@@ -57,7 +57,9 @@ fn linux_version(options: &Options) -> LinuxVersion {
         (external, LinuxVersion(5, 16)),
         (block < SMALLEST_PAGE, LinuxVersion(6, 4)),
         (!options.xattrs.prefixes.is_empty(), LinuxVersion(6, 4)),
-        (options.inodes.dot_omitted, LinuxVersion(6, 15)),
+        (options.inodes.dot_omitted || options.image.wide_addresses, LinuxVersion(6, 15)),
+        // Before, Linux refused a label without a zero after it.
+        (options.image.label.len() > 15, LinuxVersion(6, 15)),
     ]
     .into_iter()
     .chain(compression)
@@ -119,6 +121,11 @@ mod tests {
         let mut prefixes = Options::new("tree");
         prefixes.xattrs.prefixes.extend(XattrOptions::prefix(b"trusted.overlay."));
         assert_eq!(linux_version(&prefixes), LinuxVersion(6, 4));
+        let mut label = Options::new("tree");
+        label.image.label = vec![b'x'; 15];
+        assert_eq!(linux_version(&label), LinuxVersion(5, 4));
+        label.image.label.push(b'x');
+        assert_eq!(linux_version(&label), LinuxVersion(6, 15));
         let mut large = Options::new("tree");
         large.image.block_size = ferofs::build::BlockSize::from_bytes(16384).unwrap();
         assert_eq!(Requirement::of(&large).to_string(), "Linux 5.4 or newer with pages of 16K");

@@ -9,6 +9,7 @@ use ferofs::seal::BuildSeal;
 use ferofs::verity::Params;
 
 use crate::args::image::refuse_as_outputs;
+use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::exit::Failure;
 use crate::print::output::{message, print_line};
 
@@ -38,8 +39,10 @@ impl SealArgs {
         Ok(Some(seal))
     }
 
-    /// Fails if the files of the seal would replace the image or a source.
-    pub(super) fn refuse_outputs(&self, paths: &[PathBuf]) -> Result<(), Failure> {
+    /// Fails if the files of the seal would replace the image, a source, or files of other kinds.
+    pub(super) fn refuse_outputs(&self, paths: &[PathBuf], overwrite: OverwriteArgs) -> Result<(), Failure> {
+        self.verity.iter().flatten().try_for_each(|tree| overwrite.check(tree, OutputKind::HashTree))?;
+        self.roothash_file.iter().try_for_each(|file| overwrite.check(file, OutputKind::RootHash))?;
         let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
         let files = self.verity.iter().flatten().chain(&self.roothash_file);
         refuse_as_outputs(&files.map(PathBuf::as_path).collect::<Vec<_>>(), &paths)

@@ -15,6 +15,7 @@ use ferofs::read::{FileType, Hex, Image, Inode, Place};
 use ferofs::{Error, NewFile};
 use serde_json::{Value, json};
 
+use crate::args::overwrite::OutputKind;
 use crate::exit::{FAILURE, Failure, Outcome};
 use crate::print::output::message;
 use ferofs::escape::Escaped;
@@ -69,6 +70,15 @@ pub(super) fn write(
     }
     let failures = options.progress.failures.load(std::sync::atomic::Ordering::Relaxed);
     Ok(if left_out == 0 && failures == 0 { 0 } else { FAILURE })
+}
+
+/// The kind of `file`, as its name selects it.
+pub(super) fn kind(file: &Path) -> OutputKind {
+    match Form::of(file) {
+        Form::FsConfig => OutputKind::FsConfig,
+        Form::FileContexts => OutputKind::FileContexts,
+        Form::Json => OutputKind::Json,
+    }
 }
 
 impl Form {

@@ -8,12 +8,16 @@ use ferofs::read::{Image, LowMemory, OpenOptions};
 
 use crate::args::image::{ImageArgs, OpenFiles};
 use crate::cmd::mount::memory::{MemoryArgs, MemoryFiles, ProfileRecording};
+use crate::cmd::mount::options::SortedOptions;
 use crate::cmd::mount::prefetch::Prefetch;
 use crate::exit::Failure;
 use crate::print::output::message;
 
 /// Limit of the cache for metadata, and of the cache for the packed inode, with --low-memory, in bytes.
 const LOW_CACHE: usize = 1 << 20;
+
+/// The subtype of mounts, and the program that mount(8) starts for them.
+pub(crate) const FEROFS: &str = "ferofs";
 
 /// Mount an image with the kernel's EROFS driver if possible, otherwise through FUSE
 #[derive(clap::Args, Clone)]
@@ -81,6 +85,10 @@ pub(crate) struct Args {
     /// Set only when mount(8) calls this program
     #[arg(skip)]
     pub(crate) helper: HelperOptions,
+
+    /// The type of a mount through FUSE is `fuse.` and this
+    #[arg(skip = FEROFS)]
+    pub(crate) subtype: &'static str,
 }
 
 /// Options that mount(8) gives to its helper `mount.erofs`.
@@ -127,7 +135,7 @@ impl Args {
     }
 
     /// The given options that have no effect if the kernel mounts the image.
-    pub(super) fn only_for_fuse(&self) -> Vec<&'static str> {
+    pub(super) fn only_for_fuse(&self, options: &SortedOptions) -> Vec<&'static str> {
         let own = [
             (self.threads.is_some(), "--threads"),
             (self.low_memory, "--low-memory"),
@@ -135,7 +143,8 @@ impl Args {
             (self.log_file.is_some(), "--log-file"),
             (self.pid_file.is_some(), "--pid-file"),
         ];
-        own.into_iter().chain(self.memory.given()).filter_map(|(given, name)| given.then_some(name)).collect()
+        let own = own.into_iter().chain(self.memory.given());
+        own.filter_map(|(given, name)| given.then_some(name)).chain(options.only_for_fuse()).collect()
     }
 
     /// What a list of processes shows of the daemon.

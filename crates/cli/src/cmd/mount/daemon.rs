@@ -14,7 +14,7 @@ use std::thread::Builder;
 
 use ferofs::escape::Escaped;
 use ferofs::read::PressureFile;
-use ferofs_fuse::{MountOptions, Sandbox};
+use ferofs_fuse::{Access, MountOptions, Sandbox};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -23,6 +23,7 @@ use crate::cmd::mount::args::Args;
 use crate::cmd::mount::daemon::keeper::{Keeper, Role, Start};
 use crate::cmd::mount::daemon::record::Record;
 use crate::cmd::mount::fetcher::{Fetched, counters};
+use crate::cmd::mount::kernel::fuse::{self, FuseOptions};
 use crate::cmd::mount::memory::ProfileRecording;
 use crate::cmd::mount::options::SortedOptions;
 use crate::cmd::mount::prefetch::Plan;
@@ -41,11 +42,10 @@ pub(crate) fn is_daemon() -> bool {
 
 /// Starts this command again as the daemon, and waits until the daemon has mounted or failed.
 pub(super) fn start(args: &Args) -> Outcome {
-    let mut daemon = hidden::again(args.shown())?
-        .env(DAEMON_VARIABLE, "1")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()?;
+    let fail = |error: io::Error| Failure::about(&args.dir, error);
+    let mut daemon = hidden::again(args.shown()).map_err(fail)?;
+    daemon.env(DAEMON_VARIABLE, "1").stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut daemon = daemon.spawn().map_err(fail)?;
     let mut answer = Vec::new();
     if let Some(stdout) = daemon.stdout.take() {
         stdout.take(READY.len() as u64).read_to_end(&mut answer)?;
@@ -80,26 +80,43 @@ pub(super) fn serve(args: &Args, sorted: SortedOptions, daemon: bool) -> Outcome
     } else {
         std::fs::canonicalize(&*args.image.path).unwrap_or_else(|_| args.image.path.to_path_buf())
     };
+    let own =
+        FuseOptions::parse(&sorted.passed, args.helper.sloppy).map_err(|e| Failure::about(&args.dir, e))?;
     let options = MountOptions {
-        source: source.to_string_lossy().replace(',', "_"),
+        source: sorted.fsname.unwrap_or_else(|| source.to_string_lossy().into_owned()),
+        subtype: sorted.subtype.unwrap_or_else(|| args.subtype.to_owned()),
         threads: args.threads.map_or_else(default_threads, Into::into),
-        allow_other: sorted.allow_other,
+        access: match (sorted.access, rustix::process::geteuid().is_root()) {
+            // The owner is root.
+            (Access::OwnerAndRoot, true) => Access::Owner,
+            // What root mounts is for all users, as other file systems.
+            (_, true) => Access::All,
+            (access, false) => access,
+        },
         confined,
         low_memory: args.low_memory,
         survives_process: daemon && ferofs_fuse::can_survive_process(),
-        extra: sorted.passed,
+        extra: own.for_fusermount(),
     };
     // The unmount helper has another current directory, so it needs an absolute path.
     let dir = std::fs::canonicalize(&args.dir).map_err(|e| Failure::about(&args.dir, e))?;
-    let pid_file = args.pid_file.as_ref().map(std::path::absolute).transpose()?;
+    let fail = |error: io::Error| Failure::about(&args.dir, error);
+    let pid_file = args.pid_file.as_ref().map(std::path::absolute).transpose().map_err(fail)?;
     let log = log::open(args.log_file.as_deref(), daemon)?;
     // Before the current directory changes.
-    let content = daemon.then(|| Record::of_this_process(&dir)).transpose()?;
-    let null = daemon.then(detach_from_terminal).transpose()?;
+    let content = daemon.then(|| Record::of_this_process(&dir)).transpose().map_err(fail)?;
     let record = record::file().filter(|_| daemon);
-    let mut helper = unmount_helper::start(&dir, pid_file.as_deref(), record.as_deref(), daemon)?;
-    let mounted = ferofs_fuse::mount(&dir, &options).map_err(|e| Failure::about(&args.dir, e))?;
-    unmount_helper::tell_mounted(&mut helper)?;
+    let mut helper =
+        unmount_helper::start(&dir, pid_file.as_deref(), record.as_deref(), daemon).map_err(fail)?;
+    let mounted = match fuse::mount(&dir, &options, &own).map_err(|e| Failure::about(&args.dir, e))? {
+        Some(device) => ferofs_fuse::attach(device, &options),
+        None => ferofs_fuse::mount(&dir, &options),
+    };
+    let mounted = mounted.map_err(|e| Failure::about(&args.dir, e))?;
+    fuse::set_propagation(&dir, &own).map_err(|e| Failure::about(&args.dir, e))?;
+    unmount_helper::tell_mounted(&mut helper).map_err(fail)?;
+    // Not before the mount: autofs lets only its own process group pass a mount point that it is waiting for.
+    let null = daemon.then(detach_from_terminal).transpose().map_err(fail)?;
     let helper_input = helper.stdin.take();
     if let Some(file) = &pid_file {
         std::fs::write(file, format!("{}\n", std::process::id())).map_err(|e| Failure::about(file, e))?;

@@ -38,8 +38,9 @@ impl VerityDevice {
         // Another process cannot have this name at the same time.
         let name = format!("ferofs-{}-{}", &root.to_string()[..16], std::process::id());
         let mut open = veritysetup();
-        open.arg("open").arg(image).arg(&name).arg(hash_file).arg(root.to_string());
-        open.arg(format!("--hash-offset={position}"));
+        // A path can start with `-`.
+        open.arg("open").arg(format!("--hash-offset={position}")).arg("--");
+        open.arg(image).arg(&name).arg(hash_file).arg(root.to_string());
         run(&mut open).map_err(|error| Failure::about(image, error))?;
         Ok(Some(Self { name }))
     }

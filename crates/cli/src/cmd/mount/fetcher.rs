@@ -70,7 +70,9 @@ pub(crate) fn run_role(image: &ImageArgs, confined: bool, prefetch: Option<&Pref
 pub(crate) fn start(image: &ImageArgs, quiet: bool) -> Result<Fetched, Failure> {
     image.check_remote()?;
     let (own, other) = channel::pair()?;
-    let mut supervisor = again(image, &std::env::current_dir()?, SUPERVISOR)?
+    let directory =
+        std::env::current_dir().map_err(|e| Failure::about(Path::new("the current directory"), e))?;
+    let mut supervisor = again(image, &directory, SUPERVISOR)?
         .stdin(other)
         .stdout(Stdio::piped())
         // Ctrl-C in the terminal must reach only the daemon.

@@ -1,8 +1,9 @@
-//! Mounts with the kernel's EROFS driver, through fsopen(2), fsmount(2) and move_mount(2) (Linux 5.2).
+//! Mounts with the kernel's EROFS driver (FUSE: [`fuse`]), through fsopen(2), fsmount(2) and move_mount(2) (Linux 5.2).
 //!
 //! Never starts mount(8): mount(8) starts `/sbin/mount.erofs` for EROFS, which may be this program, without end.
 
 mod flags;
+pub(crate) mod fuse;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::CWD;
 use rustix::io::Errno;
-use rustix::mount::{self, FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags};
+use rustix::mount::{self, FsMountFlags, FsOpenFlags, MoveMountFlags};
 
 use crate::cmd::mount::kernel::flags::Flags;
 use crate::cmd::mount::loop_device::LoopDevice;
@@ -122,19 +123,7 @@ fn attach(request: &Request<'_>, image: &Source, devices: &[Source]) -> io::Resu
 /// The reason of the kernel.
 pub(crate) fn remount(dir: &Path, options: &[String]) -> Result<(), Error> {
     let (flags, rest) = Flags::split(options);
-    let mut mount_flags = MountFlags::RDONLY;
-    for (attribute, flag) in [
-        (MountAttrFlags::MOUNT_ATTR_NOSUID, MountFlags::NOSUID),
-        (MountAttrFlags::MOUNT_ATTR_NODEV, MountFlags::NODEV),
-        (MountAttrFlags::MOUNT_ATTR_NOEXEC, MountFlags::NOEXEC),
-        (MountAttrFlags::MOUNT_ATTR_NOATIME, MountFlags::NOATIME),
-        (MountAttrFlags::MOUNT_ATTR_NODIRATIME, MountFlags::NODIRATIME),
-        (MountAttrFlags::MOUNT_ATTR_STRICTATIME, MountFlags::STRICTATIME),
-        (MountAttrFlags::MOUNT_ATTR_NOSYMFOLLOW, MountFlags::NOSYMFOLLOW),
-    ] {
-        mount_flags.set(flag, flags.attributes.contains(attribute));
-    }
-    Ok(mount::mount_remount(dir, mount_flags, rest.join(",").as_str())?)
+    Ok(mount::mount_remount(dir, flags.mount_flags(), rest.join(",").as_str())?)
 }
 
 /// The file or block device of the image, or an extra device.

@@ -4,17 +4,19 @@ pub(crate) mod list;
 mod servers;
 
 use std::ffi::OsString;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use crate::args::byte_size;
 use crate::args::image::ImageArgs;
-use crate::cmd::mount::options::list::{InvalidOption, split};
+use crate::cmd::mount::options::list::{InvalidOption, split, unquoted};
 use crate::cmd::mount::options::servers::ServerOptions;
 use crate::cmd::mount::prefetch::Prefetch;
 use ferofs::verity::{Digest, ParseDigestError};
+use ferofs_fuse::Access;
 
 /// Options without effect here: only mount(8) uses them, or the mount always has the property.
-const IGNORED: [&str; 11] = [
+const IGNORED: [&str; 12] = [
     "ro",
     "rw",
     "auto",
@@ -27,13 +29,23 @@ const IGNORED: [&str; 11] = [
     "default_permissions",
     // The unmount helper always does this.
     "auto_unmount",
+    // The daemon knows when it can have a descriptor of the device for each thread.
+    "clone_fd",
 ];
 
 /// The options, sorted by the program that handles them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct SortedOptions {
-    /// Allow other users to use the mount.
-    pub(crate) allow_other: bool,
+    /// Who may use the mount.
+    pub(crate) access: Access,
+    /// The source in the mount table, instead of the image.
+    pub(crate) fsname: Option<String>,
+    /// The type in the mount table is `fuse.` and this.
+    pub(crate) subtype: Option<String>,
+    /// Threads of the FUSE daemon.
+    pub(crate) max_threads: Option<NonZeroUsize>,
+    /// Stay in the foreground, and print how the image was mounted.
+    pub(crate) debug: bool,
     /// Do not confine the FUSE daemon.
     pub(crate) no_sandbox: bool,
     /// Use small caches.
@@ -52,6 +64,18 @@ pub(crate) struct SortedOptions {
     pub(crate) prefetch: Option<Prefetch>,
     /// All other options, for the kernel or fusermount3.
     pub(crate) passed: Vec<String>,
+}
+
+impl SortedOptions {
+    /// The given options that have no effect if the kernel mounts the image.
+    pub(super) fn only_for_fuse(&self) -> impl Iterator<Item = &'static str> {
+        let own = [
+            (self.access == Access::OwnerAndRoot, "-o allow_root"),
+            (self.fsname.is_some(), "-o fsname"),
+            (self.subtype.is_some(), "-o subtype"),
+        ];
+        own.into_iter().filter_map(|(given, name)| given.then_some(name))
+    }
 }
 
 /// Sorts `options`; each is a list separated by commas. `offset=`, `device=`, `roothash=`, `verity.` and the options of servers
@@ -91,7 +115,14 @@ pub(crate) fn sort(options: &[String], image: &mut ImageArgs) -> Result<SortedOp
             // Uses any free loop device, even if the option names one.
             ("loop", _) => sorted.force_loop = true,
             ("remount", None) => sorted.remount = true,
-            ("allow_other", None) => sorted.allow_other = true,
+            ("allow_other", None) => sorted.access = Access::All,
+            ("allow_root", None) => sorted.access = Access::OwnerAndRoot,
+            ("fsname", Some(value)) => sorted.fsname = Some(unquoted(value).to_owned()),
+            ("subtype", Some(value)) => sorted.subtype = Some(subtype(value, option)?),
+            ("max_threads", Some(value)) => sorted.max_threads = Some(threads(value, option)?),
+            // The daemon keeps all threads: an idle one costs almost nothing.
+            ("max_idle_threads", Some(value)) => drop(threads(value, option)?),
+            ("debug", None) => sorted.debug = true,
             ("no_sandbox", None) => sorted.no_sandbox = true,
             ("low_memory", None) => sorted.low_memory = true,
             ("log_file", Some(value)) => sorted.log_file = Some(value.into()),
@@ -114,6 +145,22 @@ pub(crate) fn sort(options: &[String], image: &mut ImageArgs) -> Result<SortedOp
         return Err(InvalidOption("verity.hashdevice".to_owned(), missing.to_owned()));
     }
     Ok(sorted)
+}
+
+/// A name that mount(8) can start as a program.
+fn subtype(value: &str, option: &str) -> Result<String, InvalidOption> {
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_-+".contains(&byte);
+    if value.is_empty() || !value.bytes().all(is_name) {
+        let problem = "not a name of letters, digits, _, - and +";
+        return Err(InvalidOption(option.to_owned(), problem.to_owned()));
+    }
+    Ok(value.to_owned())
+}
+
+fn threads(value: &str, option: &str) -> Result<NonZeroUsize, InvalidOption> {
+    value
+        .parse()
+        .map_err(|_| InvalidOption(option.to_owned(), "not a number of threads, 1 or more".to_owned()))
 }
 
 fn root(value: &str, option: &str) -> Result<Digest, InvalidOption> {
@@ -146,7 +193,7 @@ mod tests {
         assert_eq!(
             options,
             Ok(SortedOptions {
-                allow_other: true,
+                access: Access::All,
                 pid_file: Some("p".into()),
                 passed,
                 ..SortedOptions::default()
@@ -163,6 +210,24 @@ mod tests {
             Ok(SortedOptions { force_loop: true, size_limit: Some(2000), ..SortedOptions::default() })
         );
         assert_eq!(sorted("sizelimit=0").0, Ok(SortedOptions::default()));
+    }
+
+    #[test]
+    fn the_options_of_libfuse_are_understood() {
+        let list = "fsname=\"a,b\",subtype=my-fs,allow_root,clone_fd,max_threads=3,max_idle_threads=2,debug";
+        let wanted = SortedOptions {
+            fsname: Some("a,b".into()),
+            subtype: Some("my-fs".into()),
+            access: Access::OwnerAndRoot,
+            max_threads: NonZeroUsize::new(3),
+            debug: true,
+            ..SortedOptions::default()
+        };
+        assert_eq!(sorted(list).0, Ok(wanted));
+        for wrong in ["max_threads=0", "max_idle_threads=-1", "subtype=", "subtype=a/b", "subtype=a b"] {
+            let error = sorted(wrong).0.unwrap_err().to_string();
+            assert!(error.starts_with(&format!("-o {wrong}: ")), "{error}");
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use rustix::process::Pid;
 
 use crate::args::hidden;
-use crate::cmd::mount::mount_table::mount_at;
+use crate::cmd::mount::umount::mount_table::mount_at;
 use crate::exit::{FAILURE, Failure, Outcome};
 
 /// Wait until standard input ends, then unmount the image
@@ -32,6 +32,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
+    // Ctrl-C in the terminal, and its end, must reach only the daemon. The daemon waits for the answer below.
+    rustix::process::setsid().map_err(io::Error::from)?;
+    let mount_at = |dir| mount_at(dir).map_err(|e| Failure::about(dir, e));
     let before = mount_at(&args.dir)?;
     // It waits for this answer.
     let daemon = rustix::process::getppid();
@@ -70,7 +73,7 @@ pub(super) fn has_no_daemon(dir: &Path) -> bool {
     use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
     use rustix::io::Errno;
     // A request to the daemon: Linux refuses it if nobody can answer.
-    let flags = AtFlags::STATX_FORCE_SYNC | AtFlags::SYMLINK_NOFOLLOW;
+    let flags = AtFlags::STATX_FORCE_SYNC | AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     matches!(statx(CWD, dir, flags, StatxFlags::SIZE), Err(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
@@ -93,8 +96,6 @@ pub(crate) fn start(
         .arg0("ferofs")
         .arg("unmount-helper")
         .current_dir("/")
-        // Ctrl-C in the terminal must reach only the daemon.
-        .process_group(0)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(if quiet { Stdio::null() } else { Stdio::inherit() });
@@ -134,12 +135,17 @@ pub(super) fn detach(dir: &Path) -> Outcome {
     use rustix::mount::UnmountFlags;
     match rustix::mount::unmount(dir, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
         Ok(()) => Ok(0),
-        // Without root, only fusermount3 can unmount, because it made the mount.
-        Err(rustix::io::Errno::PERM) => {
-            let status = Command::new("fusermount3").args(["-u", "-z", "--"]).arg(dir).status();
-            let status = status.map_err(|e| Failure::about(Path::new("fusermount3"), e))?;
-            Ok(if status.success() { 0 } else { FAILURE })
-        }
+        Err(rustix::io::Errno::PERM) => fusermount(dir, &["-u", "-z", "--"]),
         Err(error) => Err(Failure::about(dir, io::Error::from(error))),
     }
+}
+
+/// Unmounts without root: only fusermount3 can, because it made the mount.
+pub(super) fn fusermount(dir: &Path, options: &[&str]) -> Outcome {
+    let status = Command::new("fusermount3").args(options).arg(dir).status();
+    let status = status.map_err(|error| {
+        let reason = format!("{error}; only root can unmount without it; install the package fuse3");
+        Failure::about(Path::new("fusermount3"), reason)
+    })?;
+    Ok(if status.success() { 0 } else { FAILURE })
 }

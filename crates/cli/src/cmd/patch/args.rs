@@ -11,6 +11,7 @@ use crate::args::byte_size;
 use crate::args::compression::CompressionOptions;
 use crate::cmd::build::{all_time, source_date_epoch};
 use crate::exit::{About, Failure};
+use crate::print::output::is_strict;
 use crate::print::verbosity::OutputArgs;
 
 /// Options about the encoding of new data.
@@ -115,6 +116,7 @@ impl ChangeArgs {
         let new = &mut options.build;
         new.source.format = SourceFormat::detect(source).map_err(Failure::without_subject)?;
         new.run.workers = self.encoding.workers;
+        new.run.strict = is_strict();
         new.output.verify = self.verify;
         new.image.build_time = self.time.map_or_else(source_date_epoch, |time| Ok(Some(time)))?;
         new.attributes.all_time = all_time(self.all_time, self.time)?;

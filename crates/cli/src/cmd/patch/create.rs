@@ -13,6 +13,7 @@ use super::args::{AllowedArgs, ChangeArgs, EncodingArgs, PortableArgs, TrailingA
 use super::show;
 use crate::args::exclude::ExcludeArgs;
 use crate::args::image::refuse_as_output;
+use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::exit::{About, Failure, Outcome};
 use crate::print::output::{message, print_line};
 use crate::print::progress::Display;
@@ -32,6 +33,9 @@ pub(super) struct CreateArgs {
     /// The patch to write
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
+
+    #[command(flatten)]
+    overwrite: OverwriteArgs,
 
     #[command(flatten)]
     change: ChangeArgs,
@@ -75,6 +79,9 @@ pub(super) struct ComposeArgs {
     /// The patch to write
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
+
+    #[command(flatten)]
+    overwrite: OverwriteArgs,
 
     #[command(flatten)]
     encoding: EncodingArgs,
@@ -131,6 +138,7 @@ pub(super) fn create(args: &CreateArgs) -> Outcome {
     }
     let inputs: Vec<&Path> = args.paths.iter().map(PathBuf::as_path).collect();
     refuse_as_output(&args.output, &inputs)?;
+    args.overwrite.check(&args.output, OutputKind::Patch)?;
     let mut all = Vec::with_capacity(old.len());
     for old in old {
         all.push(args.options(old, new)?);
@@ -185,6 +193,7 @@ pub(super) fn compose(args: &ComposeArgs) -> Outcome {
     options.portable = args.form.portable;
     let inputs: Vec<&Path> = std::iter::once(&args.base).chain(&args.patches).map(PathBuf::as_path).collect();
     refuse_as_output(&args.output, &inputs)?;
+    args.overwrite.check(&args.output, OutputKind::Patch)?;
     cancel_on_signals(&options.build.run.cancel, GRACE_PERIOD)?;
     let display = show_progress(&options);
     let created = patch::compose(&args.base, &args.patches, &options, &args.output);

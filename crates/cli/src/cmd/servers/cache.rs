@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::args::byte_size;
 use crate::args::fetch::CacheArgs;
 use crate::exit::{Failure, Outcome};
-use crate::print::output::message;
+use crate::print::output::warn;
 
 /// List, verify or remove what was fetched from servers
 #[derive(clap::Args)]
@@ -108,7 +108,9 @@ fn verify(cache: &Cache) -> Outcome {
         let verified = verify_entry(cache, &entry.key).map_err(Failure::complete)?;
         let name = Path::new(&entry.key);
         match verified {
-            None => message!("{}: has no root hash: nothing to verify it against", name.display()),
+            None => {
+                warn(format_args!("{}: has no root hash: nothing to verify it against", name.display()))?;
+            }
             Some(verified) => {
                 let right = byte_size::human(verified.right);
                 writeln!(

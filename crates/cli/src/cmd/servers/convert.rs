@@ -29,7 +29,8 @@ use crate::signals::{GRACE_PERIOD, cancel_on_signals};
 ///
 /// All layers become one sealed EROFS image, with whiteouts applied, or one for each with --layers. Program, environment, user and platform of
 /// the image are taken over. The result can be mounted (`ferofs mount oci://...`), and containerd runs containers of it with its EROFS
-/// snapshotter. The same image and the same options always give the same result.
+/// snapshotter. The same image and the same options always give the same result. If FROM and TO are in different registries, --user and
+/// --token-file are for TO only, and those of FROM come from --auth-file or the files of podman and docker.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The image: oci://HOST/REPOSITORY:TAG[@DIGEST]
@@ -82,10 +83,15 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let cancel = Arc::new(AtomicBool::new(false));
     cancel_on_signals(&cancel, GRACE_PERIOD)?;
     let remote = args.remote.options()?;
+    let mut reading = remote.oci.clone();
+    if from.host != to.host {
+        // Another registry must not get the password of this one.
+        (reading.user, reading.token) = (None, None);
+    }
     let client = Client::new(&remote.tls).map_err(Failure::complete)?;
     let deadline = || Instant::now() + REQUEST_TIME;
     let image =
-        RegistryImage::open(client.clone(), &from, &remote.oci, deadline()).map_err(Failure::complete)?;
+        RegistryImage::open(client.clone(), &from, &reading, deadline()).map_err(Failure::complete)?;
     let config = image.config(deadline()).map_err(Failure::complete)?;
     let scratch = Scratch::new(args.cache.open()?.folder())?;
     let mut pulled = PullOptions::default();

@@ -14,7 +14,7 @@ use ferofs_remote::pull::{PullOptions, decompress, pull};
 use super::form::FormArgs;
 use super::transfer::Transfer;
 use crate::exit::Failure;
-use crate::print::output::message;
+use crate::print::output::{is_strict, message};
 
 /// A layer as a file.
 pub(super) struct LayerFile {
@@ -116,6 +116,7 @@ pub(super) fn build_with(
     options.image.uuid = Some(uuid(target.identity));
     options.image.build_time = Some(0);
     options.run.cancel = Arc::clone(cancel);
+    options.run.strict = is_strict();
     let seal = BuildSeal::appended(Params::default(), None, options.run.worker_count());
     let seal = Arc::new(seal.map_err(Failure::without_subject)?);
     options.output.sealer = Some(seal.clone());

@@ -9,13 +9,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use ferofs::build::{SourceFormat, Whiteouts};
+use ferofs::escape::Escaped;
 use ferofs::verity::Digest;
-use ferofs_remote::Location;
 use ferofs_remote::cache::Cache;
 use ferofs_remote::http::Client;
 use ferofs_remote::oci::{LayerKind, Reference, RegistryImage};
 use ferofs_remote::open::Connected;
 use ferofs_remote::pull::{PullOptions, pull, verify};
+use ferofs_remote::{Location, Validator};
 use serde_json::json;
 
 use super::form::FormArgs;
@@ -24,10 +25,11 @@ use super::scratch::Scratch;
 use super::transfer::Transfer;
 use crate::args::byte_size;
 use crate::args::fetch::CacheArgs;
+use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::args::remote::{RemoteArgs, location};
 use crate::cmd::threads;
 use crate::exit::{Failure, Outcome};
-use crate::print::output::message;
+use crate::print::output::{is_strict, warn};
 use crate::print::verbosity::OutputArgs;
 use crate::signals::{GRACE_PERIOD, cancel_on_signals};
 
@@ -44,8 +46,11 @@ pub(crate) struct Args {
     #[arg(value_name = "LOCATION")]
     from: PathBuf,
 
-    /// The file, which is replaced
+    /// The file. An older image is replaced
     file: PathBuf,
+
+    #[command(flatten)]
+    overwrite: OverwriteArgs,
 
     /// Root hash that the image must have: 64 or 128 hexadecimal digits
     #[arg(long, value_name = "HEX")]
@@ -96,6 +101,13 @@ const OPEN_TIME: Duration = Duration::from_secs(30);
 pub(crate) fn run(args: &Args) -> Outcome {
     args.shown.apply();
     let from = location(&args.from)?;
+    if std::fs::metadata(&args.file).is_ok_and(|metadata| !metadata.is_file()) {
+        return Err(Failure::about(
+            &args.file,
+            "not a regular file: pull into a file, and copy it from there",
+        ));
+    }
+    args.overwrite.check(&args.file, OutputKind::Image { offset: 0 })?;
     if let Location::Oci(reference) = &from
         && args.remote.chosen_layer().is_none()
     {
@@ -146,6 +158,18 @@ impl Args {
     /// Fetches an object that is an image.
     fn fetch(&self, from: &Location, connected: &Connected) -> Outcome {
         let options = self.options();
+        let is_certain = options.root.or(connected.root).is_some()
+            || matches!(connected.object.validator(), Validator::Sha256(_));
+        let unverified = || {
+            format!(
+                "{}: nothing tells whether the bytes are right: --roothash does",
+                Escaped::path(&self.file)
+            )
+        };
+        if is_strict() && !is_certain {
+            // Before the file gets its name.
+            warn(unverified())?;
+        }
         let size = connected.object.size();
         let transfer = Transfer::start("fetched");
         let pulled = pull(connected, &self.file, &options, &|done| transfer.set(done, size));
@@ -163,7 +187,7 @@ impl Args {
             });
             writeln!(std::io::stdout().lock(), "{object}")?;
         } else if !pulled.is_verified {
-            message!("{}: nothing tells whether the bytes are right: --roothash does", self.file.display());
+            warn(unverified())?;
         }
         Ok(0)
     }

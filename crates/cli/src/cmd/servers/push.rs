@@ -109,8 +109,13 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let mut layers = vec![args.image.clone()];
     let mut difference = None;
     if let Some(name) = &args.base {
-        let Location::Oci(name) = location(name)? else {
-            return Err(Failure::about(name, "a base is in the same registry: oci://HOST/REPOSITORY:TAG"));
+        let name = match location(name)? {
+            // Another registry must not get the password of this one.
+            Location::Oci(base) if base.host == reference.host => base,
+            _ => {
+                let problem = "a base is in the same registry: oci://HOST/REPOSITORY:TAG";
+                return Err(Failure::about(name, problem));
+            }
         };
         let base = RegistryImage::open(client.clone(), &name, &options.oci, Instant::now() + REQUEST_TIME);
         let base = Arc::new(base.map_err(Failure::complete)?);

@@ -18,6 +18,7 @@ use ferofs::verity::{SUPERBLOCK_SIZE, Seal, Unfinished, appended_position};
 use super::params::{ParamsArgs, open};
 use super::sidecar::{self, Sidecar};
 use crate::args::image::refuse_as_outputs;
+use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::cmd::threads;
 use crate::exit::{About, Failure, Outcome};
 use crate::print::reading::CountedSource;
@@ -53,6 +54,9 @@ pub(super) struct FormatArgs {
     /// Also write the root hash to this file
     #[arg(long, value_name = "FILE")]
     roothash_file: Option<PathBuf>,
+
+    #[command(flatten)]
+    overwrite: OverwriteArgs,
 
     /// Write the files in which another program looks for the seal
     #[arg(long, value_enum, value_name = "PROGRAM")]
@@ -127,6 +131,9 @@ pub(super) fn run(args: &FormatArgs) -> Outcome {
     let root_file = args.sidecar.map(|sidecar| sidecar.root_file(&args.image));
     let outputs = hash_file.iter().chain(&args.roothash_file).chain(&root_file);
     refuse_as_outputs(&outputs.map(PathBuf::as_path).collect::<Vec<_>>(), &[&args.image])?;
+    hash_file.iter().try_for_each(|file| args.overwrite.check(file, OutputKind::HashTree))?;
+    let root_files = args.roothash_file.iter().chain(&root_file);
+    root_files.into_iter().try_for_each(|file| args.overwrite.check(file, OutputKind::RootHash))?;
     if hash_file.is_none() && u64::from(params.data_block_size.max(params.hash_block_size)) > BLOCK {
         let reason = "a tree with blocks larger than 4096 bytes needs a file of its own: --hash-file";
         return Err(Failure::about(&args.image, reason));

@@ -7,10 +7,16 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Parser};
 
+use crate::compat::number::{number, size};
+
 /// Build an EROFS image.
 #[derive(Parser, Debug)]
 #[command(name = "mkfs.erofs", version = crate::compat::version::MKFS, disable_version_flag = true, max_term_width = 100)]
-#[command(infer_long_args = true, override_usage = "mkfs.erofs [OPTIONS] IMAGE [SOURCE]...")]
+#[command(
+    infer_long_args = true,
+    args_override_self = true,
+    override_usage = "mkfs.erofs [OPTIONS] IMAGE [SOURCE]..."
+)]
 pub(super) struct Args {
     /// The image to write: a file or a block device; - is standard output
     pub(super) image: PathBuf,
@@ -21,15 +27,15 @@ pub(super) struct Args {
 
     /// Compress file data with X, one of the compressors at the end of this help [default: no compression]
     #[arg(short = 'z', value_name = "X[,level=#][,dictsize=#][:...]")]
-    pub(super) compressor: Option<String>,
+    pub(super) compressor: Vec<String>,
 
     /// Block size in bytes: a power of two from 512 to 65536 [default: 4096; if data stays in the sources, their block
     /// size]
-    #[arg(short = 'b', value_name = "#", value_parser = size)]
+    #[arg(short = 'b', value_name = "#", value_parser = size::<u64>)]
     pub(super) block_size: Option<u64>,
 
     /// Largest compressed size of a pcluster in bytes: a multiple of the block size, up to 1M [default: the block size]
-    #[arg(short = 'C', value_name = "#", value_parser = size)]
+    #[arg(short = 'C', value_name = "#", value_parser = size::<u64>)]
     pub(super) pcluster_size: Option<u64>,
 
     /// Extended options, separated by commas; ^X turns X off: 48bit, all-fragments[=N], dedupe,
@@ -41,21 +47,22 @@ pub(super) struct Args {
 
     /// Turn on extended options by number; # is a sum of: legacy-compress 1, ztailpacking 2, fragments 4,
     /// all-fragments 8, dedupe 16, fragdedupe 32 (without effect), 48bit 64, dot-omitted 128
-    #[arg(long, value_name = "#")]
+    #[arg(long, value_name = "#", value_parser = number::<u32>)]
     pub(super) zfeature_bits: Option<u32>,
 
-    /// Label of the image, at most 16 bytes [default: empty]
+    /// Label of the image, at most 16 bytes; with 16 bytes the image needs Linux 6.15 [default: empty]
     #[arg(short = 'L', value_name = "X")]
     pub(super) label: Option<OsString>,
 
-    /// Compress inodes, and the attributes and data behind them, in pclusters of at most # bytes, with X [default: the
-    /// first compressor of -z]
+    /// Compress inodes, and the attributes and data behind them, in pclusters of at most # bytes, with X or, if X is a
+    /// number, that compressor of -z, the first one being 0 [default: 0]. Without -z, X also compresses data, and without
+    /// X nothing is compressed
     #[arg(short = 'm', value_name = "#[:X]")]
     pub(super) metadata: Option<String>,
 
-    /// Set the build time of the image and the time of all files, in seconds since 1970 [default: now, or
-    /// $SOURCE_DATE_EPOCH; files keep their times]
-    #[arg(short = 'T', value_name = "#", allow_hyphen_values = true)]
+    /// Set the build time of the image and the time of all files, in seconds since 1970 [default: now; files keep their
+    /// times]. If $SOURCE_DATE_EPOCH is set, it is the build time instead, and later times of files become it
+    #[arg(short = 'T', value_name = "#", value_parser = number::<i64>, allow_hyphen_values = true)]
     pub(super) time: Option<i64>,
 
     /// With -T: keep the times of the files
@@ -72,7 +79,7 @@ pub(super) struct Args {
 
     /// Share an extended attribute if more than # files have it; -1 stores no attributes [default: share if this saves
     /// bytes]
-    #[arg(short = 'x', value_name = "#", allow_hyphen_values = true)]
+    #[arg(short = 'x', value_name = "#", value_parser = number::<i64>, allow_hyphen_values = true)]
     pub(super) xattr_tolerance: Option<i64>,
 
     /// Level of messages: 0 prints only errors, and all other levels are the same
@@ -96,7 +103,7 @@ pub(super) struct Args {
     pub(super) all_root: bool,
 
     /// Accepted without effect: the length of the queue follows from the number of workers
-    #[arg(long, value_name = "#")]
+    #[arg(long, value_name = "#", value_parser = number::<u32>)]
     pub(super) async_queue_limit: Option<u32>,
 
     /// Write chunks to this file or block device; needs --chunksize
@@ -105,7 +112,7 @@ pub(super) struct Args {
 
     /// Store files uncompressed in chunks of this size, and equal chunks once: a power of two from the block size to
     /// 67108864 bytes
-    #[arg(long, value_name = "#")]
+    #[arg(long, value_name = "#", value_parser = size::<u64>)]
     pub(super) chunksize: Option<u64>,
 
     /// Build a new image (default): `data` copies all data; `rvsp` reserves space for the data of a tar archive without
@@ -122,7 +129,7 @@ pub(super) struct Args {
     pub(super) compress_hints: Option<PathBuf>,
 
     /// Align the data of chunks to a multiple of this many blocks [default: 1]
-    #[arg(long, value_name = "#")]
+    #[arg(long, value_name = "#", value_parser = number::<u32>)]
     pub(super) dsunit: Option<u32>,
 
     /// Exclude this path, relative to the source; may be given several times
@@ -154,23 +161,23 @@ pub(super) struct Args {
     pub(super) mount_point: OsString,
 
     /// Set the owner of all files to this user ID
-    #[arg(long, value_name = "#")]
+    #[arg(long, value_name = "#", value_parser = number::<u32>)]
     pub(super) force_uid: Option<u32>,
 
     /// Set the group of all files to this group ID
-    #[arg(long, value_name = "#")]
+    #[arg(long, value_name = "#", value_parser = number::<u32>)]
     pub(super) force_gid: Option<u32>,
 
-    /// Round the size of the image up to a multiple of this many blocks; a power of two [default: 1]
-    #[arg(long, value_name = "#")]
+    /// Round the size of the image up to a multiple of this many blocks, rounded up to a power of two [default: 1]
+    #[arg(long, value_name = "#", value_parser = number::<u32>)]
     pub(super) fsalignblks: Option<u32>,
 
     /// Add # to the user ID of every file; # may be negative
-    #[arg(long, value_name = "#", default_value_t = 0, allow_hyphen_values = true)]
+    #[arg(long, value_name = "#", value_parser = number::<i64>, default_value_t = 0, allow_hyphen_values = true)]
     pub(super) uid_offset: i64,
 
     /// Add # to the group ID of every file; # may be negative
-    #[arg(long, value_name = "#", default_value_t = 0, allow_hyphen_values = true)]
+    #[arg(long, value_name = "#", value_parser = number::<i64>, default_value_t = 0, allow_hyphen_values = true)]
     pub(super) gid_offset: i64,
 
     /// Store each hard link as a separate file
@@ -186,15 +193,15 @@ pub(super) struct Args {
     pub(super) preserve_mtime: bool,
 
     /// Largest decoded size of an extent, in bytes; at least the block size [default: no limit]
-    #[arg(long, value_name = "#")]
+    #[arg(long, value_name = "#", value_parser = size::<u64>)]
     pub(super) max_extent_bytes: Option<u64>,
 
     /// Start of the image in its file or block device, in bytes
-    #[arg(long, value_name = "#", default_value_t = 0)]
+    #[arg(long, value_name = "#", value_parser = size::<u64>, default_value_t = 0)]
     pub(super) offset: u64,
 
     /// Reserve at least this many bytes for the extended attributes of the root
-    #[arg(long, value_name = "#", default_value_t = 0)]
+    #[arg(long, value_name = "#", value_parser = size::<usize>, default_value_t = 0)]
     pub(super) root_xattr_isize: usize,
 
     /// Convert aufs whiteouts (`.wh.NAME`) to overlayfs whiteouts
@@ -209,17 +216,17 @@ pub(super) struct Args {
     #[arg(long, value_name = "path|none")]
     pub(super) sort: Option<String>,
 
-    /// The source is a tar archive: `f` copies its data, `i` refers to the data in the archive, `headerball` is an archive
-    /// of headers without data
+    /// The source is a tar archive: `f` copies its data, `i` or `0` refers to the data in the archive, `headerball` is an
+    /// archive of headers without data
     #[arg(long, value_name = "f|i|headerball", num_args = 0..=1, require_equals = true, default_missing_value = "f")]
     pub(super) tar: Option<String>,
 
     /// The tar archive is compressed with gzip; also write it to X, decompressed
-    #[arg(long, value_name = "X", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    #[arg(long, visible_alias = "gzip", value_name = "X", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub(super) ungzip: Option<OsString>,
 
-    /// The tar archive is compressed with xz; also write it to X, decompressed
-    #[arg(long, value_name = "X", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    /// The tar archive is compressed with xz, lzma or lzip; also write it to X, decompressed
+    #[arg(long, visible_alias = "unlzma", value_name = "X", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub(super) unxz: Option<OsString>,
 
     /// Refused: an index for random access to gzip data is not supported
@@ -239,7 +246,7 @@ pub(super) struct Args {
     pub(super) vmdk_desc: Option<PathBuf>,
 
     /// Number of worker threads; the image does not depend on it [default: one for each processor]
-    #[arg(long, value_name = "#")]
+    #[arg(long, value_name = "#", value_parser = number::<usize>)]
     pub(super) workers: Option<usize>,
 
     /// Store the SHA-256 digest of each file as an extended attribute with this name
@@ -268,22 +275,4 @@ pub(super) struct Args {
     /// Print the version
     #[arg(short = 'V', long, action = ArgAction::Version)]
     version: Option<bool>,
-}
-
-/// A number of bytes as erofs-utils reads it: decimal, octal after 0, or hexadecimal after 0x, then optionally K, M or G.
-fn size(text: &str) -> Result<u64, &'static str> {
-    let (number, unit) = match text.as_bytes().last() {
-        Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
-        Some(b'm' | b'M') => (&text[..text.len() - 1], 1 << 20),
-        Some(b'g' | b'G') => (&text[..text.len() - 1], 1 << 30),
-        _ => (text, 1),
-    };
-    let hexadecimal = number.strip_prefix("0x").or_else(|| number.strip_prefix("0X"));
-    let octal = number.strip_prefix('0').filter(|digits| !digits.is_empty());
-    let bytes = match (hexadecimal, octal) {
-        (Some(digits), _) => u64::from_str_radix(digits, 16),
-        (None, Some(digits)) => u64::from_str_radix(digits, 8),
-        (None, None) => number.parse(),
-    };
-    bytes.ok().and_then(|bytes: u64| bytes.checked_mul(unit)).ok_or("not a number of bytes")
 }

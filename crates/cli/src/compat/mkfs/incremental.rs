@@ -76,12 +76,13 @@ impl Args {
         drop(image);
         cancel_on_signals(&options.run.cancel, GRACE_PERIOD_IN_PLACE)?;
         let mut wanted = CreateOptions::new(&options.source.path);
-        if self.compressor.is_some() {
+        if !self.compressor.is_empty() {
             wanted.encoding = options.data.compression.clone().map_or(Encoding::Stored, Encoding::With);
         }
         wanted.build = options;
         let added = add(&self.image, &wanted, TrailingData::Keep).about(&self.image)?;
-        for warning in added.iter().flat_map(|added| &added.warnings) {
+        let warnings = added.iter().flat_map(|added| &added.warnings);
+        for warning in warnings.filter(|warning| !super::hides(warning)) {
             message!("{warning}");
         }
         Ok(0)

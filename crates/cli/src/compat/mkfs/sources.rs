@@ -81,7 +81,11 @@ impl Args {
                 Some(("platform", platform)) => {
                     options.source.oci.platform = Some(platform.parse().map_err(refuse)?);
                 }
-                _ => return Err(refuse("not f or platform=OS/ARCH")),
+                _ => {
+                    let reason = "takes only f and platform=OS/ARCH: all layers of a layout on disk are copied; ferofs \
+                                  does not download images from registries";
+                    return Err(refuse(reason));
+                }
             }
         }
         // With erofs-utils, SOURCE may be an image in a registry.
@@ -98,23 +102,20 @@ impl Args {
     fn source_data(&self, format: SourceFormat) -> Result<SourceData, Refusal> {
         let refers = match self.tar.as_deref() {
             None => format == SourceFormat::Image && self.clean.is_none(),
-            Some(mode) => mode == "i" && self.clean.as_deref() != Some("rvsp"),
+            Some(mode) => matches!(mode, "i" | "0") && self.clean.as_deref() != Some("rvsp"),
         };
         if refers {
-            let value = |value: &Option<String>| value.clone().unwrap_or_default();
             let reason = "the data stays in the sources; to copy it, use --tar=f or --clean=data";
-            return match (&self.compressor, self.chunksize) {
-                (Some(_), _) => Err(refusal("-z", value(&self.compressor), reason)),
+            return match (self.compressors()?.0, self.chunksize) {
+                (Some(names), _) => Err(refusal("-z", names, reason)),
                 (None, Some(size)) => Err(refusal("--chunksize", size.to_string(), reason)),
                 (None, None) => Ok(SourceData::External),
             };
         }
         let reserves = self.clean.as_deref() == Some("rvsp");
         match (self.tar.as_deref(), format) {
-            (_, SourceFormat::Archive) if reserves => match &self.compressor {
-                Some(name) => {
-                    Err(refusal("-z", name.clone(), "--clean=rvsp reserves space for uncompressed data"))
-                }
+            (_, SourceFormat::Archive) if reserves => match self.compressors()?.0 {
+                Some(names) => Err(refusal("-z", names, "--clean=rvsp reserves space for uncompressed data")),
                 None => Ok(SourceData::Reserved),
             },
             (_, SourceFormat::Image) if reserves => {

@@ -13,44 +13,52 @@ use crate::patch::image::history::{History, Origin, Record};
 use crate::patch::image::journal::MaskedSource;
 use crate::patch::image::sector::SuperblockArea;
 
-/// Checks that `image` has the superblock of the image that the patch with `header` was made for, and returns it.
+/// The state of an image for which a patch can be used.
+pub(crate) enum Usable {
+    /// It has the superblock of the patch's base.
+    Base(SuperblockArea),
+    /// It shows the tree of the base again, after a rollback from the state of this number, which the patch had made.
+    RolledBack(u64),
+}
+
+/// Checks that the patch with `header` can be used for `image`, by its superblock and its history.
 /// `appended` gives the ranges that its pieces append, and their digests.
 pub(crate) fn check_state(
     image: &dyn Source,
     header: &Header,
     appended: impl Iterator<Item = (Range<u64>, PieceDigest)>,
-) -> Result<SuperblockArea> {
+) -> Result<Usable> {
     let area = SuperblockArea::read(image)?;
     let fault = |fault| Err(Error::Patch(fault));
     if area.superblock().uuid != header.uuid {
         let (expected, found) = (Uuid(header.uuid).to_string(), Uuid(area.superblock().uuid).to_string());
         return fault(PatchFault::OtherImage { expected, found });
     }
-    if area.sector() != header.base_sector || area.size() != header.base_size {
-        let history = History::read(image, &area)?;
-        let went_back =
-            history.records.last().is_some_and(|record| matches!(record.origin, Origin::Rollback(_)));
-        let made = history.records.iter().rposition(|record| record.after == header.sector);
-        // Two patches can lead to the same superblock: if they have the same base, time and sizes.
-        if let Some(number) = made.filter(|_| !went_back)
-            && has_applied(
-                image,
-                &area,
-                header,
-                appended,
-                history.records.get(number.saturating_add(1)..).unwrap_or_default(),
-            )?
-        {
+    if area.sector() == header.base_sector && area.size() == header.base_size {
+        return Ok(Usable::Base(area));
+    }
+    let history = History::read(image, &area)?;
+    let is_made = |record: &Record| record.origin == Origin::Patch && record.after == header.sector;
+    // Two patches can lead to the same superblock: if they have the same base, time and sizes.
+    if let Some(index) = history.records.iter().rposition(is_made)
+        && let Some((made, later)) = history.records.get(index..).and_then(<[Record]>::split_first)
+        && has_applied(image, &area, header, appended, later)?
+    {
+        if history.includes(made.number) {
             return fault(PatchFault::AlreadyApplied);
         }
-        let (expected, found) = (header.base_state, history.current());
-        return fault(if expected == found {
-            PatchFault::BaseChanged
-        } else {
-            PatchFault::OtherState { expected, found }
-        });
+        if history.shown(history.current()) == history.shown(made.number.saturating_sub(1)) {
+            return Ok(Usable::RolledBack(made.number));
+        }
     }
-    Ok(area)
+    let (expected, found) = (header.base_state, history.current());
+    // Another patch made the state of this number, unless the superblock was changed since.
+    let is_recorded = history.records.last().is_some_and(|last| last.after == area.sector());
+    fault(if expected == found && !is_recorded {
+        PatchFault::BaseChanged
+    } else {
+        PatchFault::OtherState { expected, found }
+    })
 }
 
 /// Whether `image` has the bytes that the patch with `header` appends. `later` are the records of the changes after it.
@@ -82,12 +90,16 @@ fn has_applied(
     Ok(true)
 }
 
-/// Checks that `image` is the one that `patch` was made for, and returns the digests of its parts.
-pub(super) fn check_base(image: &dyn Source, patch: &Patch, cancel: &AtomicBool) -> Result<PartDigests> {
+/// Checks that `image`, whose superblock is `area`, is the one that `patch` was made for, and returns the digests of its parts.
+pub(super) fn check_base(
+    image: &dyn Source,
+    area: &SuperblockArea,
+    patch: &Patch,
+    cancel: &AtomicBool,
+) -> Result<PartDigests> {
     let header = patch.header();
-    let area = check_state(image, header, patch.appended())?;
     let fault = |fault| Err(Error::Patch(fault));
-    let mut masked = MaskedSource::new(image, &area)?;
+    let mut masked = MaskedSource::new(image, area)?;
     if let Some((pos, bytes)) = &header.root {
         // The slots of the root hold zeroes, or this very root if applying the patch was interrupted.
         let mut found = vec![0; bytes.len()];

@@ -1,5 +1,5 @@
 //! Changes an image so that it shows the old tree or the new one at any moment, and undoes a change that failed. The order of
-//! the writes, and why each is safe: docs/PATCH.md.
+//! the writes, and why each is safe: docs/PATCH_FORMAT.md.
 
 use std::io;
 

@@ -1,7 +1,8 @@
 //! Decides what the new tree reuses of the old image: files first, then the directories above them. Then
-//! whether the metabox and the packed inode grow.
+//! which files get new digests as attributes, and whether the metabox and the packed inode grow.
 
 mod compare;
+pub(crate) mod digests;
 pub(crate) mod directories;
 pub(crate) mod files;
 pub(crate) mod growth;

@@ -1,4 +1,4 @@
-//! The list of changed files in a patch: information for people, not needed to apply the patch. Layout: docs/PATCH.md.
+//! The list of changed files in a patch: information for people, not needed to apply the patch. Layout: docs/PATCH_FORMAT.md.
 
 use super::columns::{ColumnReader, Columns, decompress};
 use crate::error::{Error, PatchFault, Result};

@@ -1,4 +1,4 @@
-//! Numbers that are stored column by column, so that Zstandard sees what the values of one field have in common. Layout: docs/PATCH.md.
+//! Numbers that are stored column by column, so that Zstandard sees what the values of one field have in common. Layout: docs/PATCH_FORMAT.md.
 
 use std::io::Read;
 

@@ -1,4 +1,4 @@
-//! The header of a patch file, and the tables after it. Layout: docs/PATCH.md.
+//! The header of a patch file, and the tables after it. Layout: docs/PATCH_FORMAT.md.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -1,4 +1,4 @@
-//! How a patch names the compressors that encode its content again. Layout: docs/PATCH.md.
+//! How a patch names the compressors that encode its content again. Layout: docs/PATCH_FORMAT.md.
 
 use ferofs_codec::{Algorithm, DeflateParams, Lz4Params, LzmaParams, Method, Params, ZstdParams};
 use zerocopy::little_endian::{U16, U32};

@@ -1,5 +1,5 @@
 //! The pieces of a patch file: parts of the appended bytes. A piece has a plan and a payload; the payload is compressed alone, with
-//! bytes of the base as dictionary. Layout: docs/PATCH.md.
+//! bytes of the base as dictionary. Layout: docs/PATCH_FORMAT.md.
 
 pub(crate) mod base;
 pub(crate) mod delta;

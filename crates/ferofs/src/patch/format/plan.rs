@@ -1,5 +1,5 @@
 //! The plan of a piece: which bytes of the base its payload is compressed against, and how the payload becomes appended bytes.
-//! Layout: docs/PATCH.md.
+//! Layout: docs/PATCH_FORMAT.md.
 
 use super::columns::{ColumnReader, Columns, decompress};
 use crate::error::{Error, PatchFault, Result};

@@ -1,5 +1,5 @@
 //! Predicts the bytes of new metadata from old inodes and directories, so that a patch only stores what differs. `create` and `apply`
-//! predict in the same way: what is predicted, and where, is part of the patch's format. Layout: docs/PATCH.md.
+//! predict in the same way: what is predicted, and where, is part of the patch's format. Layout: docs/PATCH_FORMAT.md.
 
 mod directory;
 mod replay;

@@ -189,7 +189,7 @@ impl Patch {
         self.header.base_size
     }
 
-    /// The digest of the image that the patch is for: see docs/PATCH.md.
+    /// The digest of the image that the patch is for: see docs/PATCH_FORMAT.md.
     #[must_use]
     pub const fn base_digest(&self) -> [u8; 32] {
         self.header.base_digest

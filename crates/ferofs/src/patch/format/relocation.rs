@@ -1,5 +1,5 @@
 //! Which old inode each new inode resembles, and how it differs: from this the bytes of new metadata are
-//! [predicted](super::prediction). Layout: docs/PATCH.md.
+//! [predicted](super::prediction). Layout: docs/PATCH_FORMAT.md.
 
 use ferofs_format::inode::FileType;
 

@@ -2,7 +2,7 @@
 //!
 //! The superblock has the image's size, and the last bytes of the image are the newest record, which has the position of the
 //! one before. The kernel ignores records. A record holds the superblock's sector before and after the change, so that each
-//! state can be restored. Records are never removed: a rollback appends one, too. Layout: docs/PATCH.md.
+//! state can be restored. Records are never removed: a rollback appends one, too. Layout: docs/PATCH_FORMAT.md.
 
 use ferofs_format::superblock::Superblock;
 use zerocopy::little_endian::{U32, U64};
@@ -202,6 +202,31 @@ impl History {
             return Some(&first.before);
         }
         self.records.iter().find(|record| record.number == number).map(|record| &record.after)
+    }
+
+    /// The state whose tree state `number` shows: after a rollback, an earlier one.
+    pub(crate) fn shown(&self, mut number: u64) -> u64 {
+        let first = self.records.first().map_or(0, |record| record.number);
+        let origin = |number: u64| {
+            let index = usize::try_from(number.checked_sub(first)?).ok()?;
+            self.records.get(index).map(|record| record.origin)
+        };
+        // Numbers decrease, so the loop ends.
+        while let Some(Origin::Rollback(to)) = origin(number)
+            && to < number
+        {
+            number = to;
+        }
+        number
+    }
+
+    /// Whether the tree of the current state has the change that made state `made`, a patch's.
+    pub(crate) fn includes(&self, made: u64) -> bool {
+        let mut state = self.shown(self.current());
+        while state > made {
+            state = self.shown(state.saturating_sub(1));
+        }
+        state == made
     }
 
     /// The superblock's sectors of all states but the current one.

@@ -3,7 +3,7 @@
 //! A change first writes one sector at the image's end, the journal: the ranges that the change will write, which are the
 //! appended bytes and perhaps a root inode in free slots. When all other bytes are durable, the change replaces the journal by
 //! the bytes that belong there, and then writes the superblock's sector. So until the change is complete, either the journal or
-//! the complete record (see [`super::history`]) shows which bytes it wrote. Layout: docs/PATCH.md.
+//! the complete record (see [`super::history`]) shows which bytes it wrote. Layout: docs/PATCH_FORMAT.md.
 
 use std::io;
 use std::ops::Range;

@@ -101,7 +101,10 @@ impl<'a> IndexMap<'a> {
             }
         };
         let start = self.start(found)?;
-        let end = end.min(self.inode.size());
+        // Linux decodes up to the next head, even if that lies behind the end.
+        if end > self.inode.size() {
+            return Err(self.bad(Fault::Map("a head lies behind the end of the file")));
+        }
         let Some(len) = end.checked_sub(start.get()).filter(|&len| len > 0) else {
             return Err(self.bad(Fault::Map("extents out of order")));
         };
@@ -204,6 +207,10 @@ impl<'a> IndexMap<'a> {
         len: u64,
         interlaced: bool,
     ) -> Result<ExtentData> {
+        // Without a block count, a pcluster is as large as an lcluster, which can have 128 MiB.
+        if encoded_len > MAX_ENCODED {
+            return Err(self.bad(Fault::Map("pcluster is longer than 1 MiB")));
+        }
         let [first, second] = self.header.algorithms;
         let algorithm = match head.kind {
             HeadKind::Plain => {
@@ -228,10 +235,6 @@ impl<'a> IndexMap<'a> {
         }
         if len > MAX_DECODED {
             return Err(self.bad(Fault::Map("extent is longer than 12 MiB")));
-        }
-        // Without a block count, a pcluster is as large as an lcluster, which can have 128 MiB.
-        if encoded_len > MAX_ENCODED {
-            return Err(self.bad(Fault::Map("pcluster is longer than 1 MiB")));
         }
         Ok(ExtentData::Encoded { algorithm, at, encoded_len, partial: head.partial_ref })
     }

@@ -84,6 +84,15 @@ impl<'a> RecordMap<'a> {
         };
         let encoded_len = u64::from(encoded_len);
         let at = Location::Device(DeviceId::new(0), record.pstart);
+        if encoded_len > MAX_ENCODED || len > MAX_DECODED {
+            return Err(self.bad(Fault::Map("extent is longer than the format allows")));
+        }
+        // Linux reads all of it, even if the extent uses only a part.
+        if !self.metadata.volume().has_range(DeviceId::new(0), record.pstart, encoded_len) {
+            let limit = self.metadata.volume().devices.primary().size();
+            let fault = Fault::OutOfRange { field: "pstart", value: record.pstart.get(), limit };
+            return Err(self.bad(fault));
+        }
         let Some(algorithm) = algorithm else {
             if len > encoded_len {
                 return Err(self.bad(Fault::Map("stored extent is longer than its data")));
@@ -99,9 +108,6 @@ impl<'a> RecordMap<'a> {
         };
         if !self.metadata.volume().configs.contains(algorithm) {
             return Err(self.bad(Fault::FeatureNotSet(algorithm.name())));
-        }
-        if encoded_len > MAX_ENCODED || len > MAX_DECODED {
-            return Err(self.bad(Fault::Map("extent is longer than the format allows")));
         }
         Ok(ExtentData::Encoded { algorithm, at, encoded_len, partial: partial_ref })
     }

@@ -38,7 +38,8 @@ impl Record {
         };
         Ok(Self {
             dir: dir.to_owned(),
-            current: std::env::current_dir()?,
+            current: std::env::current_dir()
+                .map_err(|e| io::Error::new(e.kind(), format!("the current directory: {e}")))?,
             variables: std::env::vars_os().filter(|(name, _)| is_meant(name)).collect(),
             args: hidden::args(),
         })

@@ -1,7 +1,7 @@
 //! Mount options that are flags of the mount and not options of the file system (mount(8), "file-system-independent mount
 //! options").
 
-use rustix::mount::{MountAttrFlags, MountPropagationFlags};
+use rustix::mount::{MountAttrFlags, MountFlags, MountPropagationFlags};
 
 /// The flags of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +31,17 @@ const NO_EFFECT: [&str; 15] = [
     "norelatime",
 ];
 
+/// The option that sets an attribute, the one that removes it, and the attribute for fsmount(2) and for mount(2).
+const ATTRIBUTES: [(&str, &str, MountAttrFlags, MountFlags); 7] = [
+    ("nosuid", "suid", MountAttrFlags::MOUNT_ATTR_NOSUID, MountFlags::NOSUID),
+    ("nodev", "dev", MountAttrFlags::MOUNT_ATTR_NODEV, MountFlags::NODEV),
+    ("noexec", "exec", MountAttrFlags::MOUNT_ATTR_NOEXEC, MountFlags::NOEXEC),
+    ("noatime", "atime", MountAttrFlags::MOUNT_ATTR_NOATIME, MountFlags::NOATIME),
+    ("strictatime", "nostrictatime", MountAttrFlags::MOUNT_ATTR_STRICTATIME, MountFlags::STRICTATIME),
+    ("nodiratime", "diratime", MountAttrFlags::MOUNT_ATTR_NODIRATIME, MountFlags::NODIRATIME),
+    ("nosymfollow", "symfollow", MountAttrFlags::MOUNT_ATTR_NOSYMFOLLOW, MountFlags::NOSYMFOLLOW),
+];
+
 impl Flags {
     /// Splits `options` into flags and the options of EROFS and of security modules. The last of two opposite options
     /// wins.
@@ -48,25 +59,31 @@ impl Flags {
         }
         (flags, rest)
     }
+
+    /// The attributes for mount(2).
+    pub(crate) fn mount_flags(self) -> MountFlags {
+        let mut mount_flags = MountFlags::RDONLY;
+        for (.., attribute, flag) in ATTRIBUTES {
+            mount_flags.set(flag, self.attributes.contains(attribute));
+        }
+        mount_flags
+    }
+
+    /// The attributes for fusermount3. It sets `nosuid` and `nodev` unless it gets the opposite.
+    pub(crate) fn fusermount_options(self) -> Vec<String> {
+        let names = ATTRIBUTES.into_iter().filter_map(|(set, remove, attribute, _)| {
+            let is_set = self.attributes.contains(attribute);
+            if is_set { Some(set) } else { Some(remove).filter(|name| ["suid", "dev"].contains(name)) }
+        });
+        names.map(str::to_owned).collect()
+    }
 }
 
 fn attribute(option: &str) -> Option<(MountAttrFlags, bool)> {
-    Some(match option {
-        "nosuid" => (MountAttrFlags::MOUNT_ATTR_NOSUID, true),
-        "suid" => (MountAttrFlags::MOUNT_ATTR_NOSUID, false),
-        "nodev" => (MountAttrFlags::MOUNT_ATTR_NODEV, true),
-        "dev" => (MountAttrFlags::MOUNT_ATTR_NODEV, false),
-        "noexec" => (MountAttrFlags::MOUNT_ATTR_NOEXEC, true),
-        "exec" => (MountAttrFlags::MOUNT_ATTR_NOEXEC, false),
-        "noatime" => (MountAttrFlags::MOUNT_ATTR_NOATIME, true),
-        "atime" => (MountAttrFlags::MOUNT_ATTR_NOATIME, false),
-        "strictatime" => (MountAttrFlags::MOUNT_ATTR_STRICTATIME, true),
-        "nostrictatime" => (MountAttrFlags::MOUNT_ATTR_STRICTATIME, false),
-        "nodiratime" => (MountAttrFlags::MOUNT_ATTR_NODIRATIME, true),
-        "diratime" => (MountAttrFlags::MOUNT_ATTR_NODIRATIME, false),
-        "nosymfollow" => (MountAttrFlags::MOUNT_ATTR_NOSYMFOLLOW, true),
-        "symfollow" => (MountAttrFlags::MOUNT_ATTR_NOSYMFOLLOW, false),
-        _ => return None,
+    ATTRIBUTES.into_iter().find_map(|(set, remove, attribute, _)| match option {
+        _ if option == set => Some((attribute, true)),
+        _ if option == remove => Some((attribute, false)),
+        _ => None,
     })
 }
 
@@ -101,5 +118,7 @@ mod tests {
         assert_eq!(flags.attributes, wanted);
         assert_eq!(flags.propagation, Some(MountPropagationFlags::PRIVATE | MountPropagationFlags::REC));
         assert_eq!(rest, ["cache_strategy=disabled", "acl"]);
+        assert_eq!(flags.mount_flags(), MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NOATIME);
+        assert_eq!(flags.fusermount_options(), ["nosuid", "dev", "noatime"]);
     }
 }

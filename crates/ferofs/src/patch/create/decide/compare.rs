@@ -3,13 +3,15 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ferofs_build::sources::digest;
 use ferofs_build::sources::image::BELOW;
 use ferofs_build::sources::reader::Reader;
 use ferofs_build::tree::origin::Origin;
 use ferofs_build::tree::{Kind, NodeId};
 use ferofs_format::inode::{FileType, Place};
+use ferofs_format::xattr::NameIndex;
 use ferofs_format::{FileOffset, Nid};
-use ferofs_read::Inode;
+use ferofs_read::{Image, Inode};
 
 use crate::error::Result;
 use crate::patch::create::context::Inputs;
@@ -89,16 +91,27 @@ pub(super) fn compare_attributes(inputs: Inputs<'_>, id: NodeId, inode: &Inode) 
     Ok(Comparison { same_type, same_size, same_attributes })
 }
 
+/// The digest of a file's content, if the image has digests, is not compared: the content is.
 fn same_xattrs(inputs: Inputs<'_>, id: NodeId, inode: &Inode) -> Result<bool> {
+    let digest = visible_digest_name(inputs.old);
     let mut expected = inputs.tree.xattrs.attributes(inputs.tree.node(id).xattrs, &[]);
+    expected.retain(|(name, _)| Some(name) != digest.as_ref());
     if inode.xattr_size() == 0 {
         return Ok(expected.is_empty());
     }
     let found = inputs.old.xattrs(inode)?;
-    let mut found: Vec<_> = found.into_iter().map(|one| (one.name, one.value)).collect();
+    let found = found.into_iter().map(|one| (one.name, one.value));
+    let mut found: Vec<_> = found.filter(|(name, _)| Some(name) != digest.as_ref()).collect();
     found.sort_unstable();
     expected.sort_unstable();
     Ok(found == expected)
+}
+
+/// The name of the attribute with digests in `image`, if it has digests in one that listings show.
+pub(super) fn visible_digest_name(image: &Image) -> Option<Vec<u8>> {
+    let (number, _) = digest::name_in(image)?;
+    let (prefix, infix) = NameIndex::long(number)?.resolve(image.xattr_prefixes())?;
+    Some([prefix.text(), infix].concat())
 }
 
 /// Whether the new tree takes the content of `node` from the old inode `nid`: then there is nothing to compare.

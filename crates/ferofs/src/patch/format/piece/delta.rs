@@ -1,5 +1,5 @@
 //! A payload as differences to bytes of the dictionary that lie beside it, for content of which most bytes are equal, but not in long
-//! runs. Layout: docs/PATCH.md.
+//! runs. Layout: docs/PATCH_FORMAT.md.
 
 use crate::error::{Error, PatchFault, Result};
 use crate::patch::format::columns::{ColumnReader, Columns};

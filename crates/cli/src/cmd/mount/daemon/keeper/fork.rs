@@ -5,12 +5,16 @@ use std::io;
 
 use rustix::process::Pid;
 
+const THREADS: &str = "/proc/self/task";
+
 /// Makes a copy of this process, which has only one thread. Returns the copy's number, and `None` in the copy.
 ///
 /// # Errors
 /// Those of fork(2); also if this process has other threads.
 pub(super) fn fork() -> io::Result<Option<Pid>> {
-    if std::fs::read_dir("/proc/self/task")?.count() != 1 {
+    let threads = std::fs::read_dir(THREADS)
+        .map_err(|e| io::Error::new(e.kind(), format!("{THREADS}: {e}; is /proc mounted?")))?;
+    if threads.count() != 1 {
         return Err(io::Error::other("other threads run already"));
     }
     // SAFETY: fork(2) copies the memory and only the calling thread. The copy could find locks that another thread holds, and data that

@@ -1,0 +1,245 @@
+//! `--force`, and the decision what an output may replace without it: a file of the kind that the command writes, and a device without a file
+//! system.
+
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::path::Path;
+
+use ferofs::build::{FsConfig, KnownFormat, Labels};
+
+use crate::exit::Failure;
+
+/// Bytes in which the kind of a file shows.
+const START: usize = 4096;
+/// Bytes of an EROFS superblock's position, and its magic number. Source: FORMAT.md 1.
+const SUPERBLOCK: u64 = 1024;
+const EROFS: [u8; 4] = 0xE0F5_E1E2_u32.to_le_bytes();
+/// Bytes of the largest archive without members.
+const EMPTY_TAR_MAX: u64 = 10 << 10;
+/// The largest table of Android that is read to recognise it.
+const TABLE_MAX: u64 = 64 << 20;
+
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub(crate) struct OverwriteArgs {
+    /// Replace what the output names, even if it is a file of another kind, or a device with a file system
+    #[arg(long)]
+    force: bool,
+}
+
+/// The kind of file that a command writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OutputKind {
+    /// An EROFS image at this position, in bytes.
+    Image {
+        offset: u64,
+    },
+    /// Data without a mark: any other data looks like it.
+    Chunks,
+    Patch,
+    Tar,
+    Html,
+    HashTree,
+    /// The text of a root hash, or JSON with it.
+    RootHash,
+    Signature,
+    Json,
+    FsConfig,
+    FileContexts,
+}
+
+impl OverwriteArgs {
+    /// Fails if writing `path` would replace something of another kind than `kind`, and --force is not given.
+    pub(crate) fn check(self, path: &Path, kind: OutputKind) -> Result<(), Failure> {
+        if self.force || path == Path::new("-") {
+            return Ok(());
+        }
+        let metadata = match std::fs::metadata(path) {
+            Ok(metadata) => metadata,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(Failure::about(path, format!("stat: {error}"))),
+        };
+        let is_device = metadata.file_type().is_block_device();
+        // Nothing is replaced by writing into a pipe. Directories are refused when the file is created.
+        if !is_device && !metadata.is_file() {
+            return Ok(());
+        }
+        let found = found(path, &metadata, kind);
+        let found = found.map_err(|error| {
+            let reason = format!(
+                "cannot be read, so that nothing tells what would be lost ({error}): --force replaces it"
+            );
+            Failure::about(path, reason)
+        })?;
+        match found {
+            None => Ok(()),
+            Some(name) if is_device => {
+                Err(Failure::about(path, format!("has {name}, which would be lost: --force writes over it")))
+            }
+            Some(name) => {
+                let kind = kind.name();
+                Err(Failure::about(path, format!("exists and is {name}, not {kind}: --force replaces it")))
+            }
+        }
+    }
+}
+
+/// The name of what would be lost; `None` for nothing, or a file of the same kind.
+fn found(path: &Path, metadata: &Metadata, kind: OutputKind) -> io::Result<Option<&'static str>> {
+    let offset = if let OutputKind::Image { offset } = kind { offset } else { 0 };
+    if metadata.is_file() && metadata.len() <= offset {
+        return Ok(None);
+    }
+    let file = File::open(path)?;
+    let mut start = Vec::with_capacity(START);
+    (&file).take(START as u64).read_to_end(&mut start)?;
+    if kind.is_that_of(&file, &start)? {
+        return Ok(None);
+    }
+    if is_image(&file, offset)? {
+        return Ok(Some("an EROFS image"));
+    }
+    let here = KnownFormat::of_file(&file, offset)?;
+    if metadata.is_file() {
+        let known = if is_tar(&start) { Some("a tar archive") } else { here.map(|format| format.name()) };
+        return Ok(Some(known.unwrap_or("a file of another kind")));
+    }
+    // An image behind a partition table leaves the table as it is.
+    let whole = KnownFormat::of_file(&file, 0)?.filter(|format| offset == 0 || !format.is_partition_table());
+    Ok(here.or(whole).filter(KnownFormat::is_storage).map(|format| format.name()))
+}
+
+fn is_image(file: &File, offset: u64) -> io::Result<bool> {
+    let mut magic = [0; EROFS.len()];
+    match file.read_exact_at(&mut magic, offset.saturating_add(SUPERBLOCK)) {
+        Ok(()) => Ok(magic == EROFS),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_tar(start: &[u8]) -> bool {
+    start.get(257..).is_some_and(|magic| magic.starts_with(b"ustar"))
+}
+
+/// An archive without members: zeroes only.
+fn is_empty_tar(file: &File, start: &[u8]) -> io::Result<bool> {
+    Ok(file.metadata()?.len() <= EMPTY_TAR_MAX && start.iter().all(|byte| *byte == 0))
+}
+
+impl OutputKind {
+    /// Its name with an article.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Image { .. } => "an EROFS image",
+            Self::Chunks => "known to be data of chunks",
+            Self::Patch => "a patch",
+            Self::Tar => "a tar archive",
+            Self::Html => "an HTML page",
+            Self::HashTree => "a hash tree",
+            Self::RootHash => "a root hash",
+            Self::Signature => "a signature in DER",
+            Self::Json => "JSON",
+            Self::FsConfig => "an fs_config file",
+            Self::FileContexts => "a file_contexts file",
+        }
+    }
+
+    /// Whether `file`, which begins with `start`, is of this kind. An empty file is of every kind.
+    fn is_that_of(self, file: &File, start: &[u8]) -> io::Result<bool> {
+        if start.is_empty() {
+            return Ok(true);
+        }
+        let text = || start.trim_ascii();
+        let is_json = || text().starts_with(b"{") || text().starts_with(b"[");
+        Ok(match self {
+            Self::Image { offset } => is_image(file, offset)?,
+            Self::Chunks => false,
+            Self::Patch => start.starts_with(b"ferofspt"),
+            Self::Tar => is_tar(start) || is_empty_tar(file, start)?,
+            Self::Html => text().get(..14).is_some_and(|head| head.eq_ignore_ascii_case(b"<!doctype html")),
+            Self::HashTree => start.starts_with(b"verity\0\0"),
+            Self::RootHash => is_json() || text().iter().all(u8::is_ascii_hexdigit),
+            // A SEQUENCE of more than 127 bytes, as every signature is.
+            Self::Signature => matches!(start, [0x30, 0x80..=0xff, ..]),
+            Self::Json => is_json(),
+            Self::FsConfig => FsConfig::parse(&table(file)?).is_ok(),
+            Self::FileContexts => {
+                std::str::from_utf8(&table(file)?).is_ok_and(|text| Labels::parse(text).is_ok())
+            }
+        })
+    }
+}
+
+/// All bytes of a table of Android.
+fn table(file: &File) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut at = 0;
+    let mut piece = vec![0; 1 << 16];
+    while at < TABLE_MAX {
+        match file.read_at(&mut piece, at)? {
+            0 => break,
+            len => {
+                bytes.extend_from_slice(&piece[..len]);
+                at += len as u64;
+            }
+        }
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(content: &[u8], kind: OutputKind) -> Option<String> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, content).unwrap();
+        OverwriteArgs { force: true }.check(&path, kind).unwrap();
+        let checked = OverwriteArgs { force: false }.check(&path, kind);
+        checked.err().map(|failure| failure.reason().to_string())
+    }
+
+    #[test]
+    fn files_of_the_same_kind_are_replaced() {
+        let mut image = vec![0; 8192];
+        image[1024..1028].copy_from_slice(&EROFS);
+        let far = [&b"program"[..], &[0; 4089], &image].concat();
+        let mut tar = vec![0; 1024];
+        tar[257..262].copy_from_slice(b"ustar");
+        let kinds: [(&[u8], OutputKind); 10] = [
+            (&image, OutputKind::Image { offset: 0 }),
+            (&far, OutputKind::Image { offset: 4096 }),
+            (b"ferofspt...", OutputKind::Patch),
+            (&tar, OutputKind::Tar),
+            (b"\n<!DOCTYPE html>\n", OutputKind::Html),
+            (b"verity\0\0\x01", OutputKind::HashTree),
+            (b"00ff\n", OutputKind::RootHash),
+            (&[0x30, 0x82], OutputKind::Signature),
+            (b"[\n{}]", OutputKind::Json),
+            (b"/ 0 0 0755\na 1 2 0644\n", OutputKind::FsConfig),
+        ];
+        for (content, own) in kinds {
+            assert_eq!(refusal(content, own), None, "{own:?}");
+            assert_eq!(refusal(b"", own), None, "empty, {own:?}");
+            assert!(refusal(b"The thesis: of words.\n", own).is_some(), "text, {own:?}");
+            for (_, other) in kinds.iter().filter(|(_, other)| other.name() != own.name()) {
+                assert!(refusal(content, *other).is_some(), "{own:?} as {other:?}");
+            }
+        }
+        assert!(refusal(b"x", OutputKind::Chunks).is_some());
+        // The image would start behind all that is there.
+        assert_eq!(refusal(b"text", OutputKind::Image { offset: 4096 }), None);
+    }
+
+    #[test]
+    fn the_message_names_what_would_be_lost() {
+        let mut ext4 = vec![0; 4096];
+        ext4[1080..1082].copy_from_slice(b"\x53\xef");
+        let reason = refusal(&ext4, OutputKind::Image { offset: 0 }).unwrap();
+        assert!(reason.contains("is an ext2, ext3 or ext4 file system, not an EROFS image"), "{reason}");
+        let reason = refusal(b"text", OutputKind::Patch).unwrap();
+        assert_eq!(reason, "exists and is a file of another kind, not a patch: --force replaces it");
+    }
+}

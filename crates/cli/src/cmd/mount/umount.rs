@@ -1,0 +1,87 @@
+//! `ferofs umount`: unmounts what ferofs has mounted, and EROFS. It leaves other file systems alone: a mistyped directory must not cost
+//! the data of a tmpfs.
+
+pub(super) mod mount_table;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use ferofs::escape::Escaped;
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
+
+use crate::cmd::mount::daemon::record::Record;
+use crate::cmd::mount::umount::mount_table::mount_at;
+use crate::cmd::mount::unmount_helper;
+use crate::exit::{Failure, Outcome};
+
+/// Types of mounts that ferofs unmounts.
+const OWN_TYPES: [&str; 3] = ["erofs", "fuse.ferofs", "fuse.erofsfuse"];
+
+/// How often a mount is looked at. Two suffice if no other process uses it at the same time.
+const ATTEMPTS: usize = 16;
+
+/// Unmount an image
+#[derive(clap::Args)]
+pub(crate) struct UmountArgs {
+    /// The directory on which the image is mounted, by ferofs or by the kernel's EROFS driver
+    pub(crate) dir: PathBuf,
+}
+
+pub(crate) fn umount(args: &UmountArgs) -> Outcome {
+    let dir = absolute(&args.dir).map_err(|e| Failure::about(&args.dir, e))?;
+    let outcome = unmount_own(&dir, &args.dir);
+    if matches!(outcome, Ok(0)) {
+        // The unmount helper has removed the record, unless it was killed.
+        drop(Record::take(&dir));
+    }
+    outcome
+}
+
+/// Unmounts `dir`, which messages call `shown`.
+fn unmount_own(dir: &Path, shown: &Path) -> Outcome {
+    // No call unmounts a certain mount only. But with MNT_EXPIRE a call marks a mount that nobody uses, and the next one unmounts what has the
+    // mark. So a mount that another process makes on `dir` after the look at its type stays.
+    for _ in 0..ATTEMPTS {
+        check_type(dir, shown)?;
+        match unmount(dir, UnmountFlags::NOFOLLOW | UnmountFlags::EXPIRE) {
+            Err(Errno::AGAIN) => {}
+            result => return finish(dir, shown, result),
+        }
+    }
+    // Another process uses the mount again and again, which removes the mark.
+    check_type(dir, shown)?;
+    finish(dir, shown, unmount(dir, UnmountFlags::NOFOLLOW))
+}
+
+fn check_type(dir: &Path, shown: &Path) -> Result<(), Failure> {
+    let mount = mount_at(dir).map_err(|e| Failure::about(shown, e))?;
+    let kind = mount.ok_or_else(|| Failure::about(shown, "not a mount point"))?.kind;
+    if OWN_TYPES.contains(&kind.as_str()) {
+        return Ok(());
+    }
+    let kind = Escaped(kind.as_bytes());
+    let reason = format!("a mount of type {kind}, which ferofs has not made; umount(8) can unmount it");
+    Err(Failure::about(shown, reason))
+}
+
+fn finish(dir: &Path, shown: &Path, result: rustix::io::Result<()>) -> Outcome {
+    let is_dead = || unmount_helper::has_no_daemon(dir);
+    match result {
+        Ok(()) => Ok(0),
+        // Nobody can use what has lost its daemon, so nobody is disturbed.
+        Err(Errno::BUSY) if is_dead() => unmount_helper::detach(dir),
+        Err(Errno::PERM) if is_dead() => unmount_helper::fusermount(dir, &["-u", "-z", "--"]),
+        Err(Errno::PERM) => unmount_helper::fusermount(dir, &["-u", "--"]),
+        Err(error) => Err(Failure::about(shown, io::Error::from(error))),
+    }
+}
+
+/// The path of a directory without symbolic links. The directory itself may be a mount that cannot be asked for anything.
+pub(super) fn absolute(dir: &Path) -> io::Result<PathBuf> {
+    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match dir.file_name() {
+        Some(name) => Ok(std::fs::canonicalize(parent)?.join(name)),
+        None => std::fs::canonicalize(dir),
+    }
+}

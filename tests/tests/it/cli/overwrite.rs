@@ -1,0 +1,178 @@
+//! Outputs replace files of their own kind, and nothing else without --force.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::Path;
+
+use ferofs_tests::run::ferofs_path;
+use ferofs_tests::tar::{archive, file};
+use ferofs_tests::{Run, ferofs, need};
+
+use crate::common::fixture::Fixture;
+use crate::common::mkfs::mkfs_command;
+
+const THESIS: &[u8] = b"The thesis, of which there is no copy.\n";
+
+/// Runs a command with `output`, which exists: as text, and then as what the command wrote.
+#[track_caller]
+fn assert_protected(args: &[OsString], output: &Path) {
+    let shown = format!("{args:?}");
+    fs::write(output, THESIS).unwrap();
+    let refused = ferofs().args(args).run();
+    assert!(refused.code != 0 && refused.stderr.contains("--force"), "{shown}: {}", refused.stderr);
+    assert!(refused.stderr.contains(output.to_str().unwrap()), "{shown}: {}", refused.stderr);
+    assert_eq!(fs::read(output).unwrap(), THESIS, "{shown}");
+    ferofs().args(args).arg("--force").run().success();
+    let written = fs::read(output).unwrap();
+    assert_ne!(written, THESIS, "{shown}");
+    // What the command has written can be replaced.
+    ferofs().args(args).run().success();
+    fs::write(output, b"").unwrap();
+    ferofs().args(args).run().success();
+    assert_ne!(fs::read(output).unwrap(), b"", "{shown}");
+}
+
+#[test]
+fn no_output_replaces_another_kind_of_file() {
+    let fixture = Fixture::empty();
+    fs::write(fixture.source().join("file"), "file").unwrap();
+    let old = fixture.build("old", ["-T", "1"]);
+    fs::write(fixture.source().join("new"), "new").unwrap();
+    let (output, source) = (fixture.path("output"), fixture.source());
+    let option = |name: &str| {
+        let mut option = OsString::from(format!("{name}="));
+        option.push(&output);
+        option
+    };
+    let image = || fixture.path("image").into_os_string();
+    let (old, source) = (|| old.clone().into_os_string(), || source.clone().into_os_string());
+    let commands: [Vec<OsString>; 11] = [
+        vec!["build".into(), source(), output.clone().into()],
+        vec!["build".into(), option("--verity"), source(), image()],
+        vec!["build".into(), "--verity".into(), option("--roothash-file"), source(), image()],
+        vec!["patch".into(), "create".into(), option("--output"), old(), source()],
+        vec!["patch".into(), "squash".into(), old(), output.clone().into()],
+        vec!["extract".into(), option("--tar"), old()],
+        vec!["extract".into(), option("--metadata"), old()],
+        vec!["inspect".into(), option("--html"), old()],
+        vec!["verity".into(), "format".into(), option("--hash-file"), old()],
+        vec!["verity".into(), "format".into(), option("--roothash-file"), old()],
+        vec![
+            "build".into(),
+            "--chunk-size=4096".into(),
+            option("--chunk-device"),
+            "--force".into(),
+            source(),
+            image(),
+        ],
+    ];
+    for command in &commands[..10] {
+        assert_protected(command, &output);
+    }
+    // Data of chunks looks like any other data.
+    let [.., chunks] = &commands;
+    ferofs().args(chunks).run().success();
+    let args = chunks.iter().filter(|arg| *arg != "--force");
+    assert!(ferofs().args(args).run().failure(1).stderr.contains("--force"));
+    for name in ["fs_config", "file_contexts"] {
+        let table = fixture.path(name);
+        fs::write(&table, THESIS).unwrap();
+        let mut option = OsString::from("--metadata=");
+        option.push(&table);
+        assert!(ferofs().arg("extract").args([option, old()]).run().failure(1).stderr.contains("--force"));
+    }
+}
+
+#[test]
+fn the_last_archive_is_not_replaced_by_an_image() {
+    let fixture = Fixture::empty();
+    let (a, b) = (fixture.path("a.tar"), fixture.path("b.tar"));
+    let bytes = archive(&[file("file", b"content")]);
+    for path in [&a, &b] {
+        fs::write(path, &bytes).unwrap();
+    }
+    let refused = ferofs().arg("build").args([&a, &b]).run().failure(1);
+    assert!(
+        refused.stderr.contains("b.tar: exists and is a tar archive, not an EROFS image"),
+        "{}",
+        refused.stderr
+    );
+    assert_eq!(fs::read(&b).unwrap(), bytes);
+    // As erofs-utils, which replaces whatever it is.
+    mkfs_command(&fixture).args([&b, &fixture.source()]).run().success();
+    assert_ne!(fs::read(&b).unwrap(), bytes);
+}
+
+#[test]
+fn an_image_behind_other_data_leaves_that_alone() {
+    let fixture = Fixture::empty();
+    let output = fixture.path("output");
+    fs::write(&output, [7; 4096]).unwrap();
+    let build =
+        || ferofs().args(["build", "--offset", "4096"]).args([fixture.source(), output.clone()]).run();
+    build().success();
+    assert_eq!(fs::read(&output).unwrap()[..4096], [7; 4096]);
+    build().success();
+    fs::write(&output, [7; 10_000]).unwrap();
+    assert!(build().failure(1).stderr.contains("--force"));
+}
+
+#[test]
+fn bytes_before_the_offset_that_cannot_be_read_are_not_lost() {
+    if !need::root("becoming an ordinary user") || need::tool("setpriv", "an ordinary user").is_none() {
+        return;
+    }
+    let fixture = Fixture::empty();
+    let directory = fixture.directory("of nobody");
+    let output = directory.join("output");
+    fs::write(&output, [7; 4096]).unwrap();
+    let nobody = |path: &Path, mode| {
+        chown(path, Some(65534), Some(65534)).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    nobody(&output, 0o200);
+    nobody(&directory, 0o755);
+    fs::set_permissions(fixture.path(""), fs::Permissions::from_mode(0o755)).unwrap();
+    let program = fixture.path("ferofs");
+    fs::copy(ferofs_path(), &program).unwrap();
+    for force in [&[][..], &["--force"]] {
+        let nobody = Run::new("setpriv").args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
+        let build = nobody.arg(&program).args(["build", "--offset", "4096"]).args(force);
+        let failed = build.args([fixture.source(), output.clone()]).run().failure(1);
+        assert!(failed.stderr.contains("Permission denied"), "{}", failed.stderr);
+        assert_eq!(fs::read(&output).unwrap(), [7; 4096], "{force:?}");
+    }
+}
+
+#[test]
+fn a_device_with_a_file_system_is_not_written() {
+    let tools = ["losetup", "mkfs.ext4"].map(|tool| need::tool(tool, "a device with a file system"));
+    if !need::root("a loop device") || tools.contains(&None) {
+        return;
+    }
+    let fixture = Fixture::empty();
+    let disk = fixture.path("disk");
+    fs::File::create(&disk).unwrap().set_len(64 << 20).unwrap();
+    let attached = Run::new("losetup").args(["--find", "--show"]).arg(&disk).run().success();
+    let device = String::from_utf8(attached.stdout).unwrap().trim().to_owned();
+    let build =
+        |options: &[&str]| ferofs().arg("build").args(options).arg(fixture.source()).arg(&device).run();
+    let made = [
+        // An empty device, and one with an image.
+        build(&[]),
+        build(&[]),
+        Run::new("mkfs.ext4").args(["-qF", &device]).run(),
+        build(&[]),
+        build(&["--offset", "1M"]),
+        build(&["--force"]),
+    ];
+    let as_before = Run::new("mkfs.ext4").args(["-qF", &device]).run();
+    let mkfs = mkfs_command(&fixture).arg(&device).arg(fixture.source()).run();
+    Run::new("losetup").args(["-d", &device]).run().success();
+    assert_eq!(made.each_ref().map(|outcome| outcome.code), [0, 0, 0, 1, 1, 0], "{made:?}");
+    for refused in &made[3..5] {
+        assert!(refused.stderr.contains("has an ext2, ext3 or ext4 file system"), "{}", refused.stderr);
+    }
+    assert_eq!((as_before.code, mkfs.code), (0, 0), "{}", mkfs.stderr);
+}

@@ -1,0 +1,173 @@
+//! Excludes and other selections that match nothing are told, and --strict makes warnings errors.
+
+use std::fs;
+
+use ferofs_tests::run::Outcome;
+use ferofs_tests::tar::{archive, file};
+use ferofs_tests::{Run, ferofs};
+
+use crate::common::fixture::Fixture;
+
+/// A source with some files.
+fn fixture() -> Fixture {
+    let fixture = Fixture::empty();
+    for path in ["etc/shadow", "etc/hosts", "share/doc/a", "deep/share/doc/b", "a.o", "deep/c.o", "#x#"] {
+        let path = fixture.source().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "content").unwrap();
+    }
+    fixture
+}
+
+/// The files of an image, without directories.
+fn files(fixture: &Fixture, image: &std::path::Path) -> Vec<String> {
+    let tree = fixture.path("listed");
+    let _ = fs::remove_dir_all(&tree);
+    ferofs().arg("extract").arg(image).arg(&tree).run().success();
+    let found = Run::new("find").arg(&tree).args(["-type", "f", "-printf", "%P\\n"]).run().success();
+    let mut files: Vec<_> = String::from_utf8(found.stdout).unwrap().lines().map(str::to_owned).collect();
+    files.sort();
+    files
+}
+
+fn build(fixture: &Fixture, options: &[&str]) -> Outcome {
+    ferofs().args(["build", "-z", "none"]).args(options).args([fixture.source(), fixture.path("image")]).run()
+}
+
+const ALL: [&str; 7] =
+    ["#x#", "a.o", "deep/c.o", "deep/share/doc/b", "etc/hosts", "etc/shadow", "share/doc/a"];
+
+fn without(left_out: &[&str]) -> Vec<String> {
+    ALL.iter().filter(|name| !left_out.contains(name)).map(|name| (*name).to_owned()).collect()
+}
+
+#[test]
+fn build_extract_and_patch_exclude_by_the_same_rule() {
+    let fixture = fixture();
+    build(&fixture, &["-T", "1"]).success();
+    let all = fixture.path("all");
+    fs::rename(fixture.path("image"), &all).unwrap();
+    let empty = fixture.directory("nothing");
+    let base = fixture.path("base");
+    ferofs().args(["build", "-z", "none", "-T", "1"]).args([&empty, &base]).run().success();
+    for (patterns, left_out) in [
+        (&["/etc/shadow"][..], &["etc/shadow"][..]),
+        (&["./etc/shadow"], &["etc/shadow"]),
+        (&["etc/shadow"], &["etc/shadow"]),
+        (&["./share/doc"], &["share/doc/a"]),
+        (&["doc"], &["share/doc/a", "deep/share/doc/b"]),
+        (&["etc/*"], &["etc/hosts", "etc/shadow"]),
+        (&["*.o", "!/a.o"], &["deep/c.o"]),
+        (&["#x#"], &["#x#"]),
+        (&["share/"], &["share/doc/a", "deep/share/doc/b"]),
+        (&["**/doc/?"], &["share/doc/a", "deep/share/doc/b"]),
+    ] {
+        let options: Vec<String> = patterns.iter().map(|pattern| format!("--exclude={pattern}")).collect();
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        let expected = without(left_out);
+        let built = build(&fixture, &options).success();
+        assert_eq!(built.stderr, "", "{patterns:?}");
+        assert_eq!(files(&fixture, &fixture.path("image")), expected, "build {patterns:?}");
+        let tree = fixture.path("extracted");
+        let _ = fs::remove_dir_all(&tree);
+        let extracted = ferofs().arg("extract").args(&options).args([&all, &tree]).run().success();
+        assert_eq!(extracted.stderr, "", "{patterns:?}");
+        let found = Run::new("find").arg(&tree).args(["-type", "f", "-printf", "%P\\n"]).run().success();
+        let found = String::from_utf8(found.stdout).unwrap();
+        let mut found: Vec<_> = found.lines().collect();
+        found.sort_unstable();
+        assert_eq!(found, expected, "extract {patterns:?}");
+        let (patch, image) = (fixture.path("patch"), fixture.path("patched"));
+        let output = ["-o".into(), patch.clone()];
+        let created = ferofs().args(["patch", "create"]).args(&options).args(output).arg(&base);
+        assert_eq!(created.arg(fixture.source()).run().success().stderr, "", "{patterns:?}");
+        fs::copy(&base, &image).unwrap();
+        ferofs().args(["patch", "apply"]).args([&image, &patch]).run().success();
+        assert_eq!(files(&fixture, &image), expected, "patch {patterns:?}");
+    }
+}
+
+#[test]
+fn an_exclude_that_matches_nothing_is_told() {
+    let fixture = fixture();
+    let patterns = fixture.path("patterns");
+    fs::write(&patterns, "# comment\n*.o\n*.so\n").unwrap();
+    let from = format!("--exclude-from={}", patterns.display());
+    for (options, told) in [
+        (&["--exclude=/etc/shadw"][..], &["/etc/shadw"][..]),
+        (&["--quiet", "--exclude=none", "--exclude=etc"], &["none"]),
+        (&["--exclude-regex=^no$", "--exclude-regex=shadow"], &["^no$"]),
+        (&[&from], &["*.so"]),
+        // The directory is left out, so that nothing below it is kept.
+        (&["--exclude=/etc", "--exclude=!/etc/hosts"], &["!/etc/hosts"]),
+    ] {
+        let built = build(&fixture, options).success();
+        let expected: Vec<String> =
+            told.iter().map(|pattern| format!("ferofs: {pattern}: excludes nothing")).collect();
+        let lines: Vec<&str> = built.stderr.lines().collect();
+        assert_eq!(lines.len(), expected.len(), "{options:?}: {}", built.stderr);
+        for (line, expected) in lines.iter().zip(&expected) {
+            assert!(line.starts_with(expected), "{options:?}: {line}");
+        }
+        fs::remove_file(fixture.path("image")).unwrap();
+        let strict = build(&fixture, &[options, &["--strict"]].concat()).failure(1);
+        assert!(strict.stderr.contains(told[0]) && strict.stderr.contains("--strict"), "{}", strict.stderr);
+        assert!(!fixture.path("image").exists(), "{options:?}");
+    }
+    build(&fixture, &["--strict", "--exclude=etc"]).success();
+}
+
+#[test]
+fn a_selection_of_extract_that_matches_nothing_is_told() {
+    let fixture = fixture();
+    let image = fixture.build("image", ["-T", "1"]);
+    let tree = fixture.path("tree");
+    let outcome =
+        ferofs().args(["extract", "-q", "--include=etc", "--include=/no"]).args([&image, &tree]).run();
+    assert_eq!(outcome.success().stderr, "ferofs: /no: no name in the image matches it\n");
+    let tar = fixture.path("tar");
+    let strict = ferofs().args(["extract", "--strict", "--exclude=no", "--tar"]).args([&tar, &image]).run();
+    assert!(strict.failure(1).stderr.contains("no: no name in the image matches it; --strict"));
+    assert!(!tar.exists());
+    let missing = ferofs().args(["extract", "--path=/no"]).args([&image, &fixture.path("none")]).run();
+    assert!(missing.failure(1).stderr.contains("/no"));
+}
+
+#[test]
+fn a_priority_of_no_file_is_told() {
+    let fixture = fixture();
+    let sort = fixture.path("sort");
+    fs::write(&sort, "./etc/hosts 5\n/etc 4\nno/such 3\n").unwrap();
+    let option = format!("--sort={}", sort.display());
+    let told = build(&fixture, &[&option]).success().stderr;
+    assert_eq!(told, "ferofs: no/such: has a priority, but the image has no such file\n");
+    build(&fixture, &["--strict", &option]).failure(1);
+}
+
+#[test]
+fn strict_makes_every_warning_of_a_build_an_error() {
+    let fixture = fixture();
+    let (tar, image) = (fixture.path("archive.tar"), fixture.path("image"));
+    fs::write(&tar, file("file", b"without an end")).unwrap();
+    let build = |options: &[&str]| ferofs().arg("build").args(options).args([&tar, &image]).run();
+    assert!(build(&[]).success().stderr.contains("no end of archive"));
+    fs::remove_file(&image).unwrap();
+    assert!(build(&["--strict"]).failure(1).stderr.contains("no end of archive"));
+    assert!(!image.exists());
+    let estimate = ferofs().args(["build", "--estimate", "--strict"]).arg(&tar).run();
+    assert!(estimate.failure(1).stderr.contains("no end of archive"));
+    fs::write(&tar, archive(&[file("file", b"complete")])).unwrap();
+    build(&["--strict"]).success();
+    let old = fixture.path("old");
+    fs::copy(&image, &old).unwrap();
+    fs::write(&tar, file("file", b"another")).unwrap();
+    let (patch, before) = (fixture.path("patch"), fs::read(&old).unwrap());
+    for args in [&["patch", "create", "--strict", "-o"][..], &["patch", "add", "--strict"]] {
+        let command = ferofs().args(args);
+        let command = if args[1] == "create" { command.arg(&patch) } else { command };
+        let outcome = command.args([&old, &tar]).run().failure(1);
+        assert!(outcome.stderr.contains("no end of archive"), "{args:?}: {}", outcome.stderr);
+    }
+    assert!(!patch.exists());
+    assert_eq!(fs::read(&old).unwrap(), before);
+}

@@ -1,0 +1,140 @@
+//! Options of FUSE, messages about what is missing, and unmounting.
+
+use std::path::Path;
+
+use ferofs_tests::mount::is_mounted;
+use ferofs_tests::run::ferofs_path;
+use ferofs_tests::{Mount, Outcome, Run, ferofs, need, tree};
+
+use super::daemon::small_image;
+use crate::common::fixture::Fixture;
+
+/// The source and the type of the mount on `dir`.
+fn source_and_type(dir: &Path) -> String {
+    let output = Run::new("findmnt").args(["-n", "-o", "SOURCE,FSTYPE"]).arg(dir).run().success();
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// Runs a script of sh(1) in a mount namespace of its own; `$0` is ferofs, `$1` the image, `$2` a directory.
+fn script(text: &str, image: &Path, dir: &Path) -> Outcome {
+    let run = Run::new("unshare").args(["--mount", "sh", "-eu", "-c", text]).arg(ferofs_path());
+    run.args([image, dir]).run()
+}
+
+fn possible(what: &str) -> bool {
+    need::root(what) && need::fuse(what) && need::tool("findmnt", what).is_some()
+}
+
+#[test]
+fn the_mount_table_shows_the_program_and_the_image() {
+    if !possible("types of FUSE mounts") {
+        return;
+    }
+    let fixture = Fixture::new(&tree::Options::small());
+    let image = small_image(&fixture);
+    let comma = fixture.path("a, b");
+    std::fs::copy(&image, &comma).unwrap();
+    let links = fixture.directory("links");
+    ferofs().arg("links").arg(&links).run().success();
+    let dir = fixture.directory("mount");
+    let shown = |run: Run| {
+        run.arg(&dir).run().success();
+        let shown = source_and_type(&dir);
+        ferofs().arg("umount").arg(&dir).run();
+        if is_mounted(&dir) {
+            Mount::adopt(&dir).unmount().unwrap();
+        }
+        shown
+    };
+    let mount = || ferofs().args(["mount", "--fuse"]);
+    assert_eq!(shown(mount().arg(&image)), format!("{} fuse.ferofs", image.display()));
+    assert_eq!(shown(mount().arg(&comma)), format!("{} fuse.ferofs", comma.display()));
+    let erofsfuse = || Run::new(links.join("erofsfuse"));
+    assert_eq!(shown(erofsfuse().arg(&image)), format!("{} fuse.erofsfuse", image.display()));
+    let options = "fsname=my name,subtype=other,clone_fd,max_threads=2,max_idle_threads=1,allow_root";
+    assert_eq!(shown(erofsfuse().args(["-o", options]).arg(&image)), "my name fuse.other");
+}
+
+#[test]
+fn only_root_uses_what_root_mounts_for_itself() {
+    if !possible("allow_root") || need::tool("setpriv", "allow_root").is_none() {
+        return;
+    }
+    let fixture = Fixture::new(&tree::Options::small());
+    let image = small_image(&fixture);
+    // A directory that all users reach.
+    let text =
+        "mount -t tmpfs -o mode=755 tmpfs /mnt; mkdir /mnt/dir; \"$0\" mount --fuse -o $3 \"$1\" /mnt/dir
+        ls /mnt/dir > /dev/null
+        setpriv --reuid=65534 --regid=65534 --clear-groups ls /mnt/dir";
+    let run = |options: &str| script(&text.replace("$3", options), &image, Path::new("/mnt"));
+    run("allow_other").success();
+    let refused = run("allow_root");
+    assert!(refused.code != 0 && refused.stderr.contains("Permission denied"), "{}", refused.stderr);
+}
+
+#[test]
+fn options_and_programs_that_are_missing_are_named() {
+    if !possible("messages of FUSE mounts") {
+        return;
+    }
+    let fixture = Fixture::new(&tree::Options::small());
+    let (image, dir) = (small_image(&fixture), fixture.directory("mount"));
+    for (option, named) in [
+        ("nosuch", "-o nosuch: FUSE has no such option"),
+        ("max_read=x", "(-o max_read=x)"),
+        ("max_threads=0", "-o max_threads=0: not a number of threads"),
+    ] {
+        let outcome = ferofs().args(["mount", "--fuse", "-o", option]).args([&image, &dir]).run().failure(1);
+        assert!(outcome.stderr.contains(named) && !outcome.stderr.contains("MsFlags"), "{}", outcome.stderr);
+    }
+    for option in ["relatime", "sync", "nodiratime", "rprivate", "strictatime", "suid,exec"] {
+        ferofs().args(["mount", "--fuse", "-o", option]).args([&image, &dir]).run().success();
+        ferofs().arg("umount").arg(&dir).run().success();
+    }
+    // The image can be in /dev/shm, which the script hides.
+    let copied = "mount -t tmpfs tmpfs /mnt; cp \"$1\" /mnt/image; mkdir /mnt/dir /mnt/dev; mknod -m 666 /mnt/dev/null c 1 3";
+    for (hide, command, named) in [
+        ("mount --bind /mnt/dev /dev", "", "/dev/fuse: "),
+        ("mount -t tmpfs tmpfs /proc", "", "/proc"),
+        // Without the right to mount, only fusermount3 can.
+        (
+            "export FUSERMOUNT_PATH=/nonexistent/fusermount3",
+            "setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin",
+            "fusermount3 is missing, and only root can mount without it; install the package fuse3",
+        ),
+    ] {
+        let text = format!("{copied}\n{hide}\n{command} \"$0\" mount --fuse /mnt/image /mnt/dir");
+        let outcome = script(&text, &image, &dir).failure(1);
+        assert!(outcome.stderr.contains(named), "{hide}: {}", outcome.stderr);
+        assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
+    }
+}
+
+#[test]
+fn umount_leaves_other_file_systems_alone() {
+    if !possible("umount") {
+        return;
+    }
+    let fixture = Fixture::new(&tree::Options::small());
+    let (image, dir) = (small_image(&fixture), fixture.directory("mount"));
+    let other = "mount -t tmpfs tmpfs \"$2\"; touch \"$2/kept\"";
+    for before in ["", "\"$0\" mount --fuse \"$1\" \"$2\";"] {
+        for command in ["umount \"$2\"", "umount \"$2/../mount\""] {
+            let text = format!("{before} {other}\nif \"$0\" {command}; then exit 3; fi; test -f \"$2/kept\"");
+            let outcome = script(&text, &image, &dir).success();
+            let message = "a mount of type tmpfs, which ferofs has not made; umount(8) can unmount it";
+            assert!(outcome.stderr.contains(message), "{}", outcome.stderr);
+        }
+    }
+    let nothing = ferofs().arg("umount").arg(&dir).run().failure(1);
+    assert!(nothing.stderr.contains("not a mount point"), "{}", nothing.stderr);
+    // A mount that is in use stays, and is unmounted later.
+    let text = "\"$0\" mount --fuse \"$1\" \"$2\"; exec 3< \"$2/files\"
+        if \"$0\" umount \"$2\"; then exit 3; fi; exec 3<&-; \"$0\" umount \"$2\"; ! mountpoint -q \"$2\"";
+    script(text, &image, &dir).success();
+    if need::kernel_erofs("umount of EROFS") {
+        let text = "\"$0\" mount --kernel \"$1\" \"$2\"; \"$0\" umount \"$2\"; ! mountpoint -q \"$2\"";
+        script(text, &image, &dir).success();
+    }
+}
