@@ -5,7 +5,7 @@ use ferofs_format::inode::{DataLayout, FileType, Inode, InodeVersion, Place, Tim
 use ferofs_format::map::{CompactIndex, IndexFormat, IndexHeader, Lcluster, Tail};
 use ferofs_format::superblock::Superblock;
 use ferofs_format::xattr::{LONG_PREFIXES_MAX, NameIndex};
-use ferofs_format::{Algorithm, BlockAddr, BlockSize, BytePos, ClusterSize, Lcn};
+use ferofs_format::{Algorithm, BlockAddr, BlockSize, BytePos, ClusterSize, Incompat, Lcn};
 
 /// The header of an index with lclusters of 2^`extra` blocks.
 fn header(block: BlockSize, extra: u8, compacted_2b: bool) -> IndexHeader {
@@ -81,4 +81,40 @@ fn addresses_that_are_almost_those_of_holes() {
         assert_eq!(place(other), other);
     }
     assert_eq!(place(Place::Hole), Place::Hole);
+}
+
+/// In a compact inode, bit 4 of the format says that a file has one link and a wide address, or that a directory has no `.` entry.
+#[test]
+fn bit_4_of_a_compact_inode() {
+    let superblock = Superblock::new(BlockSize::from_bits(12).unwrap());
+    let parse = |mode: u16| {
+        let mut bytes = [0; 32];
+        bytes[..2].copy_from_slice(&0x10u16.to_le_bytes());
+        bytes[4..6].copy_from_slice(&mode.to_le_bytes());
+        bytes[6..8].copy_from_slice(&7u16.to_le_bytes());
+        bytes[16..20].copy_from_slice(&5u32.to_le_bytes());
+        let inode = Inode::parse(&bytes, &superblock).unwrap();
+        (inode.nlink, inode.place, inode.dot_omitted)
+    };
+    assert_eq!(parse(0o100_644), (1, Place::Blocks(BlockAddr::new(7 << 32 | 5)), false));
+    assert_eq!(parse(0o040_755), (7, Place::Blocks(BlockAddr::new(5)), true));
+}
+
+/// The numbers of the features that a reader must support, in their order in Linux. Two features share some of them.
+#[test]
+fn numbers_of_features() {
+    let features = [
+        &[Incompat::LZ4_0PADDING][..],
+        &[Incompat::COMPR_CFGS, Incompat::BIG_PCLUSTER],
+        &[Incompat::CHUNKED_FILE],
+        &[Incompat::DEVICE_TABLE, Incompat::COMPR_HEAD2],
+        &[Incompat::ZTAILPACKING],
+        &[Incompat::FRAGMENTS, Incompat::DEDUPE],
+        &[Incompat::XATTR_PREFIXES],
+        &[Incompat::BIT48],
+        &[Incompat::METABOX],
+    ];
+    for (number, same) in features.iter().enumerate() {
+        assert!(same.iter().all(|feature| feature.bits() == 1 << number), "{same:?}");
+    }
 }
