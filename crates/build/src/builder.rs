@@ -15,12 +15,12 @@ pub use content::Content;
 
 use crate::build::{build_from, temporary_dir};
 use crate::error::entry::EntryFault;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Warning};
 use crate::options::Options;
 use crate::options::source::{SourceData, SourceFormat};
 use crate::output::Output;
 use crate::paths::as_path;
-use crate::progress::{Summary, Warning};
+use crate::progress::Summary;
 use crate::sources::content::Contents;
 #[cfg(feature = "tar")]
 use crate::sources::tar::{self, tar_stream::TarStream};

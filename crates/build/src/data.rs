@@ -41,11 +41,10 @@ use crate::data::schedule::{Scheduled, Scheduler};
 use crate::data::stored::Data;
 use crate::data::worker::context::WorkerContext;
 use crate::data::worker::{Job, JobResult, Worker};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Warning};
 use crate::options::Options;
 use crate::output::Output;
 use crate::output::spill::Spill;
-use crate::progress::Warning;
 use crate::progress::timings::Activity;
 
 /// Jobs under way for each worker. With fewer, workers wait while one slow job holds up the results of others; more take more

@@ -1,4 +1,5 @@
-//! The error of building an image: I/O, a source that cannot be read or stored, or an option out of range.
+//! The error of building an image: I/O, a source that cannot be read or stored, or an option out of range. Also warnings, which `--strict` makes
+//! errors.
 
 pub(crate) mod archive;
 pub(crate) mod entry;
@@ -145,7 +146,7 @@ pub enum Error {
     Encode(ferofs_codec::EncodeError),
     /// There were warnings, which [`crate::RunOptions::strict`] makes errors.
     #[error("{}; --strict makes warnings errors", Joined(.0))]
-    Warnings(Vec<crate::Warning>),
+    Warnings(Vec<Warning>),
     /// The operation was cancelled.
     #[error("interrupted")]
     Interrupted,
@@ -175,6 +176,74 @@ impl Error {
             _ => false,
         }
     }
+}
+
+/// A part of the source that is not in the image, or may be incomplete.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Warning {
+    /// It could not be read; only with [`crate::SourceOptions::skip_unreadable`].
+    #[error("left out: {0}")]
+    Skipped(Error),
+    /// An exclude matches no file: a path, a regular expression or a pattern.
+    #[error("{pattern}: excludes nothing: no path below the source matches it")]
+    UnusedExclude {
+        /// The exclude.
+        pattern: String,
+    },
+    /// A priority is for a file that the image does not have.
+    #[error("{}: has a priority, but the image has no such file", Escaped::path(path))]
+    UnusedPriority {
+        /// The path, in the image.
+        path: PathBuf,
+    },
+    /// An extended attribute that EROFS cannot store.
+    #[error("{}: attribute {name} left out", Escaped::path(path))]
+    UnsupportedXattr {
+        /// The file.
+        path: PathBuf,
+        /// The attribute's name.
+        name: String,
+    },
+    /// An archive's member of a type that no standard defines.
+    #[error("{}: left out: unknown type {kind:?}", Escaped::path(path))]
+    UnknownMember {
+        /// The member.
+        path: PathBuf,
+        /// Its type.
+        kind: char,
+    },
+    /// An archive without members: up to 10 KiB of zeroes.
+    #[error("{}: an archive without members: the image is empty", Escaped::path(archive))]
+    EmptyArchive {
+        /// The archive.
+        archive: PathBuf,
+    },
+    /// An archive that ends with one block of zeroes instead of two. Bytes after it are left out.
+    #[error(
+        "{}: a single block of zeroes at byte {offset}: bytes after it are left out",
+        Escaped::path(archive)
+    )]
+    SingleZeroBlock {
+        /// The archive.
+        archive: PathBuf,
+        /// Where the block is.
+        offset: u64,
+    },
+    /// Bytes that are not gzip follow the gzip data of an archive.
+    #[error("{}: bytes after the gzip data are left out", Escaped::path(archive))]
+    BytesAfterGzip {
+        /// The archive.
+        archive: PathBuf,
+    },
+    /// An archive without its end mark: it may be truncated.
+    #[error("{}: no end of archive at byte {offset}: it may be incomplete", Escaped::path(archive))]
+    NoEndOfArchive {
+        /// The archive.
+        archive: PathBuf,
+        /// Where the end should be.
+        offset: u64,
+    },
 }
 
 /// I/O failures and interruptions keep their variants, so that callers need not look into [`Error::Read`] for them.
@@ -208,7 +277,7 @@ impl fmt::Display for PathPrefix<'_> {
     }
 }
 
-struct Joined<'a>(&'a [crate::Warning]);
+struct Joined<'a>(&'a [Warning]);
 
 impl fmt::Display for Joined<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -46,7 +46,7 @@ pub use builder::{Attributes, Builder, Content};
 pub use error::archive::ArchiveFault;
 pub use error::entry::EntryFault;
 pub use error::oci::OciFault;
-pub use error::{Error, Result};
+pub use error::{Error, Result, Warning};
 pub use ferofs_codec::{Lz4Params, Method, Params, ParamsError};
 pub use ferofs_format::inode::{Rdev, Timestamp};
 pub use ferofs_format::{Algorithm, BlockSize};
@@ -70,7 +70,7 @@ pub use options::{
 };
 pub use output::new_file::NewFile;
 pub use progress::timings::{Activity, Spent, Timings};
-pub use progress::{Progress, Stage, Summary, Warning};
+pub use progress::{Progress, Stage, Summary};
 pub use sources::block_size;
 pub use sources::known_format::KnownFormat;
 

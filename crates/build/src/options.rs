@@ -18,8 +18,7 @@ pub(crate) mod xattrs;
 
 use std::path::PathBuf;
 
-use crate::error::{Error, Result};
-use crate::progress::Warning;
+use crate::error::{Error, Result, Warning};
 use compression::{Compression, IndexKind};
 
 pub use attributes::AttributeOptions;

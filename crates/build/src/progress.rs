@@ -1,14 +1,11 @@
-//! Progress, warnings and summary of a build.
+//! Progress and summary of a build.
 
 pub(crate) mod timings;
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
-use ferofs_read::escape::Escaped;
-
-use crate::error::Error;
+use crate::error::Warning;
 use crate::options::source::UsedPatterns;
 use crate::progress::timings::Timings;
 
@@ -58,74 +55,6 @@ impl Progress {
     pub(crate) fn enter(&self, stage: Stage) {
         self.stage.store(stage as u8, Ordering::Relaxed);
     }
-}
-
-/// A part of the source that is not in the image, or may be incomplete.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Warning {
-    /// It could not be read; only with [`crate::SourceOptions::skip_unreadable`].
-    #[error("left out: {0}")]
-    Skipped(Error),
-    /// An exclude matches no file: a path, a regular expression or a pattern.
-    #[error("{pattern}: excludes nothing: no path below the source matches it")]
-    UnusedExclude {
-        /// The exclude.
-        pattern: String,
-    },
-    /// A priority is for a file that the image does not have.
-    #[error("{}: has a priority, but the image has no such file", Escaped::path(path))]
-    UnusedPriority {
-        /// The path, in the image.
-        path: PathBuf,
-    },
-    /// An extended attribute that EROFS cannot store.
-    #[error("{}: attribute {name} left out", Escaped::path(path))]
-    UnsupportedXattr {
-        /// The file.
-        path: PathBuf,
-        /// The attribute's name.
-        name: String,
-    },
-    /// An archive's member of a type that no standard defines.
-    #[error("{}: left out: unknown type {kind:?}", Escaped::path(path))]
-    UnknownMember {
-        /// The member.
-        path: PathBuf,
-        /// Its type.
-        kind: char,
-    },
-    /// An archive without members: up to 10 KiB of zeroes.
-    #[error("{}: an archive without members: the image is empty", Escaped::path(archive))]
-    EmptyArchive {
-        /// The archive.
-        archive: PathBuf,
-    },
-    /// An archive that ends with one block of zeroes instead of two. Bytes after it are left out.
-    #[error(
-        "{}: a single block of zeroes at byte {offset}: bytes after it are left out",
-        Escaped::path(archive)
-    )]
-    SingleZeroBlock {
-        /// The archive.
-        archive: PathBuf,
-        /// Where the block is.
-        offset: u64,
-    },
-    /// Bytes that are not gzip follow the gzip data of an archive.
-    #[error("{}: bytes after the gzip data are left out", Escaped::path(archive))]
-    BytesAfterGzip {
-        /// The archive.
-        archive: PathBuf,
-    },
-    /// An archive without its end mark: it may be truncated.
-    #[error("{}: no end of archive at byte {offset}: it may be incomplete", Escaped::path(archive))]
-    NoEndOfArchive {
-        /// The archive.
-        archive: PathBuf,
-        /// Where the end should be.
-        offset: u64,
-    },
 }
 
 /// The summary of a build.

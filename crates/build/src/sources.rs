@@ -28,11 +28,10 @@ use std::path::Path;
 use ferofs_format::BlockSize;
 use ferofs_format::inode::Timestamp;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Warning};
 use crate::options::Options;
 use crate::options::source::{SourceData, SourceFormat, Whiteouts};
 use crate::paths::as_path;
-use crate::progress::Warning;
 use crate::sources::content::Contents;
 #[cfg(feature = "tar")]
 use crate::sources::tar::tar_stream::TarStream;

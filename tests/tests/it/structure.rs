@@ -99,19 +99,6 @@ fn imports_go_one_way() {
     }
 }
 
-#[test]
-fn folders_have_at_most_twelve_modules() {
-    for (name, _) in FLOWS {
-        let mut folders: BTreeMap<PathBuf, usize> = BTreeMap::new();
-        for module in Crate::read(name).files.keys().filter(|module| !module.is_empty()) {
-            let folder: PathBuf = module[..module.len() - 1].iter().collect();
-            *folders.entry(folder).or_default() += 1;
-        }
-        folders.retain(|_, modules| *modules > 12);
-        assert_eq!(folders, BTreeMap::new(), "crates/{name}: more than 12 modules side by side");
-    }
-}
-
 /// Linux 6.18 can wait without end for a page of a hostile image that was unmounted, and then nothing on the machine can sync. FUSE is for
 /// such images, and a virtual machine for Linux.
 #[test]

@@ -18,12 +18,11 @@ use rustix::io::Errno;
 
 use crate::build::{build_from, now};
 use crate::data::order::Order;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Warning};
 use crate::options::compression::Compression;
 use crate::options::source::SourceData;
 use crate::options::{Options, OutputOptions, RunOptions};
 use crate::output::Output;
-use crate::progress::Warning;
 use crate::progress::timings::process_time;
 use crate::sources;
 use crate::sources::content::Contents;

@@ -21,11 +21,10 @@ use crate::data::packed_inode::PackedInodeBuilder;
 use crate::data::stored::{Data, PackedInode, StoredContent};
 use crate::data::worker::context::WorkerContext;
 use crate::data::worker::{JobResult, Piece, PieceKind};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Warning};
 use crate::options::Options;
 use crate::output::Output;
 use crate::output::spill::Spill;
-use crate::progress::Warning;
 use crate::tree::NodeId;
 use crate::tree::inode_sizes::PACKED_LEN;
 

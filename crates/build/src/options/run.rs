@@ -4,8 +4,8 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::error::{Error, Result};
-use crate::progress::{Progress, Warning};
+use crate::error::{Error, Result, Warning};
+use crate::progress::Progress;
 
 /// Worker threads, progress and cancellation.
 #[derive(Clone, Debug, Default)]

@@ -12,11 +12,10 @@ use std::sync::atomic::Ordering;
 
 use ferofs_threads::{Workers, with_workers};
 
-use crate::error::Result;
+use crate::error::{Result, Warning};
 use crate::options::Options;
 use crate::output::preload;
 use crate::paths::join;
-use crate::progress::Warning;
 use crate::sources::directory::lister::{Context, ListedBody, Lister, Listing};
 use crate::sources::directory::number::Numbering;
 use crate::tree::Tree;

@@ -18,11 +18,10 @@ mod tests;
 
 use std::path::Path;
 
-use crate::error::Result;
 use crate::error::oci::OciFault;
+use crate::error::{Result, Warning};
 use crate::options::Options;
 use crate::options::source::Whiteouts;
-use crate::progress::Warning;
 use crate::sources::content::Contents;
 use crate::sources::tar;
 use crate::sources::tar::tar_stream::TarStream;

@@ -24,11 +24,10 @@ use std::sync::atomic::Ordering;
 
 use crate::error::archive::ArchiveFault;
 use crate::error::entry::EntryFault;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Warning};
 use crate::options::Options;
 use crate::options::source::{SourceData, SourceFormat, Whiteouts};
 use crate::paths::as_path;
-use crate::progress::Warning;
 use crate::sources::content::Contents;
 use crate::tree::layered_tree::{self, Body, LayeredFile, LayeredTree};
 use crate::tree::origin::{Origin, SourcePosition, Span};

@@ -10,9 +10,8 @@ use crate::data::extents::log::ExtentLog;
 use crate::data::schedule::{LargeFile, Scheduler};
 use crate::data::stored::StoredContent;
 use crate::data::worker::PieceKind;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Warning};
 use crate::output::spill::SpillRange;
-use crate::progress::Warning;
 use crate::tree::NodeId;
 use crate::tree::origin::SourcePosition;
 

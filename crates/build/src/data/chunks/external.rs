@@ -10,11 +10,10 @@ use ferofs_format::map::chunk::{ChunkFormat, ChunkPlace, EntryFormat};
 use ferofs_format::{BlockAddr, BlockSize, DeviceId, Hex, Incompat};
 
 use crate::data::stored::{Data, StoredContent};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Warning};
 use crate::options::Options;
 use crate::output::Output;
 use crate::output::spill::Spill;
-use crate::progress::Warning;
 use crate::sources::content::Contents;
 use crate::sources::reader::Reader;
 use crate::tree::inode_sizes::InodeSizes;

@@ -10,10 +10,9 @@ use ferofs_format::inode::{FileType, Rdev, Timestamp};
 use rustix::fs::{OFlags, RawDir, Stat};
 use rustix::io::Errno;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Warning};
 use crate::options::Options;
 use crate::paths::{as_path, join};
-use crate::progress::Warning;
 use crate::sources::change_time;
 use crate::sources::open::{allocated, identity, mtime, open_dir, open_file, size, stat_at, stat_fd};
 use crate::tree::arena::{Arena, Text};

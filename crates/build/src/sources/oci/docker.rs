@@ -7,16 +7,13 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::document::{Config, Descriptor, Digest, Manifest};
-use super::store::Store;
+use super::store::{DOCKER_MANIFEST, Store};
 use crate::error::Result;
 use crate::error::oci::OciFault;
 use crate::options::Options;
 use crate::options::oci::Platform;
 use crate::sources::content::Contents;
 use crate::sources::tar;
-
-/// The file that names the images.
-pub(super) const MANIFEST: &str = "manifest.json";
 
 /// An image in `manifest.json`.
 #[derive(Debug, Deserialize)]
@@ -43,7 +40,7 @@ struct RootFs {
 pub(super) fn is_archive(path: &Path) -> bool {
     let first = |pass| tar::first_foreign_name(path, pass);
     first(|_| false).is_some_and(|name| is_part(&name))
-        && first(is_part).is_some_and(|name| name == MANIFEST.as_bytes())
+        && first(is_part).is_some_and(|name| name == DOCKER_MANIFEST.as_bytes())
 }
 
 /// Whether an archive's member is a part of such an archive, other than `manifest.json`.
@@ -61,7 +58,7 @@ pub(super) fn manifest(
     options: &Options,
     contents: &mut Contents,
 ) -> Result<Manifest> {
-    let images: Vec<Image> = store.named(MANIFEST, contents)?;
+    let images: Vec<Image> = store.named(DOCKER_MANIFEST, contents)?;
     let mut found = Vec::new();
     for image in images {
         let is_called = |name: &str| image.repo_tags.iter().flatten().any(|tag| tag == name);

@@ -8,7 +8,6 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 
-use super::docker;
 use super::document::{Descriptor, Digest, Index, LayoutMarker};
 use crate::error::oci::OciFault;
 use crate::error::{Error, Result};
@@ -16,6 +15,9 @@ use crate::options::Options;
 use crate::sources::content::Contents;
 use crate::sources::tar;
 use crate::tree::origin::SourcePosition;
+
+/// The file that names the images.
+pub(super) const DOCKER_MANIFEST: &str = "manifest.json";
 
 /// The file that marks a directory as a layout.
 pub(super) const MARK: &str = "oci-layout";
@@ -64,7 +66,7 @@ impl<'a> Store<'a> {
         let (name, verified) = (source.to_owned(), BTreeMap::new());
         let mut store = Self { options, name, members, verified, is_docker: false };
         let has = |name: &str| store.members.as_ref().is_some_and(|all| all.contains_key(name.as_bytes()));
-        if !has(MARK) && has(docker::MANIFEST) {
+        if !has(MARK) && has(DOCKER_MANIFEST) {
             store.is_docker = true;
             return Ok(store);
         }

@@ -5,11 +5,10 @@ use std::path::PathBuf;
 
 use super::whiteouts::{OPAQUE, ORIGIN};
 use super::{Body, FileId, LayeredTree, Link};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Warning};
 use crate::options::Options;
 use crate::paths::as_path;
 use crate::paths::join;
-use crate::progress::Warning;
 use crate::tree::compact_time::CompactTime;
 use crate::tree::origin::Origin;
 use crate::tree::xattr::{Attributes, encode_set};
