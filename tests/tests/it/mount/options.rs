@@ -15,11 +15,13 @@ fn source_and_type(dir: &Path) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// Runs a script of sh(1) in a mount namespace of its own; `$0` is ferofs, `$1` the image, `$2` a directory.
+/// Runs a script of sh(1) in mount and process namespaces of its own, with which its daemons end: a daemon keeps its mount namespace, and so its
+/// mount. `$0` is ferofs, `$1` the image, `$2` a directory.
 fn script(text: &str, image: &Path, dir: &Path) -> Outcome {
     // The namespace has copies of the mounts of other tests, whose daemons would not end before it does.
     let text = format!("umount -a -l -t fuse.ferofs,fuse.erofsfuse || true\n{text}");
-    let run = Run::new("unshare").args(["--mount", "sh", "-eu", "-c", &text]).arg(ferofs_path());
+    let namespaces = ["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    let run = Run::new("unshare").args(namespaces).args(["sh", "-eu", "-c", &text]).arg(ferofs_path());
     run.args([image, dir]).run()
 }
 
