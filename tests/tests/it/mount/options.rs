@@ -15,9 +15,13 @@ fn source_and_type(dir: &Path) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// Runs a script of sh(1) in a mount namespace of its own; `$0` is ferofs, `$1` the image, `$2` a directory.
+/// Runs a script of sh(1) in mount and process namespaces of its own, with which its daemons end: a daemon keeps its mount namespace, and so its
+/// mount. `$0` is ferofs, `$1` the image, `$2` a directory.
 fn script(text: &str, image: &Path, dir: &Path) -> Outcome {
-    let run = Run::new("unshare").args(["--mount", "sh", "-eu", "-c", text]).arg(ferofs_path());
+    // The namespace has copies of the mounts of other tests, whose daemons would not end before it does.
+    let text = format!("umount -a -l -t fuse.ferofs,fuse.erofsfuse || true\n{text}");
+    let namespaces = ["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    let run = Run::new("unshare").args(namespaces).args(["sh", "-eu", "-c", &text]).arg(ferofs_path());
     run.args([image, dir]).run()
 }
 
@@ -90,7 +94,7 @@ fn options_and_programs_that_are_missing_are_named() {
     }
     for option in ["relatime", "sync", "nodiratime", "rprivate", "strictatime", "suid,exec"] {
         ferofs().args(["mount", "--fuse", "-o", option]).args([&image, &dir]).run().success();
-        ferofs().arg("umount").arg(&dir).run().success();
+        Mount::adopt(&dir).unmount().unwrap();
     }
     // The image can be in /dev/shm, which the script hides.
     let copied = "mount -t tmpfs tmpfs /mnt; cp \"$1\" /mnt/image; mkdir /mnt/dir /mnt/dev; mknod -m 666 /mnt/dev/null c 1 3";
