@@ -340,6 +340,7 @@ fn a_patch_that_does_not_fit_is_refused() {
     apply(&image, &patch);
     refused(&image, &patch, "applied already");
     update::update(&fixture.source(), 10, 1).unwrap();
+    fs::remove_file(&odd).unwrap();
     create(&image, &fixture.source(), &odd);
     apply(&image, &odd);
     refused(&image, &patch, "applied already");
