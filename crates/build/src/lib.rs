@@ -23,6 +23,7 @@ mod builder;
 #[doc(hidden)]
 pub mod data;
 mod error;
+mod known_format;
 #[doc(hidden)]
 pub mod metadata;
 mod options;
@@ -50,6 +51,7 @@ pub use error::{Error, Result, Warning};
 pub use ferofs_codec::{Lz4Params, Method, Params, ParamsError};
 pub use ferofs_format::inode::{Rdev, Timestamp};
 pub use ferofs_format::{Algorithm, BlockSize};
+pub use known_format::KnownFormat;
 pub use options::attributes::Target;
 pub use options::compression::{Compression, Fragments, Hint, IndexKind, MetadataCompression, PCLUSTER_MAX};
 pub use options::data::{ChunkOptions, ContentOrder, HotFiles, Priorities, PrioritiesError};
@@ -72,7 +74,6 @@ pub use output::new_file::NewFile;
 pub use progress::timings::{Activity, Spent, Timings};
 pub use progress::{Progress, Stage, Summary};
 pub use sources::block_size;
-pub use sources::known_format::KnownFormat;
 
 #[cfg(test)]
 mod tests;

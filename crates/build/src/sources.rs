@@ -9,7 +9,6 @@ pub mod data_ranges;
 pub mod digest;
 pub mod directory;
 pub mod image;
-pub mod known_format;
 #[cfg(feature = "oci")]
 pub mod oci;
 pub mod open;

@@ -29,7 +29,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
     (
         "build",
         &[
-            &["paths"],
+            &["paths", "known_format"],
             &["error"],
             &["progress", "options"],
             &["output", "tree"],

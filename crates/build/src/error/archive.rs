@@ -1,7 +1,7 @@
 //! The faults of a tar archive.
 
 use crate::error::entry::EntryFault;
-use crate::sources::known_format::KnownFormat;
+use crate::known_format::KnownFormat;
 
 /// The error in a member of an archive.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

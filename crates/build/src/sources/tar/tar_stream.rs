@@ -17,10 +17,10 @@ use rustix::io::Errno;
 use super::gzip::Gzip;
 use super::limits::Limits;
 use crate::error::{Error, Result};
+use crate::known_format::KnownFormat;
 use crate::options::Options;
 use crate::output::new_file::NewFile;
 use crate::sources::content::Contents;
-use crate::sources::known_format::KnownFormat;
 use crate::sources::source_file::SourceFile;
 use crate::tree::origin::SourcePosition;
 
