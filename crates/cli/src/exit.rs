@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ferofs::escape::Escaped;
 
-use crate::print::output::message;
+use crate::print::output::{is_strict, message};
 
 /// Something failed.
 pub(crate) const FAILURE: u8 = 1;
@@ -50,6 +50,15 @@ pub(crate) struct Failure {
 
 /// The result of a command: its exit code, or the failure.
 pub(crate) type Outcome = Result<u8, Failure>;
+
+/// Prints a warning, also with --quiet. With --strict it is a failure.
+pub(crate) fn warn(text: impl std::fmt::Display) -> Result<(), Failure> {
+    if is_strict() {
+        return Err(Failure::complete(format!("{text}; --strict makes warnings errors")));
+    }
+    message!("{text}");
+    Ok(())
+}
 
 impl Failure {
     /// A failure concerning `subject`, usually an image.

@@ -16,8 +16,8 @@ use indicatif::HumanBytes;
 
 use crate::args::image::{ImageArgs, refuse_as_output};
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
-use crate::exit::{About, FAILURE, Failure, OUTPUT_FAILURE, Outcome};
-use crate::print::output::{is_strict, message, print_line, warn};
+use crate::exit::{About, FAILURE, Failure, OUTPUT_FAILURE, Outcome, warn};
+use crate::print::output::{is_strict, message, print_line};
 use crate::print::progress::Display;
 use crate::print::verbosity::{OutputArgs, wants_summary};
 use ferofs::escape::Escaped;

@@ -29,8 +29,8 @@ use crate::cmd::mount::daemon::record::Record;
 use crate::cmd::mount::dm_verity::VerityDevice;
 use crate::cmd::mount::kernel::Request;
 use crate::cmd::mount::options::SortedOptions;
-use crate::exit::{FAILURE, Failure, Outcome};
-use crate::print::output::{is_strict, message, warn};
+use crate::exit::{FAILURE, Failure, Outcome, warn};
+use crate::print::output::{is_strict, message};
 use ferofs::escape::Escaped;
 
 pub(crate) fn run(args: &Args) -> Outcome {

@@ -2,7 +2,7 @@
 //! control characters in messages, because names come from hostile images.
 
 use std::borrow::Cow;
-use std::fmt::{Arguments, Display, Write as _};
+use std::fmt::{Arguments, Write as _};
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,7 +11,6 @@ use ferofs::escape::{Escaped, controls_terminal};
 use serde_json::Value;
 
 use super::color::messages_have_colors;
-use crate::exit::Failure;
 
 /// How the name of the program looks in messages with colours.
 const PROGRAM: Style = Style::new().bold();
@@ -31,15 +30,6 @@ pub(crate) fn set_strict(strict: bool) {
 
 pub(crate) fn is_strict() -> bool {
     STRICT.load(Ordering::Relaxed)
-}
-
-/// Prints a warning, also with --quiet. With --strict it is a failure.
-pub(crate) fn warn(text: impl Display) -> Result<(), Failure> {
-    if is_strict() {
-        return Err(Failure::complete(format!("{text}; --strict makes warnings errors")));
-    }
-    message!("{text}");
-    Ok(())
 }
 
 /// Prints a line on standard output; returns an [`io::Result`].

@@ -11,8 +11,8 @@ use serde_json::json;
 
 use crate::cmd::build::preset::{Form, Preset};
 use crate::cmd::build::requirement::Requirement;
-use crate::exit::{Failure, Outcome};
-use crate::print::output::{print_line, warn};
+use crate::exit::{Failure, Outcome, warn};
+use crate::print::output::print_line;
 use crate::print::progress::Display;
 use crate::signals::{GRACE_PERIOD, cancel_on_signals};
 

@@ -9,8 +9,7 @@ use serde_json::json;
 
 use crate::args::byte_size;
 use crate::args::fetch::CacheArgs;
-use crate::exit::{Failure, Outcome};
-use crate::print::output::warn;
+use crate::exit::{Failure, Outcome, warn};
 
 /// List, verify or remove what was fetched from servers
 #[derive(clap::Args)]

@@ -28,8 +28,8 @@ use crate::args::fetch::CacheArgs;
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::args::remote::{RemoteArgs, location};
 use crate::cmd::threads;
-use crate::exit::{Failure, Outcome};
-use crate::print::output::{is_strict, warn};
+use crate::exit::{Failure, Outcome, warn};
+use crate::print::output::is_strict;
 use crate::print::verbosity::OutputArgs;
 use crate::signals::{GRACE_PERIOD, cancel_on_signals};
 
