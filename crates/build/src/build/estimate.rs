@@ -215,7 +215,7 @@ impl Estimator {
         Ok(Sample { files: files.into_iter().map(|(id, content)| (id, Arc::new(content))).collect(), bytes })
     }
 
-    /// What a byte of the sample's content adds to the image of its files, and the seconds of processor time that it takes.
+    /// Returns the bytes that each byte of the sample's content adds to the image of its files, and the seconds of processor time for it.
     fn content(
         &self,
         settings: &Options,
