@@ -4,6 +4,7 @@
 const KNOWN: &[(&str, &str)] = &[
     ("not a multiple of the block size", "a cluster size or -m below the block size"),
     ("for compact inodes", "values that inodes of 32 bytes cannot have"),
+    ("but IDs are from 0 to 4294967294", "an offset that leads beyond the largest ID"),
     ("chunk size: not a power of two from a block", "chunks smaller than a block"),
     ("give -b", "--incremental into an image with another block size than -b"),
     ("needs a compressor (-z)", "compressed metadata without a compressor"),
