@@ -329,7 +329,11 @@ pub(crate) fn run(args: &Args) -> Outcome {
     if let Some(device) = options.data.chunks.as_ref().and_then(|chunks| chunks.device.as_ref()) {
         args.overwrite.check(device, OutputKind::Chunks)?;
     }
-    args.seal.refuse_outputs(&args.paths, args.overwrite)?;
+    let device = options.data.chunks.as_ref().and_then(|chunks| chunks.device.clone());
+    let paths: Vec<&Path> = args.paths.iter().map(PathBuf::as_path).collect();
+    device.iter().try_for_each(|device| refuse_as_output(device, &paths))?;
+    let others: Vec<PathBuf> = args.paths.iter().cloned().chain(device).collect();
+    args.seal.refuse_outputs(&others, args.overwrite)?;
     let seal = args.seal.apply(&mut options)?;
     let Args { quiet, verbose, json, timings, .. } = *args;
     let printed = PrintOptions { quiet, verbose, json, timings, hides: |_| false, form: Some(&form) };

@@ -176,3 +176,51 @@ fn a_device_with_a_file_system_is_not_written() {
     }
     assert_eq!((as_before.code, mkfs.code), (0, 0), "{}", mkfs.stderr);
 }
+
+#[test]
+fn two_outputs_are_not_one_file() {
+    let fixture = Fixture::empty();
+    fs::write(fixture.source().join("file"), [b'x'; 9000]).unwrap();
+    let old = fixture.build("old", ["-T", "1"]);
+    let (new, source) = (fixture.path("new"), fixture.source());
+    let with = |option: &str, path: &Path| {
+        let mut option = OsString::from(format!("{option}="));
+        option.push(path);
+        option
+    };
+    let commands: [Vec<OsString>; 4] = [
+        vec![
+            "build".into(),
+            "--chunk-size=4096".into(),
+            with("--chunk-device", &new),
+            source.clone().into(),
+            new.clone().into(),
+        ],
+        vec!["build".into(), with("--verity", &new), source.clone().into(), new.clone().into()],
+        vec!["extract".into(), with("--tar", &new), with("--metadata", &new), old.clone().into()],
+        vec!["extract".into(), with("--metadata", &new), with("--metadata", &new), old.clone().into()],
+    ];
+    for command in commands {
+        let refused = ferofs().args(&command).run();
+        assert!(refused.stderr.contains("another output"), "{command:?}: {}", refused.stderr);
+        assert!(refused.code != 0 && !new.exists(), "{command:?}");
+    }
+    for option in ["--blobdev", "--block-list-file", "--vmdk-desc"] {
+        let words = [
+            OsString::from("--chunksize=4096"),
+            with(option, &new),
+            new.clone().into(),
+            source.clone().into(),
+        ];
+        let refused = mkfs_command(&fixture).args(words).run();
+        assert!(refused.code != 0 && !new.exists(), "{option}: {}", refused.stderr);
+    }
+}
+
+#[test]
+fn an_empty_expression_does_not_exclude_everything() {
+    let fixture = Fixture::empty();
+    let refused =
+        ferofs().args(["build", "--exclude-regex", ""]).args([fixture.source(), fixture.path("new")]).run();
+    assert!(refused.code == 2 && refused.stderr.contains("matches every path"), "{}", refused.stderr);
+}
