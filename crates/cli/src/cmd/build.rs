@@ -14,6 +14,7 @@ use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
@@ -324,7 +325,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
             .exit()
     };
     let (mut options, form) = args.options(source, upper, image)?;
-    refuse_archives_as_output(&options, image)?;
+    refuse_sources_as_output(&options, image)?;
     args.overwrite.check(image, OutputKind::Image { offset: options.output.offset })?;
     if let Some(device) = options.data.chunks.as_ref().and_then(|chunks| chunks.device.as_ref()) {
         args.overwrite.check(device, OutputKind::Chunks)?;
@@ -351,7 +352,7 @@ pub(crate) fn execute(
     sealed: Option<(&BuildSeal, &SealArgs)>,
     printed: PrintOptions<'_>,
 ) -> Outcome {
-    refuse_archives_as_output(options, image)?;
+    refuse_sources_as_output(options, image)?;
     cancel_on_signals(&options.run.cancel, GRACE_PERIOD)?;
     let interactive = !printed.quiet && std::io::stderr().is_terminal();
     let display = interactive.then(|| Display::start(&options.run.progress));
@@ -374,9 +375,12 @@ pub(crate) fn execute(
     Ok(0)
 }
 
-/// The image may replace a source image, whose files it contains. An archive would be lost.
-fn refuse_archives_as_output(options: &Options, image: &Path) -> Result<(), Failure> {
-    if options.source.format != SourceFormat::Archive {
+/// The image may replace a source image, whose files it contains. Other sources would be lost: an archive, an image whose data the new one
+/// refers to, and a device, which is written in place.
+fn refuse_sources_as_output(options: &Options, image: &Path) -> Result<(), Failure> {
+    let in_place = std::fs::metadata(image).is_ok_and(|metadata| metadata.file_type().is_block_device());
+    let keeps_data = options.source.data == SourceData::External;
+    if options.source.format != SourceFormat::Archive && !keeps_data && !in_place {
         return Ok(());
     }
     let sources = std::iter::once(&options.source.path).chain(&options.source.upper_layers);

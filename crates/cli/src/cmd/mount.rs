@@ -15,6 +15,7 @@ mod prefetch;
 pub(crate) mod stats;
 mod umount;
 pub(crate) mod unmount_helper;
+mod written_files;
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -70,6 +71,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     check_directory(&args.dir)?;
     let daemon = is_daemon();
+    if !daemon {
+        written_files::check(args)?;
+    }
     let patched = !args.patches.is_empty();
     let sealed = args.image.seal.root.is_some();
     let remote = args.image.is_remote();

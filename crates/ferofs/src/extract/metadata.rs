@@ -38,6 +38,7 @@ impl Extraction<'_> {
         self.remove_acls(inode, path, |name| rustix::fs::fremovexattr(file, name))?;
         let bits = self.permissions(inode);
         set_mode(file, bits).map_err(|e| Error::io("chmod", path, e))?;
+        check_set_ids(bits, path, || rustix::fs::fstat(file))?;
         self.each_xattr(inode, path, |name, value| {
             rustix::fs::fsetxattr(file, name, value, XattrFlags::empty())
         })?;
@@ -60,7 +61,9 @@ impl Extraction<'_> {
         }
         if inode.file_type() != FileType::Symlink {
             self.remove_acls(inode, path, |name| address.remove_xattr(name))?;
-            address.set_mode(self.permissions(inode)).map_err(|e| Error::io("chmod", path, e))?;
+            let bits = self.permissions(inode);
+            address.set_mode(bits).map_err(|e| Error::io("chmod", path, e))?;
+            check_set_ids(bits, path, || rustix::fs::statat(dir, name, flags))?;
         }
         self.each_xattr(inode, path, |name, value| address.set_xattr(name, value))?;
         rustix::fs::utimensat(dir, name, &times(inode), flags)
@@ -188,6 +191,20 @@ pub(super) fn umask() -> u16 {
     let mask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
     // If it is unknown, a strict one is safe.
     mask.and_then(|mask| u16::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o077)
+}
+
+/// Linux leaves out the setgid bit, and gives no error, if the process may not set it (`CAP_FSETID`).
+fn check_set_ids(bits: u16, path: &Path, stat: impl FnOnce() -> Result<Stat, Errno>) -> Result<()> {
+    if bits & SET_IDS == 0 {
+        return Ok(());
+    }
+    let stored = stat().map_err(|e| Error::io("stat", path, e))?.st_mode;
+    match (stored as u16 ^ bits) & SET_IDS {
+        0 => Ok(()),
+        _ => {
+            Err(Error::io("chmod", path, io::Error::other("the system leaves out the setuid or setgid bit")))
+        }
+    }
 }
 
 /// Linux replaces a time that the file system cannot store by the nearest one, and gives no error.

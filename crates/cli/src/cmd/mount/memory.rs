@@ -79,6 +79,16 @@ pub(crate) struct ProfileRecording {
 const NAMES_TIME: Duration = Duration::from_secs(60);
 
 impl MemoryArgs {
+    /// The profile to write.
+    pub(crate) fn record_profile(&self) -> Option<&Path> {
+        self.record_profile.as_deref()
+    }
+
+    /// The profile to pin.
+    pub(crate) fn pinned_profile(&self) -> Option<&Path> {
+        self.pin.as_deref()
+    }
+
     /// Whether an option is given that only the FUSE daemon supports.
     pub(crate) const fn needs_fuse(&self) -> bool {
         self.record_profile.is_some() || self.pin.is_some()

@@ -24,7 +24,7 @@ use super::layers::{LayerFile, Target, build, fetch};
 use super::scratch::Scratch;
 use super::transfer::Transfer;
 use crate::args::byte_size;
-use crate::args::fetch::CacheArgs;
+use crate::args::fetch::{CacheArgs, cache_dir};
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::args::remote::{RemoteArgs, location};
 use crate::cmd::threads;
@@ -66,7 +66,7 @@ pub(crate) struct Args {
     reuse: Vec<PathBuf>,
 
     /// Directory with what other commands fetched [default: /var/cache/ferofs for root, otherwise ~/.cache/ferofs]
-    #[arg(long, value_name = "DIR", env = "FEROFS_CACHE_DIR")]
+    #[arg(long, value_name = "DIR", env = "FEROFS_CACHE_DIR", value_parser = cache_dir())]
     cache_dir: Option<PathBuf>,
 
     /// Requests that are in flight at the same time
