@@ -228,7 +228,7 @@ impl Shared {
     fn send(&self, direction: Direction, len: usize, open: Instant) -> Instant {
         let now = Instant::now().max(open);
         let Some(bandwidth) = self.network.bandwidth else { return now };
-        let mut busy = lock(&self.busy[usize::from(direction == Direction::ToClient)]);
+        let mut busy = self.busy[usize::from(direction == Direction::ToClient)].lock();
         let start = busy.map_or(now, |busy| busy.max(now));
         *busy.insert(start + Duration::from_secs_f64(len as f64 / bandwidth as f64))
     }
