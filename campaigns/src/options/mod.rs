@@ -83,7 +83,8 @@ pub(crate) fn run(options: &[&str]) -> Result<()> {
         return Ok(());
     }
     need::many_open_files();
-    let oracles = Oracles::find(need::kernel_has_erofs() && kernel_is_new());
+    // The newest feature of the format is the metabox.
+    let oracles = Oracles::find(need::kernel_has_erofs() && need::is_linux_since(6, 17));
     if let Some(case) = &plan.repeat {
         return repeat(case, &oracles);
     }
@@ -108,14 +109,6 @@ pub(crate) fn run(options: &[&str]) -> Result<()> {
     let report = search.report.into_inner();
     let cases = search.next.load(Ordering::Relaxed);
     report.finish(search.images.load(Ordering::Relaxed), cases, search.start.elapsed())
-}
-
-/// Whether the kernel has all features of the format: the newest is the metabox.
-fn kernel_is_new() -> bool {
-    let name = rustix::system::uname();
-    let release = name.release().to_string_lossy().into_owned();
-    let mut numbers = release.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
-    (numbers.next(), numbers.next()) >= (Some(6), Some(17))
 }
 
 fn repeat(case: &Case, oracles: &Oracles) -> Result<()> {

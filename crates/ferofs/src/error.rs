@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 pub use self::patch::PatchFault;
 pub use ferofs_read::Corruption;
-use ferofs_read::escape::Escaped;
+use ferofs_read::escape::{Escaped, PathPrefix};
 
 /// The result of this crate's operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -217,17 +217,6 @@ impl fmt::Display for AndMore {
             0 => Ok(()),
             1 => f.write_str(" and 1 more file"),
             files => write!(f, " and {files} more files"),
-        }
-    }
-}
-
-struct PathPrefix<'a>(Option<&'a Path>);
-
-impl fmt::Display for PathPrefix<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(path) => write!(f, "{}: ", Escaped::path(path)),
-            None => Ok(()),
         }
     }
 }

@@ -7,6 +7,7 @@ use super::medium::Medium;
 use crate::error::PatchFault;
 use crate::error::{AfterFailure, Error, Result};
 use crate::patch::image::journal::{WrittenRanges, first_nonzero};
+use crate::patch::image::overlay::Overlay;
 use crate::patch::image::sector::{SECTOR, SECTOR_POS, Sector, SuperblockArea};
 use ferofs_read::Source;
 use ferofs_verity::Seal;
@@ -155,7 +156,7 @@ fn prepare<M: Medium>(
         medium.write_all_at(root.start, change.root).map_err(unwritten)?;
     }
     medium.sync().map_err(unwritten)?;
-    verify(&PendingImage { medium, writes: [(SECTOR_POS, change.sector), (appended.start, &first)] })?;
+    verify(&Overlay::of(medium).with(SECTOR_POS, change.sector).with(appended.start, &first))?;
     medium.write_all_at(appended.start, &first).map_err(unwritten)?;
     medium.sync().map_err(unwritten)
 }
@@ -215,28 +216,4 @@ fn zero<M: Medium>(medium: &M, range: std::ops::Range<u64>) -> Result<()> {
 
 fn unwritten(error: io::Error) -> Error {
     Error::io_unnamed("write the image", error)
-}
-
-/// The image as it will be, with the sectors that are not yet written.
-struct PendingImage<'a> {
-    medium: &'a dyn Source,
-    writes: [(u64, &'a [u8]); 2],
-}
-
-impl Source for PendingImage<'_> {
-    fn size(&self) -> u64 {
-        self.medium.size()
-    }
-
-    fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.medium.read_exact_at(pos, buf)?;
-        for (start, bytes) in self.writes {
-            for (at, byte) in (start..).zip(bytes) {
-                if let Some(place) = at.checked_sub(pos).and_then(|at| buf.get_mut(at as usize)) {
-                    *place = *byte;
-                }
-            }
-        }
-        Ok(())
-    }
 }

@@ -4,7 +4,7 @@
 
 use std::io;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, Result};
 use ferofs_read::Source;
@@ -95,51 +95,33 @@ impl PartDigests {
 }
 
 fn hash(source: &dyn Source, size: u64, wanted: &[usize], cancel: &AtomicBool) -> Result<Vec<Digest>> {
-    let workers =
-        std::thread::available_parallelism().map_or(1, usize::from).min(WORKERS_MAX).min(wanted.len().max(1));
-    let next = AtomicUsize::new(0);
+    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(WORKERS_MAX);
     let have = source.size();
     // The digest of a part that is a hole: an image can have terabytes of them.
     let zeroes = OnceLock::new();
-    let work = || {
-        let mut buffer = vec![0; PART as usize];
-        let (mut done, mut stored) = (Vec::new(), 0);
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            let Some(part) = wanted.get(number) else { return Ok(done) };
-            if cancel.load(Ordering::Relaxed) {
-                return Err(Error::Interrupted);
-            }
-            let start = (*part as u64).saturating_mul(PART);
-            let len = size.saturating_sub(start).min(PART) as usize;
-            let present = have.saturating_sub(start).min(len as u64) as usize;
-            // Parts come in ascending order, so a hole is looked up once.
-            let end = start.saturating_add(present as u64);
-            if stored < end {
-                stored = source.next_stored(start);
-            }
-            if stored >= end && len == buffer.len() {
-                done.push((number, *zeroes.get_or_init(|| *blake3::hash(&vec![0; len]).as_bytes())));
-                continue;
-            }
-            buffer[present..].fill(0);
-            if present > 0 {
-                source
-                    .read_exact_at(start, &mut buffer[..present])
-                    .map_err(|e| Error::io_unnamed("read the image", e))?;
-            }
-            done.push((number, *blake3::hash(&buffer[..len]).as_bytes()));
+    let context = || (vec![0; PART as usize], 0);
+    threads::parallel(workers, wanted.len(), context, |(buffer, stored), number| {
+        if cancel.load(Ordering::Relaxed) {
+            return Err(Error::Interrupted);
         }
-    };
-    let mut digests = vec![[0; 32]; wanted.len()];
-    std::thread::scope(|scope| {
-        for thread in threads::start(scope, workers, || work)? {
-            let done: Result<Vec<(usize, Digest)>> = threads::pass_on(thread.join());
-            for (number, digest) in done? {
-                digests[number] = digest;
-            }
+        let start = (wanted[number] as u64).saturating_mul(PART);
+        let len = size.saturating_sub(start).min(PART) as usize;
+        let present = have.saturating_sub(start).min(len as u64) as usize;
+        // Parts come in ascending order, so a hole is looked up once.
+        let end = start.saturating_add(present as u64);
+        if *stored < end {
+            *stored = source.next_stored(start);
         }
-        Ok(digests)
+        if *stored >= end && len == buffer.len() {
+            return Ok(*zeroes.get_or_init(|| *blake3::hash(&vec![0; len]).as_bytes()));
+        }
+        buffer[present..].fill(0);
+        if present > 0 {
+            source
+                .read_exact_at(start, &mut buffer[..present])
+                .map_err(|e| Error::io_unnamed("read the image", e))?;
+        }
+        Ok(*blake3::hash(&buffer[..len]).as_bytes())
     })
 }
 

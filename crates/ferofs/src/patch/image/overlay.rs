@@ -7,8 +7,8 @@ use super::sector::{SECTOR_POS, Sector};
 use ferofs_read::{Access, ReadRange, Source};
 
 /// A base image, the bytes appended to it, and the ranges that are replaced within it.
-pub(crate) struct Overlay {
-    base: Arc<dyn Source>,
+pub(crate) struct Overlay<S = Arc<dyn Source>> {
+    base: S,
     /// Bytes of the base.
     base_size: u64,
     /// The appended bytes.
@@ -17,8 +17,8 @@ pub(crate) struct Overlay {
     replaced: Vec<(u64, Vec<u8>)>,
 }
 
-impl Overlay {
-    pub(crate) fn new(base: Arc<dyn Source>, base_size: u64, region: Box<dyn Source>) -> Self {
+impl<S: Source> Overlay<S> {
+    pub(crate) fn new(base: S, base_size: u64, region: Box<dyn Source>) -> Self {
         Self { base, base_size, region, replaced: Vec::new() }
     }
 
@@ -31,10 +31,15 @@ impl Overlay {
         self
     }
 
-    /// The image with another superblock, as it is in another state of its history.
-    pub(crate) fn with_sector(base: Arc<dyn Source>, sector: &Sector) -> Self {
+    /// The base without changes.
+    pub(crate) fn of(base: S) -> Self {
         let size = base.size();
-        Self::new(base, size, Box::new(Vec::new())).with(SECTOR_POS, sector)
+        Self::new(base, size, Box::new(Vec::new()))
+    }
+
+    /// The image with another superblock, as it is in another state of its history.
+    pub(crate) fn with_sector(base: S, sector: &Sector) -> Self {
+        Self::of(base).with(SECTOR_POS, sector)
     }
 
     /// Puts the replaced ranges into `buf`, which was read at `pos`.
@@ -59,7 +64,7 @@ impl Overlay {
     }
 }
 
-impl Source for Overlay {
+impl<S: Source> Source for Overlay<S> {
     fn size(&self) -> u64 {
         self.base_size.saturating_add(self.region.size())
     }
