@@ -63,6 +63,8 @@ pub mod patch;
 mod range_marks;
 pub mod seal;
 
-pub use error::{AfterFailure, Corruption, Error, Result};
+#[cfg(feature = "patch")]
+pub use error::AfterFailure;
+pub use error::{Corruption, Error, Result};
 pub use ferofs_build::NewFile;
 pub use ferofs_read::escape;

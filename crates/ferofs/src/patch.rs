@@ -42,33 +42,17 @@
 //! ```
 
 mod add;
-mod apply;
 mod compose;
-mod cost;
 mod create;
-mod format;
-mod image;
-mod sequence;
 mod squash;
 
 pub use self::add::add;
-pub use self::apply::commit::TrailingData;
-pub use self::apply::lazy_region::PieceCache;
-pub use self::apply::medium::{FileMedium, Medium};
-pub use self::apply::repair::{Repaired, repair};
-pub use self::apply::resume::ApplyProgress;
-pub use self::apply::rollback::rollback;
-pub use self::apply::{apply, apply_with, overlay, overlay_with};
 pub use self::compose::compose;
-pub use self::cost::ApplyCost;
 pub use self::create::options::{CreateOptions, Encoding, GrowthParts, IgnoredAttributes, PatchSummary};
 pub use self::create::{PatchFile, create};
-pub use self::format::change::{Change, ChangeKind, NewParents};
-pub use self::format::reader::{Patch, SizeParts};
-pub use self::image::history::{Origin, State, log};
-pub use self::sequence::{AppliedPatches, PatchReader};
 pub use self::squash::{squash, squash_in_place, squash_options};
-pub use crate::error::PatchFault;
-
-#[cfg(test)]
-mod tests;
+pub use ferofs_patch::{
+    AppliedPatches, ApplyCost, ApplyProgress, Change, ChangeKind, Error as ApplyError, FileMedium, Medium,
+    NewParents, Origin, Patch, PatchFault, PatchReader, PieceCache, Repaired, SizeParts, State, TrailingData,
+    apply, apply_with, log, overlay, overlay_with, repair, rollback,
+};

@@ -5,8 +5,11 @@
 //!
 //! Patches compute places with it, too: if it gives other places, the version of the patch format must be raised (docs/PATCH_FORMAT.md).
 
-use ferofs_format::BlockSize;
-use ferofs_format::units::SLOT_SIZE;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::BlockSize;
+use crate::units::SLOT_SIZE;
 
 /// The most blocks with free space that are remembered; beyond it, the fullest one is forgotten. With more, less space is lost,
 /// but inodes are farther from their neighbours.
@@ -50,7 +53,7 @@ impl AreaAllocator {
         let fitting = self.open.iter().enumerate().filter(|(_, (_, used))| self.block - used >= len);
         // Of two equally full blocks the first one: the result must not depend on the order in the list.
         let best =
-            fitting.max_by_key(|(_, (block, used))| (*used, std::cmp::Reverse(*block))).map(|(i, _)| i);
+            fitting.max_by_key(|(_, (block, used))| (*used, core::cmp::Reverse(*block))).map(|(i, _)| i);
         let Some(index) = best else {
             let block = self.blocks;
             self.blocks += 1;

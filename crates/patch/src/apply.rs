@@ -28,12 +28,12 @@ use self::medium::Medium;
 use self::resume::{ApplyProgress, pieces_there};
 use self::rollback::{Rollback, rollback};
 use crate::error::{Error, PatchFault, Result};
-use crate::patch::format::header::Header;
-use crate::patch::format::reader::Patch;
-use crate::patch::image::digest::PartDigests;
-use crate::patch::image::journal::{MaskedSource, WrittenRanges};
-use crate::patch::image::overlay::Overlay;
-use crate::patch::image::sector::{SECTOR_POS, SuperblockArea};
+use crate::format::header::Header;
+use crate::format::reader::Patch;
+use crate::image::digest::PartDigests;
+use crate::image::journal::{MaskedSource, WrittenRanges};
+use crate::image::overlay::Overlay;
+use crate::image::sector::{SECTOR_POS, SuperblockArea};
 use ferofs_read::{Image, OpenOptions, Source};
 
 /// Bytes of the base's metadata that are cached while its files are read: applying needs little memory, and files are read

@@ -2,13 +2,13 @@
 
 use ferofs_codec::{Algorithm, Method, Params};
 
-use super::apply::THREADS_MAX;
-use super::format::piece::PieceSizes;
-use super::format::piece::base::{SMALL_EXTENT, WAITING};
-use super::format::plan::{ExtentKind, Item};
-use super::format::reader::Patch;
-use super::image::sector::SECTOR;
+use crate::apply::THREADS_MAX;
 use crate::error::Result;
+use crate::format::piece::PieceSizes;
+use crate::format::piece::base::{SMALL_EXTENT, WAITING};
+use crate::format::plan::{ExtentKind, Item};
+use crate::format::reader::Patch;
+use crate::image::sector::SECTOR;
 
 /// What applying needs besides a piece: the program itself with its stack and its threads, the reader of the image with its cache of
 /// metadata, and a buffer of 1 MiB for each thread that hashes.

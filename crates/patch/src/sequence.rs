@@ -1,22 +1,21 @@
 //! Files of several patches, one after another: for several base images, or for several steps. Those that fit the state of an
 //! image are applied in the order of the file, and each is a change of its own.
 
-use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::apply::base::check_state;
-use super::apply::commit::TrailingData;
-use super::apply::lazy_region::PieceCache;
-use super::apply::medium::Medium;
-use super::apply::resume::ApplyProgress;
-use super::apply::{apply_with, overlay_with};
-use super::format::reader::Patch;
-use super::format::start::Start;
+use crate::apply::base::check_state;
+use crate::apply::commit::TrailingData;
+use crate::apply::lazy_region::PieceCache;
+use crate::apply::medium::Medium;
+use crate::apply::resume::ApplyProgress;
+use crate::apply::{apply_with, overlay_with};
 use crate::error::{Error, PatchFault, Result};
+use crate::format::reader::Patch;
+use crate::format::start::Start;
 use ferofs_read::{FileSource, Source, Uuid};
 
 /// Bytes of a stream that are read at once.
@@ -170,7 +169,7 @@ impl PatchReader {
             }
             Input::Stream(stream) => {
                 let failed = |e| Error::io_unnamed("store the patch in a temporary file", e);
-                let mut file = tempfile().map_err(failed)?;
+                let mut file = tempfile::tempfile().map_err(failed)?;
                 let write = |bytes: &[u8]| file.write_all(bytes).map_err(failed);
                 pass(&mut **stream, &next, write)?;
                 file.seek(SeekFrom::Start(0)).map_err(failed)?;
@@ -344,9 +343,4 @@ fn pass(stream: &mut dyn Read, next: &Next, mut to: impl FnMut(&[u8]) -> Result<
         found += read as u64;
     }
     Ok(())
-}
-
-/// A temporary file without a name.
-fn tempfile() -> io::Result<File> {
-    ferofs_build::output::spill::tempfile(&std::env::temp_dir())
 }

@@ -6,12 +6,12 @@ use std::sync::atomic::AtomicBool;
 use ferofs_read::{Source, Uuid};
 
 use crate::error::{Error, PatchFault, Result};
-use crate::patch::format::header::Header;
-use crate::patch::format::reader::Patch;
-use crate::patch::image::digest::{PartDigests, PieceDigest, of_piece};
-use crate::patch::image::history::{History, Origin, Record};
-use crate::patch::image::journal::MaskedSource;
-use crate::patch::image::sector::SuperblockArea;
+use crate::format::header::Header;
+use crate::format::reader::Patch;
+use crate::image::digest::{PartDigests, PieceDigest, of_piece};
+use crate::image::history::{History, Origin, Record};
+use crate::image::journal::MaskedSource;
+use crate::image::sector::SuperblockArea;
 
 /// The state of an image for which a patch can be used.
 pub(crate) enum Usable {

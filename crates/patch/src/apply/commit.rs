@@ -6,8 +6,8 @@ use std::io;
 use super::medium::Medium;
 use crate::error::PatchFault;
 use crate::error::{AfterFailure, Error, Result};
-use crate::patch::image::journal::{WrittenRanges, first_nonzero};
-use crate::patch::image::sector::{SECTOR, SECTOR_POS, Sector, SuperblockArea};
+use crate::image::journal::{WrittenRanges, first_nonzero};
+use crate::image::sector::{SECTOR, SECTOR_POS, Sector, SuperblockArea};
 use ferofs_read::Source;
 use ferofs_verity::Seal;
 
@@ -74,14 +74,14 @@ impl<M: Medium> Sink<'_, M> {
 }
 
 /// Undoes an interrupted change, if there was one; returns whether there was.
-pub(crate) fn recover<M: Medium>(medium: &M, area: &SuperblockArea) -> Result<bool> {
+pub fn recover<M: Medium>(medium: &M, area: &SuperblockArea) -> Result<bool> {
     let Some(ranges) = WrittenRanges::find_interrupted(medium, area)? else { return Ok(false) };
     undo(medium, &ranges, &area.sector()).map_err(|error| error.unfinished(AfterFailure::Leftovers))?;
     Ok(true)
 }
 
 /// Refuses a change that would overwrite other data after the image, unless that is allowed.
-pub(crate) fn check_trailing(
+pub fn check_trailing(
     medium: &dyn Source,
     appended: std::ops::Range<u64>,
     trailing: TrailingData,

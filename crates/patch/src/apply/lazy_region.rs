@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Error, PatchFault, Result};
-use crate::patch::format::reader::{Patch, PieceDecoder};
-use crate::patch::image::digest::{PieceDigest, of_piece};
+use crate::format::reader::{Patch, PieceDecoder};
+use crate::image::digest::{PieceDigest, of_piece};
 use ferofs_read::{Image, Source};
 
 /// Decoded pieces of all patches that share it. A clone is the same cache.

@@ -1,7 +1,7 @@
 //! Restores a superblock whose sector is damaged, from the records of the image's history.
 //!
 //! A record holds the sector before and after its change. A change writes the sector only after its record is durable and its
-//! journal is replaced (see [`journal`](crate::patch::image::journal)), so the last record has the sector that was to be
+//! journal is replaced (see [`journal`](crate::image::journal)), so the last record has the sector that was to be
 //! written.
 
 use ferofs_format::Compat;
@@ -9,9 +9,9 @@ use ferofs_format::Compat;
 use super::commit::{recover, switch};
 use super::medium::Medium;
 use crate::error::{Error, PatchFault, Result};
-use crate::patch::image::history::{RECORD, Record};
-use crate::patch::image::journal::WrittenRanges;
-use crate::patch::image::sector::{SECTOR, SECTOR_POS, Sector, SuperblockArea};
+use crate::image::history::{RECORD, Record};
+use crate::image::journal::WrittenRanges;
+use crate::image::sector::{SECTOR, SECTOR_POS, Sector, SuperblockArea};
 use ferofs_read::Source;
 
 /// Bytes that are read at once.

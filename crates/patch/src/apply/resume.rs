@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::medium::Medium;
 use crate::error::{Error, Result};
-use crate::patch::format::reader::Patch;
-use crate::patch::image::digest::of_piece;
-use crate::patch::image::sector::SECTOR;
+use crate::format::reader::Patch;
+use crate::image::digest::of_piece;
+use crate::image::sector::SECTOR;
 
-/// How far [`apply_with`](crate::patch::apply_with) is. Another thread can read it at any time. If several patches are applied one after the other,
+/// How far [`apply_with`](crate::apply_with) is. Another thread can read it at any time. If several patches are applied one after the other,
 /// each adds to the numbers.
 #[derive(Debug, Default)]
 #[non_exhaustive]

@@ -5,9 +5,9 @@ use std::ops::Range;
 use super::commit::{ImageChange, TrailingData, check_trailing, commit, recover};
 use super::medium::Medium;
 use crate::error::{Error, PatchFault, Result};
-use crate::patch::image::history::{History, Origin, RECORD, Record};
-use crate::patch::image::journal::WrittenRanges;
-use crate::patch::image::sector::{Sector, SuperblockArea};
+use crate::image::history::{History, Origin, RECORD, Record};
+use crate::image::journal::WrittenRanges;
+use crate::image::sector::{Sector, SuperblockArea};
 use ferofs_read::Source;
 
 /// What a rollback appends, and the superblock's new sector.

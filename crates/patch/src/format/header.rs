@@ -4,8 +4,8 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::change::NewParents;
-use crate::patch::image::digest::{Digest, PieceDigest};
-use crate::patch::image::sector::Sector;
+use crate::image::digest::{Digest, PieceDigest};
+use crate::image::sector::Sector;
 
 pub(super) const MAGIC: [u8; 8] = *b"ferofspt";
 pub(super) const VERSION: u32 = 3;
@@ -76,25 +76,33 @@ pub(super) const COMPRESSED: u32 = 2;
 
 /// The checked header: base, result, and what else the patch changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
-    pub(crate) uuid: [u8; 16],
-    pub(crate) time: i64,
+pub struct Header {
+    /// The UUID of the base.
+    pub uuid: [u8; 16],
+    /// When the patch was made, in seconds since 1970.
+    pub time: i64,
     /// The number of the base's state in its history.
-    pub(crate) base_state: u64,
-    pub(crate) base_size: u64,
-    pub(crate) base_digest: Digest,
-    pub(crate) base_sector: Sector,
-    pub(crate) result_size: u64,
-    pub(crate) result_digest: Digest,
-    pub(crate) sector: Sector,
+    pub base_state: u64,
+    /// Bytes of the base.
+    pub base_size: u64,
+    /// The digest of the base.
+    pub base_digest: Digest,
+    /// The base's sector with the superblock.
+    pub base_sector: Sector,
+    /// Bytes of the patched image.
+    pub result_size: u64,
+    /// The digest of the patched image.
+    pub result_digest: Digest,
+    /// The sector with the superblock of the patched image.
+    pub sector: Sector,
     /// Position and bytes of the root's inode, if it goes into free slots of the base.
-    pub(crate) root: Option<(u64, Vec<u8>)>,
+    pub root: Option<(u64, Vec<u8>)>,
     /// Appended bytes of content.
-    pub(crate) content_len: u64,
+    pub content_len: u64,
     /// Appended bytes of metadata.
-    pub(crate) metadata_len: u64,
+    pub metadata_len: u64,
     /// Directories in which only `..` changes.
-    pub(crate) new_parents: NewParents,
+    pub new_parents: NewParents,
     /// Decoded bytes of the longest extent of the base's files that pieces read.
-    pub(crate) longest_extent: u32,
+    pub longest_extent: u32,
 }

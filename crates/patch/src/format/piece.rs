@@ -1,8 +1,8 @@
 //! The pieces of a patch file: parts of the appended bytes. A piece has a plan and a payload; the payload is compressed alone, with
 //! bytes of the base as dictionary. Layout: docs/PATCH_FORMAT.md.
 
-pub(crate) mod base;
-pub(crate) mod delta;
+pub mod base;
+pub mod delta;
 mod parallel;
 
 use std::io::Write;
@@ -15,10 +15,10 @@ use self::parallel::parallel;
 use super::plan::{Item, Plan};
 use super::reencode::Encoders;
 use crate::error::{Error, PatchFault, Result};
-use crate::patch::image::digest::PieceDigest;
+use crate::image::digest::PieceDigest;
 
 /// Bytes of content that `create` puts into a piece: see [`PAYLOAD_MAX`].
-pub(crate) const PIECE_LEN: usize = 4 << 20;
+pub const PIECE_LEN: usize = 4 << 20;
 /// Bytes of a decoded payload at most: one unit of [`PIECE_LEN`] bytes that carries all its encoded bytes. Larger pieces need more
 /// memory to apply, and are malformed.
 pub(crate) const PAYLOAD_MAX: usize = 2 * PIECE_LEN;
@@ -35,7 +35,7 @@ const EXTENT_MIN: u64 = 512;
 
 /// What a piece describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PieceKind {
+pub enum PieceKind {
     /// Data of files.
     Content,
     /// Inodes, indexes and directories, with inline tails.
@@ -44,24 +44,25 @@ pub(crate) enum PieceKind {
 
 /// A part of the appended bytes, as stored.
 #[derive(Clone, Debug)]
-pub(crate) struct Piece {
-    pub(crate) kind: PieceKind,
+pub struct Piece {
+    /// What it appends.
+    pub kind: PieceKind,
     /// The encoded plan.
-    pub(crate) plan: Vec<u8>,
+    pub plan: Vec<u8>,
     /// Bytes of the payload when decoded.
-    pub(crate) payload_len: usize,
+    pub payload_len: usize,
     /// Bytes that it appends.
-    pub(crate) region_len: usize,
+    pub region_len: usize,
     /// The digest of these.
-    pub(crate) digest: PieceDigest,
+    pub digest: PieceDigest,
     /// Whether the payload is compressed.
-    pub(crate) compressed: bool,
+    pub compressed: bool,
     /// Bytes of the payload as a delta; 0: as it is.
-    pub(crate) delta_len: usize,
+    pub delta_len: usize,
     /// The payload as stored.
-    pub(crate) payload: Vec<u8>,
+    pub payload: Vec<u8>,
     /// Decoded bytes of the longest extent of the base that its references read.
-    pub(crate) longest_extent: u32,
+    pub longest_extent: u32,
 }
 
 /// Decodes a compressed payload of `len` bytes into `out`.
@@ -78,7 +79,7 @@ fn decode_payload(stored: &[u8], dictionary: &[u8], len: usize, out: &mut Vec<u8
 }
 
 /// Compresses `bytes` with `dictionary`; `None` if that does not make them shorter.
-pub(crate) fn compress(bytes: &[u8], dictionary: &[u8], level: i32) -> std::io::Result<Option<Vec<u8>>> {
+pub fn compress(bytes: &[u8], dictionary: &[u8], level: i32) -> std::io::Result<Option<Vec<u8>>> {
     let mut encoder = zstd::stream::write::Encoder::with_ref_prefix(Vec::new(), level, dictionary)?;
     let window = (bytes.len() + dictionary.len())
         .next_power_of_two()

@@ -12,15 +12,37 @@ const LEVEL: i32 = 19;
 
 /// Bytes of the base, for the dictionary of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reference {
+pub enum Reference {
     /// As the image stores them.
-    Image { pos: u64, len: u32 },
+    Image {
+        /// The position in the image.
+        pos: u64,
+        /// Bytes.
+        len: u32,
+    },
     /// Decoded content of a file.
-    File { nid: u64, offset: u64, len: u32 },
+    File {
+        /// The file's inode.
+        nid: u64,
+        /// The position in the file.
+        offset: u64,
+        /// Bytes.
+        len: u32,
+    },
     /// Bytes of the new image as they are [predicted](super::prediction).
-    Predicted { pos: u64, len: u32 },
+    Predicted {
+        /// The position in the new image.
+        pos: u64,
+        /// Bytes.
+        len: u32,
+    },
     /// The same for decoded content of the new metabox.
-    PredictedMetabox { pos: u64, len: u32 },
+    PredictedMetabox {
+        /// The position in the metabox.
+        pos: u64,
+        /// Bytes.
+        len: u32,
+    },
 }
 
 /// Bytes that one thread reads at once for a dictionary.
@@ -53,7 +75,8 @@ impl Reference {
         })
     }
 
-    pub(crate) const fn len(&self) -> u32 {
+    /// Bytes.
+    pub const fn len(&self) -> u32 {
         match self {
             Self::Image { len, .. }
             | Self::File { len, .. }
@@ -70,39 +93,44 @@ impl Reference {
 
 /// The next appended bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Item {
+pub enum Item {
     /// The next bytes of the payload.
-    Raw { len: u32 },
+    Raw {
+        /// Bytes.
+        len: u32,
+    },
     /// Content that is encoded.
     Unit(Unit),
 }
 
 /// Content that is encoded as extents. In the payload its decoded content comes first, then the bytes of carried extents.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Unit {
+pub struct Unit {
     /// Number of the method.
-    pub(crate) method: u8,
+    pub method: u8,
     /// Bytes of decoded content.
-    pub(crate) content_len: u32,
-    pub(crate) extents: Vec<UnitExtent>,
+    pub content_len: u32,
+    /// Its extents, in the order of the content.
+    pub extents: Vec<UnitExtent>,
 }
 
 /// An extent of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct UnitExtent {
-    pub(crate) kind: ExtentKind,
+pub struct UnitExtent {
+    /// How its bytes are made.
+    pub kind: ExtentKind,
     /// Bytes of content; 0 if only the compressor knows ([`ExtentKind::Fill`]).
-    pub(crate) len: u32,
+    pub len: u32,
     /// Bytes that are appended for it.
-    pub(crate) size: u32,
+    pub size: u32,
     /// Bytes of output that the compressor gets. [`ExtentKind::Fill`]: 0 means `size`. [`ExtentKind::Exact`]: at most `len`; 0
     /// means more than any compressor needs.
-    pub(crate) capacity: u32,
+    pub capacity: u32,
 }
 
 /// How the bytes of an extent are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ExtentKind {
+pub enum ExtentKind {
     /// The compressor takes as much of the unit's content as fills its output, and so determines the length.
     Fill,
     /// The compressor encodes exactly the extent's content.
@@ -147,9 +175,11 @@ impl Unit {
 
 /// The references and items of a piece.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Plan {
-    pub(crate) references: Vec<Reference>,
-    pub(crate) items: Vec<Item>,
+pub struct Plan {
+    /// The parts of the dictionary.
+    pub references: Vec<Reference>,
+    /// The appended bytes, in their order.
+    pub items: Vec<Item>,
 }
 
 const MALFORMED: &str = "the plan of a piece is wrong";
@@ -160,7 +190,7 @@ fn malformed() -> Error {
 
 impl Plan {
     /// The plan as stored.
-    pub(crate) fn encode(&self) -> Result<Vec<u8>> {
+    pub fn encode(&self) -> Result<Vec<u8>> {
         self.columns().compress(LEVEL)
     }
 

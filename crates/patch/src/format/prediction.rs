@@ -4,7 +4,7 @@
 mod directory;
 mod replay;
 
-use ferofs_build::metadata::area::AreaAllocator;
+use ferofs_format::area::AreaAllocator;
 use ferofs_format::inode::{DataLayout, FileType, Place};
 use ferofs_format::superblock::Superblock;
 use ferofs_format::units::SLOT_SIZE;
@@ -13,13 +13,13 @@ use ferofs_read::error::Locate;
 use ferofs_read::{FileOffset, Image, Inode, MetadataPlace, Source};
 
 use self::directory::Content;
-pub(crate) use self::directory::{old_blocks, old_entries};
-pub(crate) use self::replay::{Replay, fields_of};
+pub use self::directory::{old_blocks, old_entries};
+pub use self::replay::{Replay, fields_of};
 use super::header::Header;
 use super::relocation::{Edit, Relocated, Relocations, Target};
 use crate::error::{Error, PatchFault, Result};
-use crate::patch::image::history::{Origin, RECORD, Record};
-use crate::patch::image::sector::SECTOR_POS;
+use crate::image::history::{Origin, RECORD, Record};
+use crate::image::sector::SECTOR_POS;
 
 /// Bytes of the shared and inline attributes of an inode at most, for a 16-bit count of 4-byte units.
 const XATTRS_MAX: usize = 1 << 18;
@@ -46,7 +46,7 @@ struct NewInode {
 }
 
 /// The predicted bytes of what a patch appends.
-pub(crate) struct Prediction {
+pub struct Prediction {
     image: Image,
     superblock: Superblock,
     /// The position of the new metadata.
@@ -81,7 +81,7 @@ const fn malformed(what: &'static str) -> Error {
 
 impl Prediction {
     /// Predicts what the patch with `header` appends to `image`, whose bytes are `source`.
-    pub(crate) fn new(
+    pub fn new(
         header: &Header,
         relocations: Relocations,
         image: &Image,
@@ -229,7 +229,7 @@ impl Prediction {
     }
 
     /// The inode number of the new inode `number`.
-    pub(crate) fn nid(&self, number: u32) -> Option<Nid> {
+    pub fn nid(&self, number: u32) -> Option<Nid> {
         let pos = match self.root {
             Some(pos) if number == 0 => pos,
             _ => self.range(number << 1).0,
@@ -242,7 +242,7 @@ impl Prediction {
     }
 
     /// Whether all old metadata that new inode `number` resembles is in the prediction.
-    pub(crate) fn is_complete(&self, number: u32) -> Result<bool> {
+    pub fn is_complete(&self, number: u32) -> Result<bool> {
         match self.inode(number).and_then(|inode| inode.source) {
             Some(source) => Ok(directory::is_predicted(&self.image.inode(source)?)),
             None => Ok(false),

@@ -23,8 +23,8 @@ use super::reencode::Encoders;
 use super::relocation::{COLUMNS_MAX, Relocations};
 use super::start::{self, Cursor, Start};
 use crate::error::{Error, PatchFault, Result};
-use crate::patch::image::digest::{Digest, PieceDigest};
-use crate::patch::image::sector::{SECTOR, SECTOR_POS, Sector, covered_end};
+use crate::image::digest::{Digest, PieceDigest};
+use crate::image::sector::{SECTOR, SECTOR_POS, Sector, covered_end};
 
 /// Bytes that are read and hashed at once.
 const BUFFER: usize = 1 << 20;
@@ -114,7 +114,7 @@ impl Patch {
     }
 
     /// The digest of the patch: BLAKE3 of its file without the last 32 bytes, which hold it. It covers the digest of the result, with which
-    /// [`crate::patch::apply`] compares the image before the change becomes visible. So a signature of it covers the change.
+    /// [`crate::apply`] compares the image before the change becomes visible. So a signature of it covers the change.
     #[must_use]
     pub const fn digest(&self) -> [u8; 32] {
         self.digest
@@ -177,7 +177,7 @@ impl Patch {
         self.header.uuid
     }
 
-    /// The number of the state that the patch is for: see [`log`](crate::patch::log).
+    /// The number of the state that the patch is for: see [`log`](crate::log).
     #[must_use]
     pub const fn base_state(&self) -> u64 {
         self.header.base_state

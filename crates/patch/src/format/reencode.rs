@@ -11,7 +11,7 @@ const CAPACITY_MIN: usize = 64;
 const CAPACITY_MAX: usize = ferofs_codec::MAX_ENCODED;
 
 /// The compressors of a patch, each created when it is first used.
-pub(crate) struct Encoders {
+pub struct Encoders {
     methods: Vec<Params>,
     compressors: Vec<Option<Box<dyn Compressor>>>,
 }
@@ -21,7 +21,8 @@ fn malformed() -> Error {
 }
 
 impl Encoders {
-    pub(crate) fn new(methods: &[Params]) -> Self {
+    /// Compressors with the parameters in `methods`.
+    pub fn new(methods: &[Params]) -> Self {
         Self { methods: methods.to_vec(), compressors: methods.iter().map(|_| None).collect() }
     }
 
@@ -36,7 +37,7 @@ impl Encoders {
         let params = self.methods.get(number).ok_or_else(no_method)?;
         let slot = self.compressors.get_mut(number).ok_or_else(no_method)?;
         if slot.is_none() {
-            *slot = Some(ferofs_codec::compressor(params).map_err(ferofs_build::Error::Params)?);
+            *slot = Some(ferofs_codec::compressor(params)?);
         }
         match slot {
             Some(compressor) => Ok(&mut **compressor),
@@ -69,14 +70,14 @@ impl Encoders {
     }
 
     /// Starts the content of a unit, or continues after a carried extent.
-    pub(crate) fn begin(&mut self, method: u8) -> Result<()> {
+    pub fn begin(&mut self, method: u8) -> Result<()> {
         self.compressor(method)?.begin();
         Ok(())
     }
 
     /// Appends one extent of the content that starts at `at`, and returns the bytes of content in it; `None` if the compressor
     /// does not give what `extent` says. `out` has any bytes behind its end then.
-    pub(crate) fn encode_one(
+    pub fn encode_one(
         &mut self,
         method: u8,
         extent: &UnitExtent,
@@ -98,7 +99,6 @@ fn encode_extent(
     let (len, size, start) = (extent.len as usize, extent.size as usize, out.len());
     let Some(end) = at.checked_add(len).filter(|end| *end <= content.len()) else { return Ok(None) };
     let own = content.get(at..end).unwrap_or_default();
-    let failed = |e| Error::Build(ferofs_build::Error::Encode(e));
     let fit = match extent.kind {
         ExtentKind::Carried => return Ok(None),
         ExtentKind::Stored => {
@@ -115,7 +115,7 @@ fn encode_extent(
             if at >= content.len() {
                 return Ok(None);
             }
-            compressor.fit(content, at, out.get_mut(start..).unwrap_or_default()).map_err(failed)?
+            compressor.fit(content, at, out.get_mut(start..).unwrap_or_default())?
         }
         ExtentKind::Exact => {
             if own.is_empty() {
@@ -127,7 +127,7 @@ fn encode_extent(
                 capacity => capacity.min(len),
             };
             out.resize(start.saturating_add(capacity.clamp(CAPACITY_MIN, CAPACITY_MAX)), 0);
-            let fit = compressor.fit_exact(own, out.get_mut(start..).unwrap_or_default()).map_err(failed)?;
+            let fit = compressor.fit_exact(own, out.get_mut(start..).unwrap_or_default())?;
             // It was another input, so the next extent starts anew.
             compressor.begin();
             fit

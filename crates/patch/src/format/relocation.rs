@@ -8,7 +8,7 @@ use crate::error::{Error, PatchFault, Result};
 
 /// Inodes that can be predicted. `apply` has up to 150 bytes for each in memory before it decodes pieces, and 64 MiB in all. A patch with
 /// more new inodes predicts none; a list of more is malformed.
-pub(crate) const INODES_MAX: usize = 1 << 17;
+pub const INODES_MAX: usize = 1 << 17;
 /// Bytes of the decoded columns at most: some 6 for each inode, and the names of new files. A patch that needs more predicts nothing.
 pub(crate) const COLUMNS_MAX: usize = 8 << 20;
 /// Zstandard's level: the columns are short, so size counts more than speed.
@@ -19,27 +19,39 @@ pub(crate) const FIELDS: usize = 8;
 
 /// How the source of a new inode is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SourceCode {
+pub enum SourceCode {
     /// It resembles no old inode.
     None,
     /// The inode with this number.
     Nid(u64),
     /// The next entry of old directories that new ones resemble, after so many that are passed over; directories and other files apart.
-    Next { is_dir: bool, skip: u32 },
+    Next {
+        /// Whether it is a directory.
+        is_dir: bool,
+        /// The entries that are passed over.
+        skip: u32,
+    },
 }
 
 /// A name that a new directory has, and its old one has not, or the other way.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Edit {
+pub enum Edit {
     /// The entry with this number of the old directory, as stored, is gone.
     Removed(u32),
     /// A new entry.
-    Added { name: Vec<u8>, file_type: FileType, target: Target },
+    Added {
+        /// The name.
+        name: Vec<u8>,
+        /// The type in the entry.
+        file_type: FileType,
+        /// The inode that it leads to.
+        target: Target,
+    },
 }
 
 /// The inode of a new name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
+pub enum Target {
     /// The number of a new inode in this list.
     New(u32),
     /// An old inode.
@@ -48,34 +60,36 @@ pub(crate) enum Target {
 
 /// A new inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Relocated {
-    pub(crate) source: SourceCode,
+pub struct Relocated {
+    /// The old inode that it resembles.
+    pub source: SourceCode,
     /// The numbers of the fields that differ from the source, in their order, and their values.
-    pub(crate) fields: Vec<(u8, u64)>,
+    pub fields: Vec<(u8, u64)>,
     /// Whether a large directory keeps old blocks as chunks.
-    pub(crate) in_chunks: bool,
+    pub in_chunks: bool,
     /// Bytes of the inode with all that follows it, without those that the source leads to.
-    pub(crate) len: i64,
+    pub len: i64,
     /// Blocks of its own, without those that the source leads to.
-    pub(crate) blocks: i64,
+    pub blocks: i64,
     /// The last bytes of it that are content.
-    pub(crate) inline: u32,
+    pub inline: u32,
     /// For a directory.
-    pub(crate) edits: Vec<Edit>,
+    pub edits: Vec<Edit>,
 }
 
 /// All new inodes, in the order of the tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Relocations {
+pub struct Relocations {
     /// Bytes between the end of the base and the new metadata.
-    pub(crate) start: u64,
+    pub start: u64,
     /// The inode number for `stat` of the first new inode; the others follow it.
-    pub(crate) first_ino: u32,
+    pub first_ino: u32,
     /// Whether the root's inode is in the first appended block.
-    pub(crate) root_is_first: bool,
+    pub root_is_first: bool,
     /// Whether the new inodes are in the metabox, behind its old content.
-    pub(crate) in_metabox: bool,
-    pub(crate) inodes: Vec<Relocated>,
+    pub in_metabox: bool,
+    /// The inodes.
+    pub inodes: Vec<Relocated>,
 }
 
 /// Bits of the number that says where the inodes are.
@@ -125,7 +139,7 @@ impl Relocations {
     }
 
     /// The list as stored; `None` if it is too long.
-    pub(crate) fn encode(&self) -> Result<Option<Vec<u8>>> {
+    pub fn encode(&self) -> Result<Option<Vec<u8>>> {
         let mut columns = Columns::default();
         let inodes = &self.inodes;
         columns.push(self.start);
@@ -176,7 +190,7 @@ impl Relocations {
     }
 
     /// Decodes what [`Self::encode`] made.
-    pub(crate) fn decode(stored: &[u8]) -> Result<Self> {
+    pub fn decode(stored: &[u8]) -> Result<Self> {
         let bytes = decompress(stored, COLUMNS_MAX, MALFORMED)?;
         let mut columns = ColumnReader::new(&bytes, MALFORMED);
         let (start, first_ino, flags) = (columns.next()?, columns.next_u32()?, columns.next()?);

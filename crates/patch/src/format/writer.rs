@@ -11,20 +11,20 @@ use super::header::{
 use super::method::RawMethod;
 use super::piece::{Piece, PieceKind};
 use crate::error::{Error, PatchFault, Result};
-use crate::patch::image::digest::Digest;
+use crate::image::digest::Digest;
 
 /// Zstandard's level for the header: it is short, so size counts more than speed.
 const LEVEL: i32 = 19;
 
 /// Passes the bytes of a patch file to `out`, and returns their number.
-pub(crate) fn write(
+pub fn write<E: From<Error>>(
     header: &Header,
     methods: &[Params],
     pieces: &[Piece],
     changes: &[Change],
     relocations: &[u8],
-    mut out: impl FnMut(&[u8]) -> Result<()>,
-) -> Result<u64> {
+    mut out: impl FnMut(&[u8]) -> Result<(), E>,
+) -> Result<u64, E> {
     let (changes, changes_decoded) = change::encode(changes)?;
     let methods: Vec<RawMethod> = methods.iter().map(RawMethod::new).collect();
     let root = header.root.as_ref().map_or(&[][..], |(_, bytes)| bytes);
@@ -53,7 +53,7 @@ pub(crate) fn write(
     };
     let tables = [raw.as_bytes(), root, methods.as_bytes(), pieces_table(pieces).as_bytes()].concat();
     if tables.len() > HEADER_MAX {
-        return Err(Error::Patch(PatchFault::Malformed("it would have too many pieces")));
+        return Err(Error::Patch(PatchFault::Malformed("it would have too many pieces")).into());
     }
     let stored = compress(&tables, LEVEL)?;
     let payload: usize = pieces.iter().map(|piece| piece.plan.len() + piece.payload.len()).sum();

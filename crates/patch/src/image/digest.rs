@@ -24,7 +24,7 @@ pub(crate) type Digest = [u8; 32];
 pub(crate) type PieceDigest = [u8; 16];
 
 /// The digest of the piece that appends the bytes in `range` of `source`.
-pub(crate) fn of_piece(source: &dyn Source, range: std::ops::Range<u64>) -> io::Result<PieceDigest> {
+pub fn of_piece(source: &dyn Source, range: std::ops::Range<u64>) -> io::Result<PieceDigest> {
     let mut hasher = blake3::Hasher::new();
     let mut buffer = vec![0; range.end.saturating_sub(range.start).min(PART) as usize];
     let mut at = range.start;
@@ -41,21 +41,21 @@ pub(crate) fn of_piece(source: &dyn Source, range: std::ops::Range<u64>) -> io::
 
 /// The digests of an image's parts.
 #[derive(Clone, Debug)]
-pub(crate) struct PartDigests {
+pub struct PartDigests {
     size: u64,
     parts: Vec<Digest>,
 }
 
 impl PartDigests {
     /// Hashes the first `size` bytes of `source`; bytes past its end count as zeroes.
-    pub(crate) fn of(source: &dyn Source, size: u64, cancel: &AtomicBool) -> Result<Self> {
+    pub fn of(source: &dyn Source, size: u64, cancel: &AtomicBool) -> Result<Self> {
         let count = usize::try_from(size.div_ceil(PART)).unwrap_or(usize::MAX);
         let parts = hash(source, size, &(0..count).collect::<Vec<_>>(), cancel)?;
         Ok(Self { size, parts })
     }
 
     /// The digests of `source`, of `size` bytes, which differs from the image hashed before only in the ranges `changed`.
-    pub(crate) fn changed(
+    pub fn changed(
         &self,
         source: &dyn Source,
         size: u64,
@@ -84,7 +84,7 @@ impl PartDigests {
     }
 
     /// The image's digest.
-    pub(crate) fn digest(&self) -> Digest {
+    pub fn digest(&self) -> Digest {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.size.to_le_bytes());
         for part in &self.parts {

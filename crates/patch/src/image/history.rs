@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use ferofs_read::Source;
 
 /// Bytes of a record.
-pub(crate) const RECORD: u64 = 2048;
+pub const RECORD: u64 = 2048;
 const MAGIC: [u8; 8] = *b"ferohist";
 const VERSION: u32 = 1;
 const KIND_PATCH: u32 = 1;
@@ -75,20 +75,25 @@ pub struct State {
 
 /// A checked record.
 #[derive(Clone, Debug)]
-pub(crate) struct Record {
-    pub(crate) origin: Origin,
-    pub(crate) number: u64,
-    pub(crate) time: i64,
+pub struct Record {
+    /// The operation that made the state.
+    pub origin: Origin,
+    /// The number of the state.
+    pub number: u64,
+    /// When the patch was made or the rollback done, in seconds since 1970.
+    pub time: i64,
     /// The position of the first appended byte.
-    pub(crate) start: u64,
+    pub start: u64,
     /// The end of the appended bytes, the record included.
-    pub(crate) end: u64,
+    pub end: u64,
     /// The end of the record before this one; 0: there is none.
-    pub(crate) previous: u64,
-    pub(crate) before: Sector,
-    pub(crate) after: Sector,
+    pub previous: u64,
+    /// The sector with the superblock before the change.
+    pub before: Sector,
+    /// The sector after it.
+    pub after: Sector,
     /// Position and length of the root's inode, if that went into free slots; otherwise zeroes.
-    pub(crate) root: (u64, u32),
+    pub root: (u64, u32),
 }
 
 impl Record {
@@ -98,7 +103,7 @@ impl Record {
     }
 
     /// The record's bytes.
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+    pub fn to_bytes(&self) -> Vec<u8> {
         let (kind, target) = match self.origin {
             Origin::Rollback(target) => (KIND_ROLLBACK, target),
             Origin::Patch | Origin::Built => (KIND_PATCH, 0),
@@ -161,13 +166,13 @@ fn checksum(raw: &RawRecord) -> Digest {
 
 /// All records of an image, the first one first.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct History {
+pub struct History {
     pub(crate) records: Vec<Record>,
 }
 
 impl History {
     /// Reads the records of the image whose superblock is `area`.
-    pub(crate) fn read(source: &dyn Source, area: &SuperblockArea) -> Result<Self> {
+    pub fn read(source: &dyn Source, area: &SuperblockArea) -> Result<Self> {
         let mut records: Vec<Record> = Vec::new();
         let mut end = area.size();
         while let Some(record) = Record::read(source, end)? {
@@ -186,12 +191,12 @@ impl History {
     }
 
     /// The number of the current state.
-    pub(crate) fn current(&self) -> u64 {
+    pub fn current(&self) -> u64 {
         self.records.last().map_or(0, |record| record.number)
     }
 
     /// The end of the last record; 0 if there is none.
-    pub(crate) fn end(&self) -> u64 {
+    pub fn end(&self) -> u64 {
         self.records.last().map_or(0, |record| record.end)
     }
 
@@ -230,7 +235,7 @@ impl History {
     }
 
     /// The superblock's sectors of all states but the current one.
-    pub(crate) fn earlier_sectors(&self) -> impl Iterator<Item = &Sector> {
+    pub fn earlier_sectors(&self) -> impl Iterator<Item = &Sector> {
         self.records.iter().map(|record| &record.before)
     }
 

@@ -159,14 +159,14 @@ pub(crate) fn first_nonzero(source: &dyn Source, range: Range<u64>) -> Result<Op
 }
 
 /// An image as it was before an interrupted change: the slots that the change may have written read as zeroes.
-pub(crate) struct MaskedSource<S> {
+pub struct MaskedSource<S> {
     source: S,
     zeroes: Vec<Range<u64>>,
 }
 
 impl<S: Source> MaskedSource<S> {
     /// The image in `source`, whose superblock is `area`.
-    pub(crate) fn new(source: S, area: &SuperblockArea) -> Result<Self> {
+    pub fn new(source: S, area: &SuperblockArea) -> Result<Self> {
         let interrupted = WrittenRanges::find_interrupted(&source, area)?;
         Ok(Self { source, zeroes: interrupted.and_then(|ranges| ranges.root).into_iter().collect() })
     }

@@ -7,7 +7,7 @@ use super::sector::{SECTOR_POS, Sector};
 use ferofs_read::{Access, ReadRange, Source};
 
 /// A base image, the bytes appended to it, and the ranges that are replaced within it.
-pub(crate) struct Overlay {
+pub struct Overlay {
     base: Arc<dyn Source>,
     /// Bytes of the base.
     base_size: u64,
@@ -18,13 +18,14 @@ pub(crate) struct Overlay {
 }
 
 impl Overlay {
-    pub(crate) fn new(base: Arc<dyn Source>, base_size: u64, region: Box<dyn Source>) -> Self {
+    /// The first `base_size` bytes of `base`, with `region` behind them.
+    pub fn new(base: Arc<dyn Source>, base_size: u64, region: Box<dyn Source>) -> Self {
         Self { base, base_size, region, replaced: Vec::new() }
     }
 
     /// Replaces the bytes at `pos` by `bytes`.
     #[must_use]
-    pub(crate) fn with(mut self, pos: u64, bytes: &[u8]) -> Self {
+    pub fn with(mut self, pos: u64, bytes: &[u8]) -> Self {
         if !bytes.is_empty() {
             self.replaced.push((pos, bytes.to_vec()));
         }
@@ -32,7 +33,7 @@ impl Overlay {
     }
 
     /// The image with another superblock, as it is in another state of its history.
-    pub(crate) fn with_sector(base: Arc<dyn Source>, sector: &Sector) -> Self {
+    pub fn with_sector(base: Arc<dyn Source>, sector: &Sector) -> Self {
         let size = base.size();
         Self::new(base, size, Box::new(Vec::new())).with(SECTOR_POS, sector)
     }

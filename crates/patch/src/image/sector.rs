@@ -12,7 +12,7 @@ use ferofs_read::error::Locate;
 /// Bytes that disks write as a whole or not at all.
 pub(crate) const SECTOR: usize = 512;
 /// The position of the superblock's sector.
-pub(crate) const SECTOR_POS: u64 = superblock::OFFSET as u64;
+pub const SECTOR_POS: u64 = superblock::OFFSET as u64;
 /// Bytes of a root inode with its attributes at most, if it goes into free slots of the base.
 pub(crate) const ROOT_MAX: usize = 4096;
 /// The field of the root's 16-bit nid; with `48BIT` it holds the upper bits of the block count.
@@ -21,18 +21,18 @@ const ROOT_16: std::ops::Range<usize> = 0x0e..0x10;
 const ROOT_64: std::ops::Range<usize> = 0x70..0x78;
 
 /// The bytes of a sector.
-pub(crate) type Sector = [u8; SECTOR];
+pub type Sector = [u8; SECTOR];
 
 /// The parsed superblock, and the bytes that its checksum covers (at least its sector).
 #[derive(Clone, Debug)]
-pub(crate) struct SuperblockArea {
+pub struct SuperblockArea {
     covered: Vec<u8>,
     superblock: Superblock,
 }
 
 impl SuperblockArea {
     /// Reads and checks the superblock of `source`.
-    pub(crate) fn read(source: &dyn Source) -> Result<Self> {
+    pub fn read(source: &dyn Source) -> Result<Self> {
         let mut sector = [0; SECTOR];
         source.read_exact_at(SECTOR_POS, &mut sector).map_err(unreadable)?;
         Self::with(source, &sector)
@@ -56,25 +56,25 @@ impl SuperblockArea {
     }
 
     /// The parsed superblock.
-    pub(crate) const fn superblock(&self) -> &Superblock {
+    pub const fn superblock(&self) -> &Superblock {
         &self.superblock
     }
 
     /// The superblock's sector.
-    pub(crate) fn sector(&self) -> Sector {
+    pub fn sector(&self) -> Sector {
         let mut sector = [0; SECTOR];
         sector.copy_from_slice(&self.covered[..SECTOR]);
         sector
     }
 
     /// Bytes of the image, by the superblock's block count.
-    pub(crate) fn size(&self) -> u64 {
+    pub fn size(&self) -> u64 {
         self.superblock.blocks.saturating_mul(self.superblock.block_size.bytes64())
     }
 
     /// The sector with the superblock `new` and, if they change, `configs` after it. Only fields that differ are written, so
     /// that fields unknown to this program keep their values.
-    pub(crate) fn rewrite(&self, new: &Superblock, configs: Option<&[u8]>) -> Result<Sector> {
+    pub fn rewrite(&self, new: &Superblock, configs: Option<&[u8]>) -> Result<Sector> {
         let mut sector = self.sector();
         let (before, after) = (bytes(&self.superblock)?, bytes(new)?);
         let is_48bit = new.incompat.contains(ferofs_format::Incompat::BIT48);
@@ -119,7 +119,7 @@ impl SuperblockArea {
     }
 
     /// Whether `len` bytes of configurations fit after the superblock, where there are `old_len` bytes of them now.
-    pub(crate) fn has_config_space(&self, old_len: usize, len: usize) -> bool {
+    pub fn has_config_space(&self, old_len: usize, len: usize) -> bool {
         let start = self.superblock.size();
         let Some(end) = start.checked_add(len).filter(|end| *end <= SECTOR) else { return false };
         let tables = [
@@ -135,7 +135,7 @@ impl SuperblockArea {
 
 /// The end of the superblock's sector and of the bytes that its checksum covers. A patch changes nothing before this position
 /// but the sector itself: otherwise the old superblock's checksum would be wrong until the sector is replaced.
-pub(crate) fn covered_end(superblock: &Superblock) -> u64 {
+pub fn covered_end(superblock: &Superblock) -> u64 {
     SECTOR_POS + superblock.checksum_len().max(SECTOR) as u64
 }
 
@@ -144,5 +144,5 @@ fn unreadable(error: std::io::Error) -> Error {
 }
 
 fn bytes(superblock: &Superblock) -> Result<Vec<u8>> {
-    Ok(superblock.to_bytes().map_err(ferofs_build::Error::Layout)?)
+    Ok(superblock.to_bytes()?)
 }

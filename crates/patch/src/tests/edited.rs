@@ -1,6 +1,6 @@
 //! Patch files that lie: parts are decoded, changed, and encoded again, with the right lengths and the right digest.
 
-use crate::patch::format::columns::{compress, decompress};
+use crate::format::columns::{compress, decompress};
 
 /// Bytes before the header.
 const START: usize = 24;

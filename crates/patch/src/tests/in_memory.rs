@@ -1,7 +1,7 @@
 //! Images that are patched in memory: pieces are decoded when they are read, and a cache of them is bounded.
 
 use super::*;
-use crate::patch::format::piece::REGION_MAX;
+use crate::format::piece::REGION_MAX;
 
 /// A patch whose appended bytes are several pieces.
 pub(super) fn fixture(compression: Option<Compression>) -> Fixture {

@@ -3,11 +3,11 @@
 use std::process::Command;
 
 use super::*;
-use crate::patch::format::columns::compress;
-use crate::patch::format::piece::{Piece, PieceKind};
-use crate::patch::format::plan::{ExtentKind, Item, Plan, Reference, Unit, UnitExtent};
-use crate::patch::format::relocation::Relocations;
-use crate::patch::format::writer;
+use crate::format::columns::compress;
+use crate::format::piece::{Piece, PieceKind};
+use crate::format::plan::{ExtentKind, Item, Plan, Reference, Unit, UnitExtent};
+use crate::format::relocation::Relocations;
+use crate::format::writer;
 
 /// For a process that only applies a patch: the directory of the fixture, and the bytes of memory that are stated.
 const VARIABLES: [&str; 2] = ["FEROFS_TEST_APPLY", "FEROFS_TEST_MEMORY"];
@@ -32,7 +32,7 @@ fn replace_patch(fixture: &Fixture, plan: &Plan, len: usize) {
     let mut file = Vec::new();
     writer::write(&header, &methods, &[piece], &[], &relocations, |bytes| {
         file.extend_from_slice(bytes);
-        Ok(())
+        Ok::<(), crate::Error>(())
     })
     .unwrap();
     std::fs::write(fixture.path("patch"), file).unwrap();

@@ -3,8 +3,8 @@
 use ferofs_read::OpenOptions;
 
 use super::*;
-use crate::patch::format::prediction::Prediction;
-use crate::patch::format::relocation::{Edit, INODES_MAX, Relocated, Relocations, SourceCode};
+use crate::format::prediction::Prediction;
+use crate::format::relocation::{Edit, INODES_MAX, Relocated, Relocations, SourceCode};
 
 /// A tree of directories with 40 files each, some of them large enough to keep old blocks.
 fn tree(dir: &Path) {

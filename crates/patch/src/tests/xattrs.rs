@@ -162,7 +162,10 @@ fn digests_stay_right() {
             assert_eq!(digests(std::fs::read(fixture.path("squashed")).unwrap()), new, "{name}");
             // Nothing else has changed: files that stay keep their inodes.
             let again = create(&fixture.path("patched"), &create_options, &fixture.path("again"));
-            assert!(matches!(again, Err(crate::Error::Patch(PatchFault::Unchanged))), "{name}: {again:?}");
+            assert!(
+                matches!(again, Err(ferofs::Error::Patch(ferofs::patch::PatchFault::Unchanged))),
+                "{name}: {again:?}"
+            );
         }
     }
 }

@@ -7,11 +7,11 @@ use ferofs_read::{ExtentData, Image, Inode, Source};
 
 use super::parallel::parallel;
 use crate::error::{Error, PatchFault, Result};
-use crate::patch::format::plan::Reference;
-use crate::patch::format::prediction::Prediction;
+use crate::format::plan::Reference;
+use crate::format::prediction::Prediction;
 
 /// Bytes of a piece's dictionary at most, as it is held in memory. A patch that refers to more is malformed.
-pub(crate) const REFERENCES_MAX: usize = 16 << 20;
+pub const REFERENCES_MAX: usize = 16 << 20;
 /// Decoded bytes of extents that several threads decode at the same time. Each may hold a whole extent of which it wants a part, and a
 /// decoder for it, so only one thread decodes longer extents.
 pub(crate) const SMALL_EXTENT: u64 = 512 << 10;
@@ -20,24 +20,24 @@ pub(crate) const SMALL_EXTENT: u64 = 512 << 10;
 pub(crate) const WAITING: usize = size_of::<(Reference, &mut [u8])>();
 
 /// The base image, from which dictionaries are read.
-pub(crate) struct Base<'a> {
+pub struct Base<'a> {
     /// Its bytes. The source can be longer, by what is appended to it.
-    pub(crate) source: &'a dyn Source,
+    pub source: &'a dyn Source,
     /// The number of its bytes.
-    pub(crate) size: u64,
+    pub size: u64,
     /// The same image, for the content of files.
-    pub(crate) image: &'a Image,
+    pub image: &'a Image,
     /// What is predicted of the bytes that the patch appends.
-    pub(crate) prediction: &'a Prediction,
+    pub prediction: &'a Prediction,
     /// The number of threads that read it.
-    pub(crate) threads: usize,
+    pub threads: usize,
     /// Decoded bytes of the longest extent that references may read.
-    pub(crate) longest_extent: u64,
+    pub longest_extent: u64,
 }
 
 impl Base<'_> {
     /// Puts the bytes of all `references` into `dictionary`, one after the other.
-    pub(crate) fn read(&self, references: &[Reference], dictionary: &mut Vec<u8>) -> Result<()> {
+    pub fn read(&self, references: &[Reference], dictionary: &mut Vec<u8>) -> Result<()> {
         let total =
             references.iter().map(|reference| u64::from(reference.len())).fold(0, u64::saturating_add);
         if total > REFERENCES_MAX as u64 {
@@ -90,7 +90,7 @@ impl Base<'_> {
     }
 
     /// Decoded bytes of the longest extent that `references` read.
-    pub(crate) fn longest_of(&self, references: &[Reference]) -> Result<u64> {
+    pub fn longest_of(&self, references: &[Reference]) -> Result<u64> {
         references.iter().try_fold(0, |longest: u64, reference| match *reference {
             Reference::File { nid, offset, len } => {
                 let inode = self.image.inode(Nid::new(nid))?;

@@ -2,25 +2,27 @@
 //! runs. Layout: docs/PATCH_FORMAT.md.
 
 use crate::error::{Error, PatchFault, Result};
-use crate::patch::format::columns::{ColumnReader, Columns};
+use crate::format::columns::{ColumnReader, Columns};
 
 /// Bytes of a decoded delta at most. It is held in memory beside the payload and the dictionary. `create` makes no longer ones, and a patch that has
 /// one is malformed.
-pub(crate) const DELTA_MAX: usize = 2 << 20;
+pub const DELTA_MAX: usize = 2 << 20;
 
 const MALFORMED: &str = "a delta is wrong";
 
 /// A part of a payload: `add` bytes that lie beside bytes of the dictionary, and then `insert` bytes that lie beside none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Step {
+pub struct Step {
     /// The position in the dictionary.
-    pub(crate) old: usize,
-    pub(crate) add: usize,
-    pub(crate) insert: usize,
+    pub old: usize,
+    /// Bytes that lie beside bytes of the dictionary.
+    pub add: usize,
+    /// Bytes after them that lie beside none.
+    pub insert: usize,
 }
 
 /// The delta of `payload`, which consists of `steps`.
-pub(crate) fn encode(dictionary: &[u8], payload: &[u8], steps: &[Step]) -> Vec<u8> {
+pub fn encode(dictionary: &[u8], payload: &[u8], steps: &[Step]) -> Vec<u8> {
     let (mut gaps, mut lens) = (Vec::new(), Vec::new());
     let (mut differences, mut inserted) = (Vec::new(), Vec::new());
     // Equal bytes since the last ones that differ, and those that differ since then.

@@ -8,7 +8,7 @@ use ferofs_format::{BlockAddr, BlockSize, BytePos, DeviceId, FileOffset, Nid, St
 use ferofs_read::{ExtentData, Image, Inode, Location};
 
 use crate::error::Result;
-use crate::patch::format::relocation::{Edit, Target};
+use crate::format::relocation::{Edit, Target};
 
 /// Bytes of a directory that is predicted: it is decoded in memory. Larger ones are compressed without a prediction; mostly, nearly all
 /// of their blocks stay as they are.
@@ -36,7 +36,7 @@ pub(super) fn is_predicted(source: &Inode) -> bool {
 }
 
 /// The entries of the old directory `source` as stored; `None` if it is too large to be predicted.
-pub(crate) fn old_entries(image: &Image, source: &Inode) -> Result<Option<Vec<ferofs_read::DirEntry>>> {
+pub fn old_entries(image: &Image, source: &Inode) -> Result<Option<Vec<ferofs_read::DirEntry>>> {
     if !is_predicted(source) {
         return Ok(None);
     }
@@ -216,7 +216,7 @@ fn is_same(image: &Image, addr: BlockAddr, expected: &[u8]) -> bool {
 }
 
 /// The first name of each block of the directory `inode`, and the block's address if it is a whole block of the primary device.
-pub(crate) fn old_blocks(old: &Image, inode: &Inode) -> Result<Vec<(Vec<u8>, Option<BlockAddr>)>> {
+pub fn old_blocks(old: &Image, inode: &Inode) -> Result<Vec<(Vec<u8>, Option<BlockAddr>)>> {
     let block = old.superblock().block_size;
     let mut blocks = Vec::new();
     let mut bytes = vec![0; block.bytes()];

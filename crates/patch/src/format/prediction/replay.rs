@@ -8,7 +8,7 @@ use ferofs_read::{Image, Inode};
 
 use super::directory;
 use crate::error::{Error, PatchFault, Result};
-use crate::patch::format::relocation::{FIELDS, Relocated, SourceCode};
+use crate::format::relocation::{FIELDS, Relocated, SourceCode};
 
 /// Entries of old directories that wait for their new inodes, at most: 4 MiB for directories and for other files each. Entries beyond it
 /// are named by their inode number.
@@ -17,7 +17,7 @@ const WAITING_MAX: usize = 1 << 19;
 const SKIP_MAX: usize = 4096;
 
 /// The fields of `inode` that a patch can change, in the order of the format.
-pub(crate) fn fields_of(inode: &inode::Inode) -> [u64; FIELDS] {
+pub fn fields_of(inode: &inode::Inode) -> [u64; FIELDS] {
     // A directory's size follows from its entries.
     let size = if inode.file_type == FileType::Directory { 0 } else { inode.size };
     [
@@ -51,7 +51,7 @@ pub(super) fn set_fields<'a>(inode: &mut inode::Inode, values: impl Iterator<Ite
 }
 
 /// Walks old directories in the order of the new ones that resemble them.
-pub(crate) struct Replay<'a> {
+pub struct Replay<'a> {
     image: &'a Image,
     /// Whether the root's inode is in slots that have no space for a tail.
     root_is_free: bool,
@@ -62,13 +62,14 @@ pub(crate) struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    pub(crate) fn new(image: &'a Image, root_is_free: bool) -> Self {
+    /// Starts at the root of `image`. `root_is_free`: the new root goes into free slots of the base.
+    pub fn new(image: &'a Image, root_is_free: bool) -> Self {
         let dirs = VecDeque::from([image.superblock().root]);
         Self { image, root_is_free, dirs, files: VecDeque::new(), seen: HashSet::new() }
     }
 
     /// The code that leads to the old inode `nid`.
-    pub(crate) fn code(&self, nid: Nid, is_dir: bool) -> SourceCode {
+    pub fn code(&self, nid: Nid, is_dir: bool) -> SourceCode {
         let queue = if is_dir { &self.dirs } else { &self.files };
         match queue.iter().take(SKIP_MAX).position(|waiting| *waiting == nid) {
             Some(skip) => SourceCode::Next { is_dir, skip: skip as u32 },
@@ -77,12 +78,12 @@ impl<'a> Replay<'a> {
     }
 
     /// Whether `inode` can be a source.
-    pub(crate) fn is_usable(&self, inode: &Inode) -> bool {
+    pub fn is_usable(&self, inode: &Inode) -> bool {
         !self.seen.contains(&inode.nid())
     }
 
     /// The old inode behind `code`; its entries wait for their new inodes, if it is a directory.
-    pub(crate) fn source(&mut self, code: SourceCode) -> Result<Option<Inode>> {
+    pub fn source(&mut self, code: SourceCode) -> Result<Option<Inode>> {
         let malformed = || Error::Patch(PatchFault::Malformed("a relocated inode is none of the base"));
         let nid = match code {
             SourceCode::None => return Ok(None),
@@ -116,7 +117,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Bytes of the new inode with all that follows it, and its blocks, as far as they follow from its source.
-    pub(crate) fn sizes(
+    pub fn sizes(
         &self,
         source: &Inode,
         new: &Relocated,
