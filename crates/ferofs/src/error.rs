@@ -30,6 +30,7 @@ pub enum Error {
     #[error(transparent)]
     Read(ferofs_read::Error),
     /// An image could not be built.
+    #[cfg(feature = "build")]
     #[error(transparent)]
     Build(ferofs_build::Error),
     /// A seal cannot be made or used, or a block does not have the digest that it promises.
@@ -135,6 +136,7 @@ impl From<ferofs_read::Error> for Error {
     }
 }
 
+#[cfg(feature = "build")]
 impl From<ferofs_build::Error> for Error {
     fn from(error: ferofs_build::Error) -> Self {
         match error {

@@ -1,14 +1,11 @@
 //! Brings an image up to date with a small patch, in place or in memory, and goes back to earlier states. docs/PATCH_FORMAT.md
 //! describes the format and the reasons.
 //!
+//! The crate `ferofs-patch` applies patches; its items are here, too. This module makes them, with the feature `build`:
+//!
 //! | module | job |
 //! |---|---|
 //! | `create` | makes a patch: compares, encodes, lays out |
-//! | `format` | the patch file |
-//! | `sequence` | files of several patches |
-//! | `cost` | what applying a patch costs |
-//! | `apply` | applies a patch, rolls back, repairs |
-//! | `image` | what both sides need of an image: superblock sector, history, digest, interrupted changes |
 //! | `add`, `compose`, `squash` | creates and applies at once; makes one patch of several; builds the current tree again |
 //!
 //! ```
@@ -41,15 +38,24 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#[cfg(feature = "build")]
 mod add;
+#[cfg(feature = "build")]
 mod compose;
+#[cfg(feature = "build")]
 mod create;
+#[cfg(feature = "build")]
 mod squash;
 
+#[cfg(feature = "build")]
 pub use self::add::add;
+#[cfg(feature = "build")]
 pub use self::compose::compose;
+#[cfg(feature = "build")]
 pub use self::create::options::{CreateOptions, Encoding, GrowthParts, IgnoredAttributes, PatchSummary};
+#[cfg(feature = "build")]
 pub use self::create::{PatchFile, create};
+#[cfg(feature = "build")]
 pub use self::squash::{squash, squash_in_place, squash_options};
 pub use ferofs_patch::{
     AppliedPatches, ApplyCost, ApplyProgress, Change, ChangeKind, Error as ApplyError, FileMedium, Medium,
