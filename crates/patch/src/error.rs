@@ -104,6 +104,23 @@ impl Error {
         Self::Io { action, path: None, source: source.into() }
     }
 
+    /// Whether the error is about the file with the patch, not about the image.
+    #[must_use]
+    pub const fn is_about_patch(&self) -> bool {
+        match self {
+            Self::InSequence { .. } => true,
+            Self::Patch(fault) => matches!(
+                fault,
+                PatchFault::NotAPatch
+                    | PatchFault::Version(_)
+                    | PatchFault::Length { .. }
+                    | PatchFault::Damaged
+                    | PatchFault::Malformed(_)
+            ),
+            _ => false,
+        }
+    }
+
     /// This failure of a change, with the state of the image after it.
     pub(crate) fn unfinished(self, image: AfterFailure) -> Self {
         Self::Unfinished { cause: Box::new(self), image }

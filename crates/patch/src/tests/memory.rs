@@ -71,7 +71,7 @@ fn the_stated_memory_is_enough_for_any_plan() {
     ] {
         replace_patch(&fixture, &plan, plan.items.len());
         let bound = fixture.patch().apply_cost().unwrap().memory;
-        let name = "patch::tests::memory::the_stated_memory_is_enough_for_any_plan";
+        let name = "tests::memory::the_stated_memory_is_enough_for_any_plan";
         let mut child = Command::new(std::env::current_exe().unwrap());
         child.args([name, "--exact", "--nocapture"]).env(VARIABLES[0], fixture.path(""));
         let output = child.env(VARIABLES[1], bound.to_string()).output().unwrap();

@@ -76,7 +76,7 @@ pub(super) fn run(args: &ApplyArgs) -> Outcome {
     };
     drop(display);
     let count = match applied {
-        Err(error) if is_about_patch(&error) => return Err(Failure::about(patch_name, error)),
+        Err(error) if error.is_about_patch() => return Err(Failure::about(patch_name, error)),
         applied => applied.about(&args.image)?,
     };
     let [appended, resumed] = [&progress.appended, &progress.resumed].map(bytes);
@@ -136,19 +136,4 @@ fn signed(args: &ApplyArgs, signature: &Path, name: &Path) -> Result<Patch, Fail
     };
     signature::check(&Hex(&patch.digest()).to_string(), signature, &args.cert)?;
     Ok(patch)
-}
-
-/// Whether an error is about the file with the patch, not about the image.
-fn is_about_patch(error: &ApplyError) -> bool {
-    let ApplyError::Patch(fault) = error else {
-        return matches!(error, ApplyError::InSequence { .. });
-    };
-    matches!(
-        fault,
-        PatchFault::NotAPatch
-            | PatchFault::Version(_)
-            | PatchFault::Length { .. }
-            | PatchFault::Damaged
-            | PatchFault::Malformed(_)
-    )
 }
