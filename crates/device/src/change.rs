@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use ferofs::patch::{self, ApplyProgress, FileMedium, PatchReader, Repaired, TrailingData};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::failure::{About, Failure, Outcome, print};
+use crate::failure::{About, Failure, Outcome, print, summary};
 
 /// The exit code that a shell gives to a program that SIGINT ended.
 const INTERRUPTED: i32 = 128 + 2;
@@ -25,8 +25,8 @@ pub(crate) fn apply(image: &Path, patch: &Path, grow_over: bool) -> Outcome {
     match patches.apply(&medium, trailing(grow_over), &ApplyProgress::default(), &cancel) {
         Err(error) if error.is_about_patch() => Err(Failure::about(name, error)),
         applied => match applied.about(image)?.count {
-            1 => print("the image has the new tree, which the next mount shows"),
-            count => print(&format!(
+            1 => summary("the image has the new tree, which the next mount shows"),
+            count => summary(&format!(
                 "applied {count} patches: the image has the last tree, which the next mount shows"
             )),
         },
@@ -39,7 +39,7 @@ pub(crate) fn rollback(image: &Path, to: Option<u64>, grow_over: bool) -> Outcom
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let time = i64::try_from(now).unwrap_or(i64::MAX);
     let state = patch::rollback(&medium, to, trailing(grow_over), time).about(image)?;
-    print(&format!("state {state} is current again"))
+    summary(&format!("state {state} is current again"))
 }
 
 /// Restores a damaged superblock, and removes what an interrupted change left.

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use ferofs::escape::Escaped;
@@ -87,4 +87,9 @@ pub(crate) fn print(text: &str) -> Outcome {
         Ok(()) => Ok(0),
         Err(error) => Err(Failure::without_subject(error).with_code(USAGE)),
     }
+}
+
+/// As [`print`], but only on a terminal: what a successful command did.
+pub(crate) fn summary(text: &str) -> Outcome {
+    if std::io::stdout().is_terminal() { print(text) } else { Ok(0) }
 }

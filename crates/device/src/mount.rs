@@ -14,7 +14,6 @@ use std::sync::atomic::AtomicBool;
 use ferofs::patch::{PatchReader, PieceCache};
 use ferofs::read::{FileSource, Image, OpenOptions, PressureFile, Source};
 use ferofs_fuse::{Access, MountOptions};
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -63,7 +62,8 @@ pub(crate) fn run(args: &MountArgs) -> Outcome {
         let _ = stop.map(std::thread::JoinHandle::join);
         status.map_err(fail)
     });
-    if is_dead(&dir) {
+    // Somebody else may have unmounted it, and mounted another file system.
+    if ferofs_fuse::has_no_daemon(&dir) {
         unmount(&dir);
     }
     Ok(served?.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(FAILURE))
@@ -137,13 +137,6 @@ impl Files {
         }
         Image::open_with(Box::new(image), Vec::new(), options).about(&args.image)
     }
-}
-
-/// Whether a FUSE mount on `dir` is there that nobody answers. Somebody else may have unmounted it, and mounted another file system.
-fn is_dead(dir: &Path) -> bool {
-    // A request that Linux refuses if nobody can answer.
-    let flags = AtFlags::STATX_FORCE_SYNC | AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-    matches!(statx(CWD, dir, flags, StatxFlags::SIZE), Err(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
 /// Detaches the mount. Processes that use files on it can continue as long as it is answered.

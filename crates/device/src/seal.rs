@@ -6,7 +6,7 @@ use ferofs::read::{FileSource, Source};
 use ferofs::verity::{Digest, Seal, VerifiedSource, appended_position, check_end, verify_all};
 
 use crate::args::SealArgs;
-use crate::failure::{About, Failure, Outcome, print};
+use crate::failure::{About, Failure, Outcome, summary};
 
 /// Checks each block of `image`.
 pub(crate) fn verify(image: &Path, args: &SealArgs) -> Outcome {
@@ -14,7 +14,7 @@ pub(crate) fn verify(image: &Path, args: &SealArgs) -> Outcome {
     let verified = OpenSeal::open(image, args)?.verified(source)?;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     verify_all(&verified, threads).about(image)?;
-    print("all blocks agree with the root hash")
+    summary("all blocks agree with the root hash")
 }
 
 /// The open file with the hash tree, which is not decoded yet.
