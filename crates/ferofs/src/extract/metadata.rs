@@ -6,7 +6,6 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use rustix::fs::{Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
@@ -102,8 +101,7 @@ impl Extraction<'_> {
     }
 
     fn lose_xattr(&self, path: &Path, name: CString, error: Errno) {
-        // An insertion cannot panic in the middle.
-        let mut lost = self.lost_xattrs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lost = self.lost_xattrs.lock();
         let new = || LostXattr { path: path.to_owned(), files: 0, error };
         lost.entry(name).or_insert_with(new).files += 1;
     }
@@ -111,7 +109,7 @@ impl Extraction<'_> {
     /// Reports each attribute that could not be set here, once. Without its capabilities a program does not work, so this is a
     /// failure.
     pub(super) fn report_lost_xattrs(&self) {
-        let lost = std::mem::take(&mut *self.lost_xattrs.lock().unwrap_or_else(PoisonError::into_inner));
+        let lost = std::mem::take(&mut *self.lost_xattrs.lock());
         for (name, LostXattr { path, files, error }) in lost {
             if name.as_bytes() == CAPABILITIES {
                 self.options.progress.failures.fetch_add(1, Ordering::Relaxed);
