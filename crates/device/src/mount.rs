@@ -16,6 +16,7 @@ use ferofs::read::{FileSource, Image, OpenOptions, PressureFile, Source};
 use ferofs_fuse::{Access, MountOptions};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -49,11 +50,16 @@ pub(crate) fn run(args: &MountArgs) -> Outcome {
     )?;
     let served = start(Stdio::from(device)).map_err(fail).and_then(|mut child| {
         let handle = signals.handle();
-        let mount_point = dir.clone();
-        // The mount is this process's own as long as the child lives. The child ends when nobody uses the mount any more.
+        let (mount_point, id) = (dir.clone(), Pid::from_child(&child));
         let stop = std::thread::Builder::new().spawn(move || {
-            if signals.forever().next().is_some() {
+            // The mount is this process's own as long as the child lives. The child ends when nobody uses the mount any more.
+            let mut signals = signals.forever();
+            if signals.next().is_some() {
                 unmount(&mount_point);
+            }
+            // A second signal ends it at once. If it has ended, `wait` below returns soon, and its number is not used again until then.
+            if signals.next().is_some() {
+                let _ = kill_process(id, Signal::TERM);
             }
         });
         let status = child.wait();
