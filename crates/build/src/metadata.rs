@@ -2,14 +2,12 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`area`] | allocates places in the metadata area |
 //! | [`compressed`] | encodes directories and the metabox |
 //! | [`places`] | holds the places of all inodes and blocks |
 //! | [`self_check`] | parses each inode again before it is written |
 //! | [`write`] | plans all places, and writes everything after the data |
 //! | [`superblock_area`] | writes the superblock and the tables before the data |
 
-pub mod area;
 pub mod compressed;
 mod places;
 pub mod self_check;

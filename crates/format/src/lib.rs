@@ -12,6 +12,7 @@
 //! | [`inode`], [`dirent`], [`xattr`] | the tree | 2, 3, 4 |
 //! | [`algorithm`] | compression algorithms and their configurations | 6.1 |
 //! | [`map`] | where a file's data is: chunks, compression indexes, extents | 5, 6 |
+//! | [`area`] | allocates places in the metadata area: for building and for patches | 2 |
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -19,6 +20,7 @@
 extern crate alloc;
 
 pub mod algorithm;
+pub mod area;
 pub mod device;
 pub mod dirent;
 pub mod error;

@@ -11,7 +11,6 @@ use ferofs_format::{BlockAddr, BlockSize, BytePos, Fault, FormatError, Incompat,
 
 use crate::data::stored::{PackedInode, StoredContent};
 use crate::error::{Error, Result};
-use crate::metadata::area::AreaAllocator;
 use crate::metadata::compressed::{EncodedContent, MetadataEncoder, Queue};
 use crate::metadata::places::{Item, ItemKind, Places, meta_block, slots_before};
 use crate::metadata::self_check::{self, InodePlace};
@@ -22,6 +21,7 @@ use crate::output::spill::Spill;
 use crate::tree::inode_sizes::{self, InodeSizes};
 use crate::tree::xattr::XattrPlan;
 use crate::tree::{Kind, NodeId, Tree};
+use ferofs_format::area::AreaAllocator;
 
 /// Bytes that stay free before the root inode. One slot: no inode has nid 0, which old C libraries treat as a deleted file. Two
 /// more slots: a patch can put a new root inode there.

@@ -7,11 +7,12 @@ use std::sync::atomic::AtomicBool;
 
 use ferofs::patch::{PatchReader, PieceCache};
 use ferofs::read::{FileSource, Image, OpenOptions, Source};
+use ferofs::verity::check_end;
 
 use super::byte_size;
 use super::fetch::{FetchArgs, RemoteBytes};
 use super::image_name::ImageName;
-use super::seal::{OpenSeal, SealArgs, check_end};
+use super::seal::{OpenSeal, SealArgs};
 use crate::exit::{About, Failure};
 
 #[derive(clap::Args, Debug, Clone)]

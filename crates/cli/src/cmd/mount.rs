@@ -161,7 +161,7 @@ pub(crate) fn reattach(dir: &Path) -> Outcome {
     if std::fs::symlink_metadata(dir).is_ok_and(|metadata| !metadata.is_dir()) {
         return fail("not a directory; ferofs has no NBD devices");
     }
-    if !unmount_helper::has_no_daemon(dir) {
+    if !ferofs_fuse::has_no_daemon(dir) {
         return fail("no mount that has lost its daemon");
     }
     let absolute = umount::absolute(dir)?;

@@ -12,11 +12,12 @@ const FOLDERS: [&str; 8] =
     ["crates/", "docs/", "tests/", "xtask/", "bench/", "devtools/", "campaigns/", "fuzz/"];
 
 /// Crates whose modules DESIGN.md and READING.md name as `crate::module`, and their folders.
-const CRATES: [(&str, &str); 10] = [
+const CRATES: [(&str, &str); 11] = [
     ("format", "crates/format/src"),
     ("codec", "crates/codec/src"),
     ("read", "crates/read/src"),
     ("build", "crates/build/src"),
+    ("patch", "crates/patch/src"),
     ("ferofs", "crates/ferofs/src"),
     ("fuse", "crates/fuse/src"),
     ("cli", "crates/cli/src"),

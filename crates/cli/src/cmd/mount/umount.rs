@@ -66,7 +66,7 @@ fn check_type(dir: &Path, shown: &Path) -> Result<(), Failure> {
 }
 
 fn finish(dir: &Path, shown: &Path, result: rustix::io::Result<()>) -> Outcome {
-    let is_dead = || unmount_helper::has_no_daemon(dir);
+    let is_dead = || ferofs_fuse::has_no_daemon(dir);
     match result {
         Ok(()) => Ok(0),
         // Nobody can use what has lost its daemon, so nobody is disturbed.

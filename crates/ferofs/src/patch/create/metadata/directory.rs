@@ -7,9 +7,9 @@ use ferofs_format::{BlockAddr, BlockSize, DeviceId, Nid};
 use ferofs_format::{BytePos, Structure};
 
 use crate::error::Result;
-use crate::patch::format::prediction::old_blocks;
 use ferofs_build::metadata::self_check;
 use ferofs_build::tree::{Kind, NodeId, Tree};
+use ferofs_patch::format::prediction::old_blocks;
 use ferofs_read::{Image, Inode};
 
 /// Old directories with fewer blocks are written as a whole: a chunk table would save little.

@@ -17,7 +17,6 @@ use crate::patch::create::decide::growth::GrowingMetabox;
 use crate::patch::create::options::GrowthParts;
 use ferofs_build::Options;
 use ferofs_build::data::stored::StoredContent;
-use ferofs_build::metadata::area::AreaAllocator;
 use ferofs_build::metadata::compressed::{EncodedContent, MetadataEncoder};
 use ferofs_build::metadata::self_check::{self, InodePlace};
 use ferofs_build::output::Output;
@@ -25,6 +24,7 @@ use ferofs_build::output::spill::Spill;
 use ferofs_build::tree::inode_sizes::{self, InodeSizes, PACKED_LEN};
 use ferofs_build::tree::xattr::XattrPlan;
 use ferofs_build::tree::{Kind, NodeId, Tree};
+use ferofs_format::area::AreaAllocator;
 
 /// The inputs for new metadata.
 pub(crate) struct NewMetadata<'a> {
