@@ -3,7 +3,7 @@
 //!
 //! - [`build`], [`extract`], [`patch`], [`mount`]: one job of the command `ferofs`, compared with other tools.
 //! - [`charts`]: the figures and pictures of README.md and of the guide.
-//! - [`codec`], [`read`]: libraries alone; they start `crates/*/benches`.
+//! - [`codec`]: the library alone; it starts `crates/codec/benches`.
 //! - [`estimate`]: `ferofs build --estimate` compared with the builds.
 //! - [`fleet`]: images on servers.
 //! - [`redundant`]: the size of images of many versions of the same trees.
@@ -23,7 +23,6 @@ mod fleet;
 mod mount;
 mod paper;
 mod patch;
-mod read;
 mod redundant;
 mod scale;
 mod terminal;
@@ -54,7 +53,7 @@ Usage: cargo xtask bench COMMAND
   mount [--quick] [--erofs-only] [--pattern sequential|random|stride] [--rounds N]
                              time reading through mounts, compared with erofsfuse and with the kernel's EROFS, squashfs and ext4;
                              almost an hour, or 15 minutes without squashfs and ext4
-  paper [--quick] [--only EXPERIMENT]... [--data FILE|DIR]... [--out DIR] [--report] [--publish]
+  paper [--quick] [--only EXPERIMENT]... [--data FILE]... [--out DIR] [--report] [--publish]
                              repeat the evaluation of the EROFS paper in 84 minutes (--quick: 5) and write a report; an
                              interrupted run continues; --publish copies the summary to docs/results, --report measures nothing
   extract [--rounds N] [--target DIR]
@@ -69,9 +68,6 @@ Usage: cargo xtask bench COMMAND
                              time random reads of 0.1 to 100 % of a file through mounts, and the start of programs, compared
                              with erofsfuse and the kernel's EROFS; only cells whose name contains TEXT; --publish writes
                              docs/results/random.md
-  read [FILE] [--tree IMAGE | --no-tree]
-                             measure the read engine: FILE (512 MiB of Debian's linux-source) in an LZ4 image of 4 KiB
-                             clusters, and every file of IMAGE (50,000 of the same in LZMA fragments)
   redundant [--only FAMILY]... [--publish]
                              sizes of images of many versions of the same trees, compared with mksquashfs, mkfs.erofs and archives by zstd, and of
                              snapshots that are added one by one; families: python, sqlalchemy (fetched by pip), headers (by apt-get),
@@ -113,10 +109,11 @@ fn dispatch(args: &[String]) -> Result<()> {
         ["extract", options @ ..] => extract::extract(options)?,
         ["fleet", options @ ..] => fleet::fleet(options)?,
         ["mount", options @ ..] => mount::mount(options)?,
+        // Not in the list of commands: the evaluation starts it.
+        ["policy", options @ ..] => paper::policy::policy(options)?,
         ["paper", options @ ..] => paper::paper(options)?,
         ["patch", options @ ..] => patch::patch(options)?,
         ["random", options @ ..] => mount::random::random(options)?,
-        ["read", options @ ..] => read::read(options)?,
         ["redundant", options @ ..] => redundant::redundant(options)?,
         ["scale", options @ ..] => scale::scale(options)?,
         ["sealed", options @ ..] => mount::sealed::sealed(options)?,

@@ -39,6 +39,8 @@ pub(crate) struct FileSystem {
 pub(crate) enum Driver {
     /// `ferofs mount --fuse` with further options.
     Ferofs(&'static [&'static str]),
+    /// `bench policy` with this policy of decoding.
+    Policy(&'static str),
     Erofsfuse,
     Squashfuse,
     /// The kernel's driver of this file system type, through a loop device.
@@ -50,13 +52,13 @@ pub(crate) enum Driver {
 impl Driver {
     /// Whether a FUSE daemon answers the reads.
     pub(crate) fn is_daemon(self) -> bool {
-        matches!(self, Self::Ferofs(_) | Self::Erofsfuse | Self::Squashfuse)
+        matches!(self, Self::Ferofs(_) | Self::Policy(_) | Self::Erofsfuse | Self::Squashfuse)
     }
 
     /// Checks the permissions and the kernel, not whether the daemon's program is installed.
     pub(crate) fn check(self) -> Result<(), Unavailable> {
         match self {
-            Self::Ferofs(_) | Self::Erofsfuse | Self::Squashfuse => {
+            Self::Ferofs(_) | Self::Policy(_) | Self::Erofsfuse | Self::Squashfuse => {
                 if fs::File::options().read(true).write(true).open("/dev/fuse").is_err() {
                     return Err(Unavailable("needs /dev/fuse".into()));
                 }
@@ -120,6 +122,11 @@ impl FileSystem {
                 let mut ferofs = Command::new(&programs.ferofs);
                 ferofs.args(["mount", "--fuse", "-f"]).args(options);
                 ferofs
+            }
+            Driver::Policy(name) => {
+                let mut own = Command::new(std::env::current_exe()?);
+                own.args(["policy", name]);
+                own
             }
             Driver::Erofsfuse => {
                 let missing = || Unavailable("needs erofsfuse: cargo xtask peers".into());

@@ -7,6 +7,7 @@
 
 mod evaluation;
 mod experiments;
+pub(crate) mod policy;
 mod record;
 mod report;
 mod setup;
@@ -62,7 +63,7 @@ pub(crate) fn paper(options: &[&str]) -> Result<()> {
     if options.publish {
         report::publish(&log, &dir)?;
     }
-    println!("{}", dir.join("report.html").display());
+    println!("{}", dir.join("report.md").display());
     Ok(())
 }
 
@@ -109,6 +110,9 @@ impl Options {
                 "--out" => parsed.out = Some(value()?.into()),
                 "--data" => {
                     let path = PathBuf::from(value()?);
+                    if !path.is_file() {
+                        bail!("--data: no such file: {}", path.display());
+                    }
                     parsed.data.push(path.canonicalize().with_context(|| path.display().to_string())?);
                 }
                 "--only" => {
@@ -132,8 +136,8 @@ mod tests {
     #[test]
     fn options_are_parsed() {
         let options =
-            Options::parse(&["--quick", "--out", "x", "--only", "boot", "--data", "/proc"]).unwrap();
-        assert!(options.quick && options.only == ["boot"] && options.data == [PathBuf::from("/proc")]);
+            Options::parse(&["--quick", "--out", "x", "--only", "boot", "--data", "/proc/stat"]).unwrap();
+        assert!(options.quick && options.only == ["boot"] && options.data == [PathBuf::from("/proc/stat")]);
         assert!(Options::parse(&["--only", "nothing"]).is_err());
         assert!(Options::parse(&["--out"]).is_err());
         assert!(Options::parse(&["--data", "/does/not/exist"]).is_err());
