@@ -1,7 +1,7 @@
 //! The benchmarks of ferofs. `cargo xtask bench ...` builds this program with optimisation and starts it. It asserts no figure:
 //! figures depend on the machine.
 //!
-//! - [`build`], [`extract`], [`patch`], [`mount`]: one job of the command `ferofs`, compared with other tools.
+//! - [`build`], [`extract`], [`patch`], [`random`]: one job of the command `ferofs`, compared with other tools.
 //! - [`charts`]: the figures and pictures of README.md and of the guide.
 //! - [`codec`]: the library alone; it starts `crates/codec/benches`.
 //! - [`estimate`]: `ferofs build --estimate` compared with the builds.
@@ -20,9 +20,9 @@ mod common;
 mod estimate;
 mod extract;
 mod fleet;
-mod mount;
 mod paper;
 mod patch;
+mod random;
 mod redundant;
 mod scale;
 mod terminal;
@@ -48,20 +48,15 @@ Usage: cargo xtask bench COMMAND
   fleet [--rounds N] [--quick] [--only PART]... [--dir DIR] [--publish]
                              time images on servers, at several latencies: the first file, complete reads compared with
                              downloads, 200 mounts on one machine; needs 8 GB in DIR (target/bench-fleet), and root; parts:
-                             first-file, remount, servers, complete, sequential, reference, many; --publish writes
+                             first-file, remount, complete, sequential, many; --publish writes
                              docs/results/fleet.md; 20 minutes, or two with --quick
-  mount [--quick] [--erofs-only] [--pattern sequential|random|stride] [--rounds N]
-                             time reading through mounts, compared with erofsfuse and with the kernel's EROFS, squashfs and ext4;
-                             almost an hour, or 15 minutes without squashfs and ext4
   paper [--quick] [--only EXPERIMENT]... [--data FILE]... [--out DIR] [--report] [--publish]
                              repeat the evaluation of the EROFS paper in 84 minutes (--quick: 5) and write a report; an
                              interrupted run continues; --publish copies the summary to docs/results, --report measures nothing
   extract [--rounds N] [--target DIR]
                              time extracting 2 GB in 60,000 files, one file of 1 GiB, and the files again in fragments,
                              compared with fsck.erofs and unsquashfs; write to DIR, best in memory (/dev/shm/...)
-  patch [DIR] [--files N]    compare the size of patches with deltas by xdelta3 and bsdiff, and with new images: one byte in
-                             100 MB, an update of N (50,000) files of DIR (/usr), a directory of 10,000 files renamed
-  patch --real [--only NAME]... [--data DIR]
+  patch [--only NAME]... [--data DIR]
                              compare the size of patches of real updates with xdelta3, zstd, bsdiff and casync: django, numpy,
                              scipy, ruff, debian, kernel; DIR keeps what was fetched
   random [--rounds N] [--only TEXT] [--publish]
@@ -78,9 +73,6 @@ Usage: cargo xtask bench COMMAND
                              builds from and onto a disk, of tiny images, and of the index of equal extents; needs 5 GB in DIR
                              (/dev/shm) for a million names, and root; parts: names, cold, output, tiny, dedupe; --publish
                              writes docs/results/scale.md
-  sealed [--rounds N] [--only TEXT]
-                             time reading a sealed image through FUSE with its root hash and without, and compare the daemon's
-                             memory; only cells whose name contains TEXT
   terminal [--publish | --draw]
                              run the commands of the terminal in README.md, and show what they print; --publish writes it and its
                              picture to docs/pictures, --draw makes the picture from what is published; needs root
@@ -108,15 +100,13 @@ fn dispatch(args: &[String]) -> Result<()> {
         ["estimate", options @ ..] => estimate::estimate(options)?,
         ["extract", options @ ..] => extract::extract(options)?,
         ["fleet", options @ ..] => fleet::fleet(options)?,
-        ["mount", options @ ..] => mount::mount(options)?,
         // Not in the list of commands: the evaluation starts it.
         ["policy", options @ ..] => paper::policy::policy(options)?,
         ["paper", options @ ..] => paper::paper(options)?,
         ["patch", options @ ..] => patch::patch(options)?,
-        ["random", options @ ..] => mount::random::random(options)?,
+        ["random", options @ ..] => random::random(options)?,
         ["redundant", options @ ..] => redundant::redundant(options)?,
         ["scale", options @ ..] => scale::scale(options)?,
-        ["sealed", options @ ..] => mount::sealed::sealed(options)?,
         ["terminal", options @ ..] => terminal::terminal(options)?,
         _ => bail!("no such benchmark: {}\n\n{USAGE}", args.join(" ")),
     }

@@ -102,7 +102,7 @@ impl Report {
              compared took turns.\n\n",
             self.bench
         );
-        for line in machine(self.bench)? {
+        for line in machine()? {
             // Writing to a string cannot fail.
             let _ = writeln!(page, "- {line}");
         }
@@ -169,9 +169,8 @@ pub(crate) fn number(value: f64) -> String {
 }
 
 /// Where and with which versions was measured.
-fn machine(bench: &str) -> Result<Vec<String>> {
+pub(crate) fn machine() -> Result<Vec<String>> {
     let mut lines = Vec::new();
-    let fleet = bench == "fleet";
     for (name, command) in [
         ("date", "date -u +%F"),
         ("kernel", "uname -sr"),
@@ -179,11 +178,7 @@ fn machine(bench: &str) -> Result<Vec<String>> {
             "processor",
             "sed -n 's/^model name.*: //p' /proc/cpuinfo | sort | uniq -c | sed 's/^ *//; s/ / x /'",
         ),
-        ("servers", "nginx -v 2>&1 | sed 's/.*: //'; docker-registry --version 2>&1 | cut -d' ' -f1,3"),
-    ]
-    .into_iter()
-    .filter(|(name, _)| fleet || *name != "servers")
-    {
+    ] {
         let output = Command::new("sh").args(["-c", command]).output().context(name)?;
         let output = String::from_utf8_lossy(&output.stdout).trim().replace('\n', ", ");
         lines.push(format!("{name}: {output}"));

@@ -3,7 +3,6 @@
 //! aims into docs/results/redundant.md.
 
 mod content;
-mod distance;
 mod families;
 mod images;
 mod snapshots;
@@ -48,7 +47,6 @@ pub(crate) fn redundant(options: &[&str]) -> Result<()> {
         let images = images::measure(&tree, &image, &ferofs).context(name)?;
         let content = content::measure(&tree).context(name)?;
         report.add(&sizes(name, &images, &content));
-        report.add(&distance::table(name, &images, &content)?);
         aims(name, &images, &content, &mut report)?;
         let sizes = images.with_48bit().map(|(without, with)| with as f64 / without as f64);
         worst_48bit = sizes.fold(worst_48bit, f64::max);
@@ -134,15 +132,11 @@ fn sizes(family: &str, images: &Images, content: &Content) -> Table {
         let what = format!("tar in the order {}, `zstd -15 --long={window}`", content.best_order);
         row(what, archive.size, archive.cpu.as_secs_f64(), archive.peak);
     }
-    for (window, stream) in &content.streams {
-        let what = format!("content of different files as one stream, `zstd -15 --long={window}`");
-        row(what, stream.size, stream.cpu.as_secs_f64(), stream.peak);
-    }
     Table {
         title: format!("{family}: sizes"),
         text: format!(
-            "The tree has {} bytes of files, {} of them in files with different content. \"Ratio\" is the size relative to that of mksquashfs.",
-            content.all, content.different
+            "The tree has {} bytes of files. \"Ratio\" is the size relative to that of mksquashfs.",
+            content.all
         ),
         head: vec!["", "bytes", "ratio", "CPU s", "peak MB"],
         rows,

@@ -7,8 +7,8 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use super::Bench;
-use super::process;
 use crate::common::fio;
+use crate::common::process;
 use crate::common::report::{Table, Wanted, number, spread};
 use crate::common::rounds::run_quietly;
 use crate::common::walk::{each_file, size_of_tree};
@@ -112,7 +112,7 @@ pub(super) fn output(bench: &mut Bench) -> Result<()> {
 }
 
 /// Copies files of the system to the disk.
-pub(super) fn tree(dir: &Path) -> Result<PathBuf> {
+fn tree(dir: &Path) -> Result<PathBuf> {
     let tree = dir.join("cold");
     if tree.is_dir() {
         return Ok(tree);

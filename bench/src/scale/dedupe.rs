@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 use ferofs_build::data::encode::dedupe::{ExtentFingerprint, ExtentIndex, StoredExtent};
 
 use super::Bench;
-use super::process::resident_peak;
 use super::trees::random;
+use crate::common::process::resident_peak;
 use crate::common::report::{Table, Wanted, number};
 
 /// Bytes of content that one job of a build reads.

@@ -1,23 +1,22 @@
-//! `cargo xtask bench scale`: how time and memory grow with the number of names, cold sources, images onto disks, more processors, tiny images, and the index of
+//! `cargo xtask bench scale`: how time and memory grow with the number of names, cold sources, images onto disks, the smallest image, and the index of
 //! equal extents. docs/results/scale.md has the figures.
 
 mod cold;
-mod cores;
 mod dedupe;
 mod names;
-mod process;
-mod tiny;
 mod trees;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use ferofs_devtools::install::{self, FIO, MOUNT};
 use ferofs_devtools::{shell, units};
 use ferofs_tests::{need, scratch};
 
-use crate::common::report::Report;
+use crate::common::report::{Report, Wanted};
+use crate::common::rounds::run_quietly;
 
 /// What all parts share.
 struct Bench {
@@ -36,12 +35,11 @@ struct Bench {
 type Measure = fn(&mut Bench) -> Result<()>;
 
 /// The parts, by the names that `--only` selects.
-const PARTS: [(&str, Measure); 6] = [
+const PARTS: [(&str, Measure); 5] = [
     ("names", names::names),
     ("cold", cold::cold),
     ("output", cold::output),
-    ("cores", cores::cores),
-    ("tiny", tiny::tiny),
+    ("tiny", tiny),
     ("dedupe", dedupe::dedupe),
 ];
 
@@ -70,6 +68,18 @@ pub(crate) fn scale(options: &[&str]) -> Result<()> {
         bench.report.publish(&shell::repository().join("docs/results/scale.md"), bench.options.rounds)?;
     }
     fs::remove_dir_all(memory)?;
+    Ok(())
+}
+
+/// The size of an image of one small file.
+fn tiny(bench: &mut Bench) -> Result<()> {
+    let (source, image) = (bench.images.join("one"), bench.images.join("tiny"));
+    fs::create_dir_all(&source)?;
+    fs::write(source.join("file"), "Hello\n")?;
+    let mut build = Command::new(&bench.ferofs);
+    run_quietly(build.args(["build", "--quiet"]).args([&source, &image]))?;
+    let size = fs::metadata(&image)?.len();
+    bench.report.aim("image of one small file", size as f64, Wanted::AtMost(4096.0), " bytes");
     Ok(())
 }
 

@@ -1,8 +1,8 @@
-//! Writes `docs/results/random.md`: of one run of [`super::random`] the slowest cells of ferofs, the median and the fastest.
+//! Writes `docs/results/random.md`: of one run the slowest cells of ferofs, the median and the fastest.
 
 use std::fmt::Write as _;
 
-use super::random::{Cell, Results, Summary};
+use super::{Cell, Results, Summary};
 
 /// The page shows this many of the slowest cells: enough to see which kinds of reads are slow.
 const SLOWEST: usize = 8;

@@ -5,6 +5,9 @@
 //! clusters of the image, and whether the image is in the page cache. It prints each cell for ferofs, erofsfuse and the kernel, and
 //! at the end the cells in which ferofs is slowest compared with erofsfuse.
 
+mod images;
+mod page;
+
 use std::fmt::{self, Display, Formatter};
 use std::fs;
 use std::path::Path;
@@ -14,18 +17,17 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use ferofs_tests::need;
 
-use super::MIB;
-use super::images::Images;
-use super::random_page;
+use self::images::Images;
 use crate::common::device::DeviceReads;
 use crate::common::filesystem::{Driver, FileSystem};
 use crate::common::fio::{self, Reading};
+use crate::common::report;
 use crate::common::rounds::{PageCache, Spread, rotated_order, run_quietly, set_page_cache};
 use ferofs_devtools::install::{self, EROFS_UTILS, FIO, FUSE, MOUNT};
 use ferofs_devtools::{peers, shell};
 
 /// Bytes of the file that are read from: the reads of a cell touch a part of them.
-const SIZE: u64 = 1024 * MIB;
+const SIZE: u64 = 1 << 30;
 /// Seconds after which fio stops: a slow file system reads less in the same time.
 const FIO_SECONDS: u32 = 3;
 /// Percent of the pages that are read.
@@ -213,7 +215,7 @@ pub(crate) struct Results {
 
 struct Options {
     rounds: usize,
-    /// Write [`random_page`].
+    /// Write [`page`].
     publish: bool,
     /// Only cells whose name contains this text.
     only: String,
@@ -227,7 +229,7 @@ pub(crate) fn random(options: &[&str]) -> Result<()> {
     }
     install::install(&[EROFS_UTILS, FIO, FUSE, MOUNT])?;
     peers::install_peers()?;
-    let images = Images::new(shell::build_ferofs("release")?, false)?;
+    let images = Images::new(shell::build_ferofs("release")?)?;
     let mut results = Results::default();
     for cell in Cell::all().into_iter().filter(|cell| cell.to_string().contains(&options.only)) {
         let image = images.image(cell.image)?;
@@ -257,7 +259,7 @@ pub(crate) fn random(options: &[&str]) -> Result<()> {
         println!("{ratio:6.2}  {cell}");
     }
     if options.publish {
-        let page = random_page::page(&results, options.rounds, &machine()?);
+        let page = page::page(&results, options.rounds, &report::machine()?);
         let path = shell::repository().join("docs/results/random.md");
         fs::write(&path, page).with_context(|| path.display().to_string())?;
     }
@@ -338,24 +340,6 @@ fn programs(images: &Images, options: &Options, programs: &mut Vec<Program>) -> 
         }
     }
     Ok(())
-}
-
-/// What [`random_page`] says about the machine and the versions.
-fn machine() -> Result<Vec<String>> {
-    let mut lines = Vec::new();
-    for (name, command) in [
-        ("date", "date -u +%F"),
-        ("kernel", "uname -sr"),
-        (
-            "processor",
-            "sed -n 's/^model name.*: //p' /proc/cpuinfo | sort | uniq -c | sed 's/^ *//; s/ / x /'",
-        ),
-        ("fio", "fio --version"),
-    ] {
-        let output = Command::new("sh").args(["-c", command]).output().context(name)?;
-        lines.push(format!("{name}: {}", String::from_utf8_lossy(&output.stdout).trim()));
-    }
-    Ok(lines)
 }
 
 const PYTHON: &str = "PYTHONHOME= PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=ROOT/lib/python3 python3 -S -c 'import json, asyncio, \
