@@ -1,24 +1,31 @@
 //! The benchmarks of ferofs. `cargo xtask bench ...` builds this program with optimisation and starts it. It asserts no figure:
 //! figures depend on the machine.
 //!
-//! - [`build`], [`extract`], [`patch`], [`random`]: one job of the command `ferofs`, compared with other tools.
+//! - [`build`], [`patch`], [`random`]: one job of the command `ferofs`, compared with other tools.
 //! - [`charts`]: the figures and pictures of README.md and of the guide.
-//! - [`codec`]: the library alone; it starts `crates/codec/benches`.
+//! - `codec`: the library alone; starts `crates/codec/benches`.
 //! - [`estimate`]: `ferofs build --estimate` compared with the builds.
 //! - [`fleet`]: images on servers.
 //! - [`redundant`]: the size of images of many versions of the same trees.
 //! - [`scale`]: many names, cold sources, and large indexes.
 //! - [`terminal`]: the picture of a terminal in README.md.
 //! - [`paper`]: the evaluation of the EROFS paper, with a report.
-//! - [`common`]: what these share.
 #![forbid(unsafe_code)]
 
 mod build;
 mod charts;
-mod codec;
-mod common;
+/// What several benchmarks share.
+mod common {
+    pub(crate) mod filesystem;
+    pub(crate) mod fio;
+    pub(crate) mod linux_source;
+    pub(crate) mod machine;
+    pub(crate) mod process;
+    pub(crate) mod report;
+    pub(crate) mod rounds;
+    pub(crate) mod walk;
+}
 mod estimate;
-mod extract;
 mod fleet;
 mod paper;
 mod patch;
@@ -30,13 +37,18 @@ mod terminal;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
+use ferofs_devtools::{install, shell};
+use ferofs_tests::need;
+
+use crate::common::linux_source;
 
 const USAGE: &str = "\
 Usage: cargo xtask bench COMMAND
 
-  build [DIR] [--into DIR] [--rounds N] [--contest lz4|lz4hc|zstd|48bit|dedupe]
-                             time building an image of DIR (/usr), compared with mksquashfs and mkfs.erofs; write images
-                             to --into DIR, best in memory (/dev/shm), as only ferofs waits for the disk
+  build [DIR] [--into DIR] [--rounds N] [--contest NAME]...
+                             time building an image of DIR (/usr), compared with mksquashfs and mkfs.erofs, or extracting
+                             one, compared with fsck.erofs and unsquashfs; write to --into DIR, best in memory (/dev/shm), as only
+                             ferofs waits for the disk; contests: lz4, lz4hc, zstd, 48bit, dedupe, extract, extract-fragments
   charts [DIR] [--rounds N] [--only peers|settings] [--publish | --draw]
                              size, build time and random reads of images of a small Debian (or of DIR): compared with
                              erofs-utils and squashfs-tools, and over algorithms, levels and cluster sizes; processor time, at
@@ -53,14 +65,11 @@ Usage: cargo xtask bench COMMAND
   paper [--quick] [--only EXPERIMENT]... [--data FILE]... [--out DIR] [--report] [--publish]
                              repeat the evaluation of the EROFS paper in 84 minutes (--quick: 5) and write a report; an
                              interrupted run continues; --publish copies the summary to docs/results, --report measures nothing
-  extract [--rounds N] [--target DIR]
-                             time extracting 2 GB in 60,000 files, one file of 1 GiB, and the files again in fragments,
-                             compared with fsck.erofs and unsquashfs; write to DIR, best in memory (/dev/shm/...)
   patch [--only NAME]... [--data DIR]
                              compare the size of patches of real updates with xdelta3, zstd, bsdiff and casync: django, numpy,
                              scipy, ruff, debian, kernel; DIR keeps what was fetched
   random [--rounds N] [--only TEXT] [--publish]
-                             time random reads of 0.1 to 100 % of a file through mounts, and the start of programs, compared
+                             time random reads of 0.1 to 100 % of a file through mounts, compared
                              with erofsfuse and the kernel's EROFS; only cells whose name contains TEXT; --publish writes
                              docs/results/random.md
   redundant [--only FAMILY]... [--publish]
@@ -96,9 +105,8 @@ fn dispatch(args: &[String]) -> Result<()> {
         [] | ["help" | "--help" | "-h"] => println!("{USAGE}"),
         ["build", options @ ..] => build::build(options)?,
         ["charts", options @ ..] => charts::charts(options)?,
-        ["codec", options @ ..] => codec::codec(options)?,
+        ["codec", options @ ..] => codec(options)?,
         ["estimate", options @ ..] => estimate::estimate(options)?,
-        ["extract", options @ ..] => extract::extract(options)?,
         ["fleet", options @ ..] => fleet::fleet(options)?,
         // Not in the list of commands: the evaluation starts it.
         ["policy", options @ ..] => paper::policy::policy(options)?,
@@ -111,4 +119,13 @@ fn dispatch(args: &[String]) -> Result<()> {
         _ => bail!("no such benchmark: {}\n\n{USAGE}", args.join(" ")),
     }
     Ok(())
+}
+
+/// The codecs alone, in memory.
+fn codec(options: &[&str]) -> Result<()> {
+    // The Linux source is one of the samples. Systems without apt-get measure the other samples.
+    if linux_source::archive().is_err() && need::find_tool("apt-get").is_some() {
+        install::install_package("linux-source")?;
+    }
+    shell::run(shell::cargo().args(["bench", "--package", "ferofs-codec", "--"]).args(options))
 }

@@ -3,7 +3,6 @@
 #![forbid(unsafe_code)]
 
 mod api;
-mod bench;
 mod campaigns;
 mod demo;
 mod dist;
@@ -85,7 +84,7 @@ fn dispatch(args: &[String]) -> Result<()> {
         ["c-library", prefix] if !prefix.starts_with('-') => install_c_library(prefix.as_ref())?,
         ["peers"] => peers::install_peers()?,
         ["soak", options @ ..] => soak::soak(options)?,
-        ["bench", arguments @ ..] => bench::bench(arguments)?,
+        ["bench", arguments @ ..] => bench(arguments)?,
         ["fuzz", campaign @ ("options" | "faults" | "hostile"), options @ ..] => {
             campaigns::campaign(campaign, options)?;
         }
@@ -107,6 +106,12 @@ fn usage_of(command: &str) -> String {
         shown
     };
     USAGE.lines().filter(is_about).collect::<Vec<_>>().join("\n")
+}
+
+/// Builds the crate `ferofs-bench` with optimisation, and starts it with the same arguments.
+fn bench(arguments: &[&str]) -> Result<()> {
+    let program = ["run", "--quiet", "--release", "--package", "ferofs-bench", "--"];
+    shell::run(shell::cargo().args(program).args(arguments).current_dir(std::env::current_dir()?))
 }
 
 fn install_c_library(prefix: &Path) -> Result<()> {

@@ -10,7 +10,15 @@ mod experiments;
 pub(crate) mod policy;
 mod record;
 mod report;
-mod setup;
+/// What the experiments work on: the machine, the test data, the systems to compare, and their images.
+mod setup {
+    pub(crate) mod data;
+    pub(crate) mod machine;
+    pub(crate) mod programs;
+    pub(crate) mod scale;
+    pub(crate) mod systems;
+    pub(crate) mod workspace;
+}
 
 use std::fs;
 use std::path::PathBuf;
@@ -50,7 +58,7 @@ pub(crate) fn paper(options: &[&str]) -> Result<()> {
         let newest_erofsfuse = peers::installed(&scratch::target_dir()).map(|bin| bin.join("erofsfuse"));
         let erofsfuse = newest_erofsfuse.or_else(|| need::find_tool("erofsfuse"));
         let tools = Tools::find();
-        let log = Log::open(&raw, machine::describe(scale, &tools, &dir, &options.data))?;
+        let log = Log::open(&raw, machine::describe(scale, &tools, &dir, &options.data)?)?;
         let daemons = DaemonPrograms { ferofs, erofsfuse };
         let workspace = Workspace { dir: dir.clone(), scale, daemons, tools, user_data: options.data };
         workspace.remove_stale_mounts()?;

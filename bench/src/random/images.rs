@@ -1,4 +1,4 @@
-//! The test data, large files and programs, and their images. Each is made when a run first needs it; later runs use it again.
+//! The test data, two large files, and their images. Each is made when a run first needs it; later runs use it again.
 
 use std::fs;
 use std::path::PathBuf;
@@ -32,13 +32,13 @@ impl Images {
         self.dir.join("mount")
     }
 
-    /// The image called `name`. The name starts with the data, `grid` or `programs`, and ends with algorithm and largest cluster.
+    /// The image called `name`, which ends with algorithm and largest cluster.
     pub(crate) fn image(&self, name: &str) -> Result<PathBuf> {
         let image = self.dir.join(name);
         if image.exists() {
             return Ok(image);
         }
-        let source = if name.starts_with("grid") { self.files()? } else { self.programs()? };
+        let source = self.files()?;
         let unfinished = self.dir.join("unfinished");
         if unfinished.exists() {
             fs::remove_file(&unfinished)?;
@@ -61,25 +61,6 @@ impl Images {
         fs::create_dir_all(&dir)?;
         linux_source::write_text(&dir.join("linux.tar"), FILE_SIZE)?;
         linux_source::write_text(&dir.join("second.tar"), FILE_SIZE / 2)?;
-        Ok(dir)
-    }
-
-    /// A directory with the Python modules of this machine and a git repository of 2,000 files.
-    fn programs(&self) -> Result<PathBuf> {
-        let dir = self.dir.join("programs");
-        if !dir.exists() {
-            let unfinished = self.dir.join("unfinished-programs");
-            if unfinished.exists() {
-                fs::remove_dir_all(&unfinished)?;
-            }
-            fs::create_dir_all(unfinished.join("lib"))?;
-            let script = "set -e; lib=$(python3 -c 'import os; print(os.path.dirname(os.__file__))'); \
-                cp -a \"$lib\" \"$0/lib/python3\"; mkdir \"$0/repository\"; cd \"$0/repository\"; git init -q .; \
-                for i in $(seq 2000); do mkdir -p d$((i / 50)); echo \"file $i\" > d$((i / 50))/f$i; done; git add .; \
-                git -c user.name=bench -c user.email=bench@example.org commit -qm files";
-            shell::run(Command::new("sh").args(["-c", script]).arg(&unfinished))?;
-            fs::rename(unfinished, &dir)?;
-        }
         Ok(dir)
     }
 }

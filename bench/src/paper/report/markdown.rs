@@ -107,7 +107,8 @@ pub(crate) fn page(summary: &Summary) -> String {
 pub(crate) fn report(summary: &Summary) -> String {
     let mut page = page(summary);
     for figure in &FIGURES {
-        let _ = writeln!(page, "\n## {}\n\n{}\n\n**The paper:** {}", figure.title, figure.about, figure.paper);
+        let _ =
+            writeln!(page, "\n## {}\n\n{}\n\n**The paper:** {}", figure.title, figure.about, figure.paper);
         for table in tables(summary, figure) {
             write_table(&mut page, &table);
         }

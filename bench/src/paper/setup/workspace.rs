@@ -94,7 +94,8 @@ impl Workspace {
 
     /// The names of the large files that experiments read.
     pub(crate) fn datasets(&self) -> Vec<String> {
-        let names = self.user_data.iter().filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
+        let names =
+            self.user_data.iter().filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
         self.scale.datasets.iter().map(|name| (*name).to_owned()).chain(names).collect()
     }
 

@@ -27,12 +27,7 @@ pub(crate) struct Scratch {
 #[derive(Debug)]
 pub(crate) enum Buffer<'a> {
     Pool(PoolBuffer<'a>),
-    Heap {
-        bytes: Vec<u8>,
-        scratch: &'a Scratch,
-        memory: &'a Memory,
-        keep: bool,
-    },
+    Heap { bytes: Vec<u8>, scratch: &'a Scratch, memory: &'a Memory, keep: bool },
 }
 
 impl Scratch {

@@ -16,7 +16,8 @@ pub(super) fn with_any_policy(
     use Plan::{Buffer, Direct, InPlace, Rolling, Vmap};
     let all = [InPlace, Rolling, Vmap, Buffer, Direct].map(Policy::Always);
     let policies = [all.as_slice(), &[Policy::Auto, Policy::Paper, Policy::Commercial]].concat();
-    (prop::sample::select(policies), options).prop_map(|(policy, options)| EngineOptions { policy, ..options })
+    (prop::sample::select(policies), options)
+        .prop_map(|(policy, options)| EngineOptions { policy, ..options })
 }
 
 #[test]

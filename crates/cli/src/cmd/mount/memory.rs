@@ -67,10 +67,7 @@ impl MemoryArgs {
 
     /// The options that change only how the FUSE daemon works, and whether they are given.
     pub(super) const fn given(&self) -> [(bool, &'static str); 2] {
-        [
-            (self.pool.is_some(), "--pool"),
-            (self.memory_limit.is_some(), "--memory-limit"),
-        ]
+        [(self.pool.is_some(), "--pool"), (self.memory_limit.is_some(), "--memory-limit")]
     }
 
     /// Sets the options of the engine.
