@@ -8,7 +8,6 @@ mod demo;
 mod dist;
 mod fuzz;
 mod mutants;
-mod picture;
 mod soak;
 mod test;
 
