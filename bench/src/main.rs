@@ -20,6 +20,7 @@ mod common {
     pub(crate) mod fio;
     pub(crate) mod linux_source;
     pub(crate) mod machine;
+    pub(crate) mod options;
     pub(crate) mod process;
     pub(crate) mod report;
     pub(crate) mod rounds;

@@ -35,7 +35,7 @@ pub(super) fn complete(bench: &mut Bench) -> Result<()> {
         let server = bench.serve(network)?;
         for order in [Order::FourThreads, Order::Tree] {
             let mut runs: [Vec<Run>; 2] = Default::default();
-            for round in 0..bench.options.rounds {
+            for round in 0..bench.rounds {
                 for number in rotated_order(2, round) {
                     runs[number].push(run(bench, &server, METHODS[number], order)?);
                 }

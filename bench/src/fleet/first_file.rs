@@ -93,7 +93,7 @@ pub(super) fn first_file(bench: &mut Bench) -> Result<()> {
     let mut rows = Vec::new();
     for (place, place_name) in [(Place::NearRoot, "near the root"), (Place::Deep, "deep")] {
         let mut starts = vec![Vec::new(); servers.len()];
-        for round in 0..bench.options.rounds * MORE_ROUNDS {
+        for round in 0..bench.rounds * MORE_ROUNDS {
             for number in rotated_order(servers.len(), round) {
                 starts[number].push(start(bench, &servers[number], place)?);
             }
@@ -140,7 +140,7 @@ pub(super) fn remount(bench: &mut Bench) -> Result<()> {
     server.set_down(true);
     let before = server.counts().connections;
     let (mut mount, mut read) = (Vec::new(), Vec::new());
-    for _ in 0..bench.options.rounds * MORE_ROUNDS {
+    for _ in 0..bench.rounds * MORE_ROUNDS {
         let ((mounted, time), total) = timed(|| {
             let mounted = timed(|| bench.ferofs.mount(&location, &bench.mount_point(), &options))?;
             read_file(&file)?;

@@ -13,7 +13,7 @@ mod remote;
 mod sequential;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -24,6 +24,7 @@ use ferofs_tests::{need, scratch};
 
 use self::images::{Image, Which};
 use self::remote::Ferofs;
+use crate::common::options::Options;
 use crate::common::report::Report;
 
 /// The way to a server, and its name in tables.
@@ -66,6 +67,7 @@ impl Traffic {
 /// What all measurements use.
 pub(crate) struct Bench {
     options: Options,
+    rounds: usize,
     /// Images, servers, caches, mount points.
     dir: PathBuf,
     ferofs: Ferofs,
@@ -87,7 +89,9 @@ const PARTS: [(&str, Measure); 5] = [
 ];
 
 pub(crate) fn fleet(options: &[&str]) -> Result<()> {
-    let options = Options::parse(options)?;
+    let takes = ["--rounds", "--quick", "--dir"];
+    let options = Options::parse(options, &PARTS.map(|(name, _)| name), &takes, |_, _| {})?;
+    let rounds = options.rounds.unwrap_or(if options.quick { 1 } else { 5 });
     if !need::is_root() {
         bail!("mounting 200 images, and reading the memory of their processes, needs root");
     }
@@ -109,7 +113,7 @@ pub(crate) fn fleet(options: &[&str]) -> Result<()> {
         container.size / 1_000_000
     );
     let report = Report::new("fleet");
-    let mut bench = Bench { options, dir, ferofs, tree, container, report };
+    let mut bench = Bench { options, rounds, dir, ferofs, tree, container, report };
     for (name, measure) in PARTS {
         if bench.options.has_part(name) {
             measure(&mut bench).with_context(|| name.to_owned())?;
@@ -117,7 +121,7 @@ pub(crate) fn fleet(options: &[&str]) -> Result<()> {
     }
     bench.report.print_aims();
     if bench.options.publish {
-        bench.report.publish(&shell::repository().join("docs/results/fleet.md"), bench.options.rounds)?;
+        bench.report.publish(&shell::repository().join("docs/results/fleet.md"), bench.rounds)?;
     }
     Ok(())
 }
@@ -133,65 +137,5 @@ impl Bench {
         server.serve_folder(&self.dir);
         server.shape(network.latency, network.bandwidth);
         Ok(server)
-    }
-}
-
-struct Options {
-    rounds: usize,
-    only: Vec<String>,
-    publish: bool,
-    quick: bool,
-    dir: Option<PathBuf>,
-}
-
-impl Options {
-    fn parse(options: &[&str]) -> Result<Self> {
-        let mut parsed = Self { rounds: 0, only: Vec::new(), publish: false, quick: false, dir: None };
-        let mut options = options.iter();
-        while let Some(option) = options.next() {
-            let mut value = || options.next().with_context(|| format!("{option} needs a value"));
-            match *option {
-                "--publish" => parsed.publish = true,
-                "--quick" => parsed.quick = true,
-                "--rounds" => parsed.rounds = value()?.parse().context("--rounds")?,
-                "--only" => parsed.only.push((*value()?).to_owned()),
-                "--dir" => parsed.dir = Some(Path::new(value()?).to_owned()),
-                unknown => bail!("unknown option {unknown}"),
-            }
-        }
-        if let Some(part) = parsed.only.iter().find(|part| PARTS.iter().all(|(name, _)| name != part)) {
-            let names = PARTS.map(|(name, _)| name).join(", ");
-            bail!("--only: no such part: {part}; the parts are {names}");
-        }
-        if parsed.publish && (parsed.quick || !parsed.only.is_empty()) {
-            bail!(
-                "--publish needs all parts and the large images: it cannot be combined with --only and --quick"
-            );
-        }
-        if parsed.rounds == 0 {
-            parsed.rounds = if parsed.quick { 1 } else { 5 };
-        }
-        Ok(parsed)
-    }
-
-    fn has_part(&self, name: &str) -> bool {
-        self.only.is_empty() || self.only.iter().any(|part| part == name)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Options;
-
-    #[test]
-    fn options_exclude_each_other() {
-        assert!(Options::parse(&["--only", "many", "--rounds", "2"]).unwrap().has_part("many"));
-        assert!(!Options::parse(&["--only", "many"]).unwrap().has_part("remount"));
-        assert_eq!(Options::parse(&["--quick"]).unwrap().rounds, 1);
-        for wrong in
-            [&["--only", "x"][..], &["--only"], &["--rounds", "x"], &["--publish", "--quick"], &["--x"]]
-        {
-            assert!(Options::parse(wrong).is_err(), "{wrong:?}");
-        }
     }
 }

@@ -37,7 +37,7 @@ pub(super) fn sequential(bench: &mut Bench) -> Result<()> {
         let mut runs: [Vec<Run>; 5] = Default::default();
         // The download needs to know what a read fetches.
         let mut fetched = bench.container.size / 2;
-        for round in 0..bench.options.rounds {
+        for round in 0..bench.rounds {
             for number in rotated_order(kinds, round) {
                 let run = run(bench, &server, number, fetched).with_context(|| network.name)?;
                 if number == COLD {

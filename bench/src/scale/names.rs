@@ -27,7 +27,7 @@ struct Line {
 
 pub(super) fn names(bench: &mut Bench) -> Result<()> {
     let sizes: Vec<usize> =
-        (4..).map(|power| 10usize.pow(power)).take_while(|size| *size <= bench.options.names).collect();
+        (4..).map(|power| 10usize.pow(power)).take_while(|size| *size <= bench.names).collect();
     let mut lines: Vec<Line> = Vec::new();
     for (column, size) in sizes.iter().enumerate() {
         let source = trees::small_files(&bench.trees, *size)?;
@@ -43,7 +43,7 @@ pub(super) fn names(bench: &mut Bench) -> Result<()> {
             }
         };
         measure(bench, &source, *size, &mut add)?;
-        if *size > 100_000 || bench.options.removes {
+        if *size > 100_000 || bench.names > 1_000_000 {
             fs::remove_dir_all(&source)?;
         }
     }
