@@ -4,9 +4,29 @@
 //! compares each image with what it must show (`expected`). `generate::shrink` makes a failing case smaller, and `report` prints and
 //! keeps it. `known` lists all options that must occur.
 
-mod execute;
-mod expected;
-mod generate;
+/// Executes the steps of a case, and compares each image with the expected tree.
+mod execute {
+    pub(crate) mod archive;
+    pub(crate) mod oracles;
+    pub(crate) mod perform;
+    pub(crate) mod refusal;
+    pub(crate) mod sources;
+    pub(crate) mod workspace;
+}
+/// The tree that an image must show, in memory, and the effects of settings on it.
+mod expected {
+    pub(crate) mod effect;
+    pub(crate) mod model;
+}
+/// Generates cases from a seed, and makes a failing case smaller.
+mod generate {
+    pub(crate) mod case;
+    pub(crate) mod choose;
+    pub(crate) mod sequence;
+    pub(crate) mod settings;
+    pub(crate) mod shrink;
+    pub(crate) mod tree;
+}
 mod known;
 mod report;
 

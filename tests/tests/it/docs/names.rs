@@ -137,7 +137,7 @@ fn every_xtask_command_is_known() {
     let usage: Vec<String> = usage.into_iter().flatten().collect();
     let lines: Vec<&str> =
         usage.iter().flat_map(|text| text.lines()).filter_map(|line| line.strip_prefix("  ")).collect();
-    let code = code(&["xtask", "bench", "campaigns", "crates/codec/benches", "crates/ferofs/benches"]);
+    let code = code(&["xtask", "bench", "campaigns", "crates/codec/benches"]);
     let mut commands = 0;
     let mut unknown = Vec::new();
     for page in current_pages() {

@@ -13,14 +13,14 @@ const STEP: Duration = Duration::from_millis(1);
 
 /// What a run took.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cost {
-    pub(super) seconds: f64,
+pub(crate) struct Cost {
+    pub(crate) seconds: f64,
     /// The largest resident set in bytes, as long as it was seen. The kernel's own figure would include that of this program.
-    pub(super) peak: u64,
+    pub(crate) peak: u64,
 }
 
 /// Runs a command whose output is not needed.
-pub(super) fn run(command: &mut Command) -> Result<Cost> {
+pub(crate) fn run(command: &mut Command) -> Result<Cost> {
     let start = Instant::now();
     let mut child = command
         .stdin(Stdio::null())
@@ -52,17 +52,10 @@ pub(super) fn run(command: &mut Command) -> Result<Cost> {
 }
 
 /// The largest resident set of a process so far.
-pub(super) fn resident_peak(pid: u32) -> Option<u64> {
+pub(crate) fn resident_peak(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
-}
-
-/// Runs a command several times, and returns the median of the seconds.
-pub(super) fn median(rounds: usize, mut run: impl FnMut() -> Result<f64>) -> Result<f64> {
-    let mut seconds = (0..rounds.max(1)).map(|_| run()).collect::<Result<Vec<_>>>()?;
-    seconds.sort_by(f64::total_cmp);
-    Ok(seconds[seconds.len() / 2])
 }
 
 #[cfg(test)]
@@ -80,6 +73,5 @@ mod tests {
                 .to_string()
                 .contains("wrong")
         );
-        assert_eq!(median(3, || Ok(1.5)).unwrap(), 1.5);
     }
 }
