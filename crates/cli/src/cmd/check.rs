@@ -13,7 +13,6 @@ use crate::args::image::ImageArgs;
 use crate::exit::{Failure, Outcome};
 use crate::print::output::{json as json_text, message, print_line};
 use crate::print::progress::Display;
-use crate::print::shown;
 use ferofs::escape::Escaped;
 
 /// Exit codes of fsck(8).

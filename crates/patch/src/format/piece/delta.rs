@@ -68,7 +68,10 @@ pub fn encode(dictionary: &[u8], payload: &[u8], steps: &[Step]) -> Vec<u8> {
 }
 
 /// Makes the payload of `len` bytes from its delta.
-pub(crate) fn decode(delta: &[u8], dictionary: &[u8], len: usize, payload: &mut Vec<u8>) -> Result<()> {
+///
+/// # Errors
+/// [`PatchFault::Malformed`].
+pub fn decode(delta: &[u8], dictionary: &[u8], len: usize, payload: &mut Vec<u8>) -> Result<()> {
     let malformed = || Error::Patch(PatchFault::Malformed(MALFORMED));
     let mut columns = ColumnReader::new(delta, MALFORMED);
     let count = columns.count()?;
