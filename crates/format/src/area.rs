@@ -5,6 +5,12 @@
 //!
 //! Patches compute places with it, too: if it gives other places, the version of the patch format must be raised (docs/PATCH_FORMAT.md).
 
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "callers refuse areas that are larger than an image can be; indexes are of elements that were just found"
+)]
+
 use alloc::vec;
 use alloc::vec::Vec;
 

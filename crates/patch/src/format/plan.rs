@@ -76,6 +76,7 @@ impl Reference {
     }
 
     /// Bytes.
+    #[allow(clippy::len_without_is_empty, reason = "nothing asks whether a part of a dictionary is empty")]
     pub const fn len(&self) -> u32 {
         match self {
             Self::Image { len, .. }
