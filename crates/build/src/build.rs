@@ -20,6 +20,7 @@ use crate::data::order::{Order, unused_priorities};
 use crate::data::stored::StoredContent;
 use crate::data::worker::context::WorkerContext;
 use crate::error::{Error, Result, Warning};
+use crate::metadata::inodes::InodeWriter;
 use crate::metadata::superblock_area::SuperblockArea;
 use crate::metadata::write::{BehindSuperblock, MetadataWriter};
 use crate::options::Options;
@@ -181,18 +182,23 @@ pub(crate) fn build_from(
     let encoded = Instant::now();
 
     options.run.progress.enter(Stage::Metadata);
-    let spill = &mut spill;
-    let (nodes, packed) = (&data.contents, data.packed.as_ref());
-    MetadataWriter {
-        options,
+    let inodes = InodeWriter {
+        run: &options.run,
         tree: &tree,
         inode_sizes: &inode_sizes,
         xattrs: &xattrs,
-        contents: nodes,
-        packed,
-        spill,
+        contents: &data.contents,
+        spill: &mut spill,
+        dot_omitted: options.inodes.dot_omitted,
+        inos: Vec::new(),
+        chunked_dirs: Vec::new(),
+        root_has_no_tail: false,
+    };
+    MetadataWriter {
+        options,
+        inodes,
+        packed: data.packed.as_ref(),
         behind_superblock: behind_superblock(&superblock, &superblock_area, output.position()),
-        area: BlockAddr::new(0),
     }
     .write(&mut superblock, output)?;
     options.check_size(output.position())?;

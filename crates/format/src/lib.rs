@@ -11,6 +11,7 @@
 //! | [`feature`], [`superblock`], [`device`] | the image as a whole | 1, 5 |
 //! | [`inode`], [`dirent`], [`xattr`] | the tree | 2, 3, 4 |
 //! | [`algorithm`] | compression algorithms and their configurations | 6.1 |
+//! | [`area`] | places of inodes and directory blocks in new metadata | |
 //! | [`map`] | where a file's data is: chunks, compression indexes, extents | 5, 6 |
 
 #![no_std]
@@ -19,6 +20,7 @@
 extern crate alloc;
 
 pub mod algorithm;
+pub mod area;
 pub mod device;
 pub mod dirent;
 pub mod error;

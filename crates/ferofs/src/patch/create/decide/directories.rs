@@ -4,12 +4,13 @@ use std::collections::{HashMap, HashSet};
 
 use ferofs_build::tree::{Entry, Kind, NodeId};
 use ferofs_format::Nid;
+use ferofs_format::dirent::ChunkedDir;
 
 use super::compare;
 use super::files::{ReuseDecision, ReuseDecisions};
 use crate::error::Result;
 use crate::patch::create::context::Inputs;
-use crate::patch::create::metadata::directory::{self, DirectoryBlocks};
+use crate::patch::create::metadata::directory;
 use crate::patch::create::metadata::root::RootPlace;
 
 /// The decisions for all nodes, directories included.
@@ -94,7 +95,7 @@ pub(crate) fn in_old_blocks(
     kept: &[Option<Nid>],
     old_dirs: &HashMap<NodeId, Nid>,
     root: RootPlace,
-) -> Result<Vec<(NodeId, DirectoryBlocks)>> {
+) -> Result<Vec<(NodeId, ChunkedDir)>> {
     let Inputs { old, tree, .. } = inputs;
     let mut found = Vec::new();
     // The addresses in such a directory have 32 bits.

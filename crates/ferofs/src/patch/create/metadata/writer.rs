@@ -1,33 +1,35 @@
-//! Appends all new metadata: with new inodes in the metabox, if that needs less space, or outside of it.
+//! Appends all new metadata of a patch: the inodes of files that changed, and of all directories above them, in the metabox if that needs less
+//! space. All other inodes stay where they are. Source: FORMAT.md 2, 3, 5.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-use ferofs_build::data::stored::{PackedInode, StoredContent};
+use ferofs_build::data::stored::PackedInode;
+use ferofs_build::metadata::compressed::{EncodedContent, MetadataEncoder};
+use ferofs_build::metadata::inodes::InodeWriter;
+use ferofs_build::metadata::places::{Places, Planner};
+use ferofs_build::metadata::self_check::InodePlace;
 use ferofs_build::output::Output;
-use ferofs_build::output::spill::Spill;
-use ferofs_build::tree::NodeId;
-use ferofs_build::tree::inode_sizes::InodeSizes;
-use ferofs_build::tree::xattr::XattrPlan;
+use ferofs_build::tree::{Kind, NodeId};
+use ferofs_format::area::MetadataSize;
 use ferofs_format::superblock::Superblock;
-use ferofs_format::{Incompat, Nid};
+use ferofs_format::units::SLOT_SIZE;
+use ferofs_format::{BytePos, Incompat, Nid};
 
-use super::emit::{NewMetadata, WrittenMetadata};
 use super::grown_inodes;
 use super::root::RootPlace;
 use crate::error::Result;
 use crate::patch::create::context::CreateContext;
 use crate::patch::create::decide::directories;
-use crate::patch::create::decide::files::ReuseDecisions;
-use crate::patch::create::decide::growth::Growth;
+use crate::patch::create::decide::files::{ReuseDecision, ReuseDecisions};
+use crate::patch::create::decide::growth::{GrowingMetabox, Growth};
+use crate::patch::create::options::GrowthParts;
 
 /// The inputs for new metadata.
 pub(crate) struct MetadataWriter<'a> {
     pub(crate) context: &'a CreateContext<'a>,
+    pub(crate) inodes: InodeWriter<'a>,
     pub(crate) decisions: &'a ReuseDecisions,
-    pub(crate) inode_sizes: &'a InodeSizes,
-    pub(crate) xattrs: &'a XattrPlan,
-    pub(crate) contents: &'a [StoredContent],
     /// The packed inode with new fragments, if it grows.
     pub(crate) packed: Option<&'a PackedInode>,
     /// Inodes of the old image that stay, by node.
@@ -37,9 +39,65 @@ pub(crate) struct MetadataWriter<'a> {
     /// Directories that get a new inode only because `..` changes.
     pub(crate) with_new_parent: &'a HashSet<NodeId>,
     pub(crate) root: RootPlace,
-    /// The first free inode number of those that `stat` shows.
-    pub(crate) first_ino: u32,
-    pub(crate) spill: &'a mut Spill,
+}
+
+/// Where the new metadata is.
+#[derive(Debug)]
+pub(crate) struct WrittenMetadata {
+    pub(crate) places: Places,
+    /// The content of the metabox, if it has grown.
+    pub(crate) metabox: Option<EncodedContent>,
+    /// Position and bytes of the root's inode, if it goes into free slots of the base.
+    pub(crate) free_root: Option<(u64, Vec<u8>)>,
+    /// Whether a directory is stored in chunks.
+    pub(crate) has_chunked_dirs: bool,
+    /// Bytes of new metadata, by node.
+    pub(crate) costs: Vec<u64>,
+    /// What the new metadata consists of.
+    pub(crate) growth: GrowthParts,
+    /// The position of the new metadata.
+    pub(crate) base: u64,
+    /// All new inodes, in the order of the tree.
+    pub(crate) inodes: Vec<NewInode>,
+}
+
+/// A new inode.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewInode {
+    pub(crate) node: NodeId,
+    pub(crate) size: MetadataSize,
+}
+
+impl WrittenMetadata {
+    /// The number of the inode of `node`.
+    pub(crate) fn nid(&self, node: NodeId) -> Nid {
+        self.places.nid(node)
+    }
+
+    /// Divides the `encoded` bytes of all new metadata among inodes and parts, in proportion to their sizes before compression.
+    fn scale(&mut self, encoded: u64) {
+        let decoded: u64 = self.growth.named().iter().map(|(_, len)| len).sum();
+        let scale = |bytes: &mut u64| {
+            let scaled = u128::from(*bytes) * u128::from(encoded) / u128::from(decoded.max(1));
+            *bytes = u64::try_from(scaled).unwrap_or(u64::MAX);
+        };
+        self.costs.iter_mut().for_each(scale);
+        let GrowthParts { content, inodes, indexes, new_tails, copied_tails, directories, parents, padding } =
+            &mut self.growth;
+        let parts = [content, inodes, indexes, new_tails, copied_tails, directories, parents, padding];
+        parts.into_iter().for_each(scale);
+    }
+}
+
+/// The inode numbers that `stat` shows, by node: consecutive ones from `first` on for inodes that are written, so that a patch need not store them.
+pub(crate) fn inode_numbers(kept: &[Option<Nid>], first: u32) -> Vec<u32> {
+    let mut next = first;
+    let number = |kept: &Option<Nid>| {
+        let number = next;
+        next = next.wrapping_add(u32::from(kept.is_none()));
+        number
+    };
+    kept.iter().map(number).collect()
 }
 
 impl MetadataWriter<'_> {
@@ -54,28 +112,13 @@ impl MetadataWriter<'_> {
         let inputs = self.context.inputs;
         // Linux reads the chunk table of an inode in the metabox, erofs-utils 1.9 does not.
         let in_chunks = self.context.allowed.contains(Incompat::CHUNKED_FILE) && growth.metabox.is_none();
-        let block_dirs = match in_chunks {
+        self.inodes.chunked_dirs = match in_chunks {
             true => directories::in_old_blocks(inputs, self.kept, self.old_dirs, self.root)?,
             false => Vec::new(),
         };
-        let written = NewMetadata {
-            options: inputs.options,
-            tree: inputs.tree,
-            inode_sizes: self.inode_sizes,
-            xattrs: self.xattrs,
-            contents: self.contents,
-            decisions: self.decisions,
-            spill: self.spill,
-            kept: self.kept,
-            with_new_parent: self.with_new_parent,
-            block_dirs: &block_dirs,
-            root: self.root,
-            first_ino: self.first_ino,
-            metabox: growth.metabox.as_ref(),
-        }
-        .emit(superblock, first, output)?;
+        let written = self.append_inodes(growth.metabox.as_ref(), superblock, first, output)?;
         let grown = (written.metabox.as_ref(), self.packed);
-        grown_inodes::append(inputs.old, growth, grown, superblock, self.spill, output)?;
+        grown_inodes::append(inputs.old, growth, grown, superblock, self.inodes.spill, output)?;
         Ok(written)
     }
 
@@ -95,5 +138,123 @@ impl MetadataWriter<'_> {
         };
         let apart = Growth { metabox: None, packed: growth.packed.clone() };
         Ok(end(growth)? < end(&apart)?)
+    }
+
+    /// Appends all inodes and directories to `output`.
+    fn append_inodes(
+        &mut self,
+        metabox: Option<&GrowingMetabox>,
+        superblock: &Superblock,
+        first: u64,
+        output: &mut Output,
+    ) -> Result<WrittenMetadata> {
+        let block = superblock.block_size;
+        let start = output.position();
+        let base = start.next_multiple_of(block.bytes64());
+        if metabox.is_none() {
+            output.pad_to(base)?;
+        }
+        let new = self.inodes.tree.ids().filter(|id| self.kept[id.index()].is_none());
+        let inodes: Vec<_> = new.map(|node| NewInode { node, size: self.inodes.size(node, block) }).collect();
+        let places = self.plan(&inodes, metabox, superblock, (first, base));
+        let mut written = WrittenMetadata {
+            places,
+            metabox: None,
+            free_root: None,
+            has_chunked_dirs: !self.inodes.chunked_dirs.is_empty(),
+            costs: vec![0; self.inodes.tree.nodes.len()],
+            growth: GrowthParts::default(),
+            base,
+            inodes,
+        };
+        for NewInode { node, size } in &written.inodes {
+            let blocks = size.blocks * block.bytes64();
+            written.costs[node.index()] = size.len.next_multiple_of(SLOT_SIZE) + blocks;
+            self.count(*node, size.len, blocks, &mut written.growth);
+        }
+        let places = &written.places;
+        let data_end = base + places.total_blocks * block.bytes64();
+        self.inodes.write_area(places, &[], data_end, superblock, |pos, bytes| {
+            output.pad_to(pos)?;
+            output.append(bytes)
+        })?;
+        if places.total_blocks > 0 {
+            output.pad_to(data_end)?;
+        }
+        if let Some(GrowingMetabox { earlier, compression, .. }) = metabox {
+            let run = self.inodes.run;
+            let (file, timings) = (compression.for_directories(block), &run.progress.timings);
+            let encoder = MetadataEncoder::new(compression, file, block, timings, run.worker_count())?;
+            let content = self.inodes.encode_metabox(&encoder, Some(earlier), places, superblock, output)?;
+            written.metabox = Some(content);
+            written.scale(output.position() - start);
+        } else if let Some(pos) = self.root_apart(metabox, first) {
+            let (mut bytes, place) = (Vec::new(), InodePlace { pos, data_end });
+            self.inodes.write_inode(NodeId::ROOT, places, superblock, place, &mut bytes)?;
+            match self.root {
+                RootPlace::Free(pos) => written.free_root = Some((pos, bytes)),
+                RootPlace::First | RootPlace::Anywhere => output.overwrite(first, &bytes)?,
+            }
+        }
+        Ok(written)
+    }
+
+    /// The position of the root's inode if it is not among the other inodes.
+    const fn root_apart(&self, metabox: Option<&GrowingMetabox>, first: u64) -> Option<u64> {
+        match self.root {
+            _ if metabox.is_some() => None,
+            RootPlace::Anywhere => None,
+            RootPlace::First => Some(first),
+            RootPlace::Free(pos) => Some(pos),
+        }
+    }
+
+    /// Plans the places of all new `inodes`. The area begins at `base`.
+    fn plan(
+        &self,
+        inodes: &[NewInode],
+        metabox: Option<&GrowingMetabox>,
+        superblock: &Superblock,
+        (first, base): (u64, u64),
+    ) -> Places {
+        let block = superblock.block_size;
+        let nids = self.kept.iter().map(|kept| kept.unwrap_or_default()).collect();
+        // Appended metadata is always after the position that nids count from.
+        let nid = |pos: u64| superblock.nid_at(BytePos::new(pos)).unwrap_or_default();
+        let mut planner = match metabox {
+            Some(metabox) => {
+                let end = metabox.earlier.size.next_multiple_of(block.bytes64());
+                Planner::in_metabox(block, 0, end / SLOT_SIZE, nids)
+            }
+            None => Planner::new(block, 0, nid(base).get(), nids),
+        };
+        for NewInode { node, size } in inodes {
+            match self.root_apart(metabox, first).filter(|_| *node == NodeId::ROOT) {
+                Some(pos) => planner.add_apart(*node, *size, nid(pos)),
+                None => planner.add(*node, *size),
+            }
+        }
+        let (_, mut places) = planner.finish(block);
+        places.area = BytePos::new(base).block(block);
+        places
+    }
+
+    /// Adds the inode of `id`, of `len` bytes with all that follows it, and its `blocks` to what the image grows by.
+    fn count(&self, id: NodeId, len: u64, blocks: u64, growth: &mut GrowthParts) {
+        // A root in free slots adds only its blocks.
+        let in_free_slots = id == NodeId::ROOT && matches!(self.root, RootPlace::Free(_));
+        let len = if in_free_slots { 0 } else { len };
+        if matches!(self.inodes.tree.node(id).kind, Kind::Directory(_)) {
+            let has_new_parent = self.with_new_parent.contains(&id);
+            let part = if has_new_parent { &mut growth.parents } else { &mut growth.directories };
+            *part += len + blocks;
+            return;
+        }
+        let content = &self.inodes.contents[id.index()];
+        let (after, tail) = (content.len_after() as u64, content.inline_len());
+        let is_copied = matches!(self.decisions.by_node[id.index()], ReuseDecision::SameContent(_));
+        growth.inodes += len.saturating_sub(after) + blocks;
+        growth.indexes += after.saturating_sub(tail);
+        *if is_copied { &mut growth.copied_tails } else { &mut growth.new_tails } += tail;
     }
 }
