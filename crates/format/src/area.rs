@@ -171,16 +171,14 @@ pub struct MetadataAreas {
 }
 
 impl MetadataAreas {
-    /// Inodes and blocks in one area, whose first `reserved` bytes stay free.
+    /// Inodes and blocks in one area, or the inodes in the metabox. The first `reserved` bytes of where the inodes are stay free.
     #[must_use]
-    pub fn new(block: BlockSize, reserved: u64) -> Self {
-        Self { area: AreaAllocator::new(block, reserved), metabox: None }
-    }
-
-    /// Inodes in the metabox, whose first `reserved` bytes stay free, and blocks in an area.
-    #[must_use]
-    pub fn with_metabox(block: BlockSize, reserved: u64) -> Self {
-        Self { area: AreaAllocator::for_blocks(block), metabox: Some(AreaAllocator::new(block, reserved)) }
+    pub fn new(block: BlockSize, in_metabox: bool, reserved: u64) -> Self {
+        let inodes = AreaAllocator::new(block, reserved);
+        match in_metabox {
+            true => Self { area: AreaAllocator::for_blocks(block), metabox: Some(inodes) },
+            false => Self { area: inodes, metabox: None },
+        }
     }
 
     /// Allocates a place for an inode, in bytes from the start of the area or of the metabox.

@@ -99,39 +99,11 @@ impl<'a> MetadataEncoder<'a> {
         self.index_encoder.max_size(size)
     }
 
-    /// Calls `drive` with a queue that encodes on all workers and appends to `output`.
+    /// Calls `drive` with a queue that encodes on all workers and appends to `output`. Its first content follows the `earlier` one.
     pub(crate) fn encode_all<T>(
         &self,
-        output: &mut Output,
-        drive: impl FnOnce(&mut Queue<'_, 'a>) -> Result<T>,
-    ) -> Result<T> {
-        self.drive(output, None, drive)
-    }
-
-    /// Encodes and appends one content: `drive` adds it and ends it once. It follows the `earlier` content of the same file, if that exists in the
-    /// image. Returns the whole file.
-    ///
-    /// # Errors
-    /// Those of `drive`, and of encoding and writing.
-    pub(crate) fn encode_one(
-        &self,
         earlier: Option<&EarlierContent>,
         output: &mut Output,
-        drive: impl FnOnce(&mut Queue<'_, 'a>) -> Result<()>,
-    ) -> Result<EncodedContent> {
-        let content = self.drive(output, earlier, |queue| {
-            drive(queue)?;
-            queue.wait()?;
-            Ok(queue.finished())
-        })?;
-        let fault = Fault::Map("the content has no end");
-        content.ok_or(Error::Layout(FormatError::new(Structure::Inode, fault)))
-    }
-
-    fn drive<T>(
-        &self,
-        output: &mut Output,
-        earlier: Option<&EarlierContent>,
         drive: impl FnOnce(&mut Queue<'_, 'a>) -> Result<T>,
     ) -> Result<T> {
         let encoder = || Encoder::new(self.compression, self.index_encoder.block, self.timings);
@@ -149,6 +121,26 @@ impl<'a> MetadataEncoder<'a> {
                 earlier,
             })
         })
+    }
+
+    /// Encodes and appends one content: `drive` adds it and ends it once. It follows the `earlier` content of the same file, if that exists in the
+    /// image. Returns the whole file.
+    ///
+    /// # Errors
+    /// Those of `drive`, and of encoding and writing.
+    pub(crate) fn encode_one(
+        &self,
+        earlier: Option<&EarlierContent>,
+        output: &mut Output,
+        drive: impl FnOnce(&mut Queue<'_, 'a>) -> Result<()>,
+    ) -> Result<EncodedContent> {
+        let content = self.encode_all(earlier, output, |queue| {
+            drive(queue)?;
+            queue.wait()?;
+            Ok(queue.finished())
+        })?;
+        let fault = Fault::Map("the content has no end");
+        content.ok_or(Error::Layout(FormatError::new(Structure::Inode, fault)))
     }
 
     fn encode(&self, encoder: &mut Encoder<'a>, piece: Piece) -> Result<EncodedPiece> {

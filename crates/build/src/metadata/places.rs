@@ -28,7 +28,7 @@ pub(super) enum ItemKind {
 }
 
 /// The places of all items.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Places {
     /// The number of each node's inode in the image.
     pub nids: Vec<Nid>,
@@ -68,16 +68,11 @@ pub(super) fn slots_before(start: u64, block: BlockSize) -> u64 {
 }
 
 impl Planner {
-    /// Plans an area whose first `reserved` bytes stay free. `nids` are those of the nodes that have an inode already. The area begins with slot
-    /// `first_slot`.
-    pub fn new(block: BlockSize, reserved: u64, first_slot: u64, nids: Vec<Nid>) -> Self {
-        Self { areas: MetadataAreas::new(block, reserved), places: Places::new(nids, first_slot, false) }
-    }
-
-    /// The same with inodes in the metabox, whose new content begins with slot `first_slot`, and with the blocks in an area.
-    pub fn in_metabox(block: BlockSize, reserved: u64, first_slot: u64, nids: Vec<Nid>) -> Self {
-        let areas = MetadataAreas::with_metabox(block, reserved);
-        Self { areas, places: Places::new(nids, first_slot, true) }
+    /// Plans inodes in the metabox or in the area, after `reserved` bytes that stay free. These begin with slot `first_slot`. `nids` are the numbers
+    /// of the nodes that have an inode already.
+    pub fn new(block: BlockSize, in_metabox: bool, reserved: u64, first_slot: u64, nids: Vec<Nid>) -> Self {
+        let areas = MetadataAreas::new(block, in_metabox, reserved);
+        Self { areas, places: Places { nids, first_slot, in_metabox, ..Places::default() } }
     }
 
     /// Adds the inode of `id` and its blocks.
@@ -115,20 +110,6 @@ impl Planner {
 }
 
 impl Places {
-    fn new(nids: Vec<Nid>, first_slot: u64, in_metabox: bool) -> Self {
-        Self {
-            nids,
-            first_slot,
-            inodes: Vec::new(),
-            in_metabox,
-            others: Vec::new(),
-            blocks: Vec::new(),
-            area: BlockAddr::default(),
-            encoded_dirs: HashMap::new(),
-            total_blocks: 0,
-        }
-    }
-
     /// Moves the area `slots` on: behind 2^32 blocks, inode numbers do not count from its start.
     pub(super) fn move_by(&mut self, slots: u64) {
         if slots == 0 {
@@ -199,7 +180,8 @@ mod tests {
         let places = Places {
             inodes: [1, 0, 2].into_iter().map(NodeId).collect(),
             others: vec![block(0), block(4096)],
-            ..Places::new(nids, 0, false)
+            nids,
+            ..Places::default()
         };
         let at = |places: &Places| places.items().map(|item| item.pos).collect::<Vec<_>>();
         assert_eq!(at(&places), [0, 32, 96, 288, 4096]);

@@ -105,7 +105,7 @@ impl MetadataWriter<'_> {
             self.append_area(&mut places, blocks, &[], superblock, output)?;
             let metabox = self.inodes.encode_metabox(encoder, None, &places, superblock, output)?;
             superblock.incompat |= Incompat::LZ4_0PADDING;
-            areas = MetadataAreas::new(block, RESERVED);
+            areas = MetadataAreas::new(block, false, RESERVED);
             let pos = areas.allocate_inode(unnamed_size(metabox.index.len(), 0));
             superblock.metabox = Some(places.nid_in_area(pos));
             positions.push(pos);
@@ -206,7 +206,7 @@ impl MetadataWriter<'_> {
         ids.sort_unstable();
         let mut finished = ids.iter();
         let mut bytes = Vec::new();
-        encoder.encode_all(output, |queue| {
+        encoder.encode_all(None, output, |queue| {
             for id in &ids {
                 self.inodes.run.check_cancelled()?;
                 bytes.clear();
@@ -277,10 +277,7 @@ impl MetadataWriter<'_> {
     ) -> (MetadataAreas, Places) {
         let tree = self.inodes.tree;
         let nids = vec![Nid::default(); tree.nodes.len()];
-        let mut planner = match in_metabox {
-            true => Planner::in_metabox(block, RESERVED, 0, nids),
-            false => Planner::new(block, reserved, 0, nids),
-        };
+        let mut planner = Planner::new(block, in_metabox, reserved, 0, nids);
         let encoded_dirs =
             self.options.data.compression.as_ref().is_some_and(|compression| compression.directories);
         let encoder = encoder.filter(|_| encoded_dirs);

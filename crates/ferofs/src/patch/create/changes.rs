@@ -8,7 +8,7 @@ use ferofs_read::{ExtentData, Image, Location};
 
 use super::context::{CreateContext, Inputs};
 use super::decide::files::{ReuseDecision, ReuseDecisions};
-use super::metadata::writer::WrittenMetadata;
+use super::metadata::WrittenMetadata;
 use crate::error::Result;
 use crate::patch::format::change::{Change, ChangeKind, NewParents};
 

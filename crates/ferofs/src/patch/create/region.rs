@@ -27,7 +27,7 @@ use super::describe::segments::Segments;
 use super::describe::similar::SimilarRanges;
 use super::describe::{pieces, similar, units};
 use super::metadata::root::{self, RootPlace};
-use super::metadata::writer::{MetadataWriter, WrittenMetadata, inode_numbers};
+use super::metadata::{MetadataWriter, WrittenMetadata, inode_numbers};
 use super::options::GrowthParts;
 use super::{changes, configs};
 use crate::error::{Error, PatchFault, Result};

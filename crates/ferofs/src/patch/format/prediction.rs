@@ -137,10 +137,8 @@ impl Prediction {
         let mut replay = Replay::new(&image, self.root_is_free);
         // Inodes in the metabox are apart from blocks. They are bounded by the numbers that their slots can have.
         let in_metabox = self.metabox.is_some();
-        let (mut areas, inode_room) = match in_metabox {
-            true => (MetadataAreas::with_metabox(block, 0), u64::from(u32::MAX)),
-            false => (MetadataAreas::new(block, 0), room),
-        };
+        let mut areas = MetadataAreas::new(block, in_metabox, 0);
+        let inode_room = if in_metabox { u64::from(u32::MAX) } else { room };
         for (number, one) in relocated.into_iter().enumerate() {
             let source = replay.source(one.source)?;
             let predicted = match &source {

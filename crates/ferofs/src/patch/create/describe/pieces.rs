@@ -13,7 +13,7 @@ use super::similar::{OldMetadata, OldRange};
 use super::units::{CheckedUnit, FoundUnit, Owner};
 use crate::error::{Error, Result};
 use crate::patch::create::context::CreateContext;
-use crate::patch::create::metadata::writer::WrittenMetadata;
+use crate::patch::create::metadata::WrittenMetadata;
 use crate::patch::format::piece::base::{Base, REFERENCES_MAX};
 use crate::patch::format::piece::delta::{self, DELTA_MAX};
 use crate::patch::format::piece::{PIECE_LEN, Piece, PieceKind, compress};

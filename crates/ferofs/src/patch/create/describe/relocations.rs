@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::patch::create::context::CreateContext;
 use crate::patch::create::decide::files::{ReuseDecision, ReuseDecisions};
 use crate::patch::create::metadata::root::RootPlace;
-use crate::patch::create::metadata::writer::{NewInode as WrittenInode, WrittenMetadata};
+use crate::patch::create::metadata::{NewInode as WrittenInode, WrittenMetadata};
 use crate::patch::format::header::Header;
 use crate::patch::format::prediction::{Prediction, Replay, fields_of, old_entries};
 use crate::patch::format::relocation::{

@@ -11,7 +11,7 @@ use ferofs_read::{ExtentData, Inode, Location, MetadataPlace};
 use crate::error::Result;
 use crate::patch::create::context::{CreateContext, Inputs};
 use crate::patch::create::decide::files::{ReuseDecision, ReuseDecisions};
-use crate::patch::create::metadata::writer::WrittenMetadata;
+use crate::patch::create::metadata::WrittenMetadata;
 use crate::patch::format::prediction::Prediction;
 
 /// Old metadata: positions in the base, or in its metabox.

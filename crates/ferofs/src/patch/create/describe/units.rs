@@ -14,7 +14,7 @@ use super::segments::Segments;
 use crate::error::Result;
 use crate::patch::create::context::CreateContext;
 use crate::patch::create::decide::files::{ReuseDecision, ReuseDecisions};
-use crate::patch::create::metadata::writer::WrittenMetadata;
+use crate::patch::create::metadata::WrittenMetadata;
 use crate::patch::format::piece::PIECE_LEN;
 use crate::patch::format::plan::{ExtentKind, Unit, UnitExtent};
 use crate::patch::format::reencode::Encoders;
