@@ -9,7 +9,6 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,6 +17,7 @@ use ferofs_devtools::install::{self, DEBOOTSTRAP, EROFS_UTILS, FUSE, MODPROBE, M
 use ferofs_devtools::{peers, shell};
 use ferofs_tests::tools::{TEST_TOOLS, Tool};
 use ferofs_tests::{need, scratch};
+use parking_lot::Mutex;
 
 use crate::{api, campaigns, dist};
 
@@ -339,14 +339,14 @@ impl Stages {
     fn run_silently<T>(&self, name: &'static str, stage: impl FnOnce() -> Result<T>) -> Result<T> {
         let start = Instant::now();
         let result = stage();
-        self.times.lock().unwrap_or_else(PoisonError::into_inner).push((name, start.elapsed()));
+        self.times.lock().push((name, start.elapsed()));
         result.with_context(|| format!("stage {name}"))
     }
 
     /// Prints the time of each stage, and the time since the start. The sum is larger than the total, because some stages run side by
     /// side.
     fn print(&self) {
-        for (name, time) in self.times.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        for (name, time) in self.times.lock().iter() {
             println!("{name:>10} {:6.1} s", time.as_secs_f64());
         }
         println!("{:>10} {:6.1} s", "total", self.start.elapsed().as_secs_f64());

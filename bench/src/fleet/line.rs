@@ -13,11 +13,13 @@
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
 
 /// Bytes in flight of one connection and direction: the default maximum of Linux's receive buffer (`tcp_rmem`) is 6 MiB.
 const WINDOW: usize = 6 << 20;
@@ -226,7 +228,7 @@ impl Shared {
     fn send(&self, direction: Direction, len: usize, open: Instant) -> Instant {
         let now = Instant::now().max(open);
         let Some(bandwidth) = self.network.bandwidth else { return now };
-        let mut busy = lock(&self.busy[usize::from(direction == Direction::ToClient)]);
+        let mut busy = self.busy[usize::from(direction == Direction::ToClient)].lock();
         let start = busy.map_or(now, |busy| busy.max(now));
         *busy.insert(start + Duration::from_secs_f64(len as f64 / bandwidth as f64))
     }
@@ -264,7 +266,7 @@ impl Flight {
 
     /// Waits until bytes may be sent. Returns their number; `None`: the receiver has gone.
     fn wait_for_space(&self) -> Option<usize> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         loop {
             if state.is_ended {
                 return None;
@@ -286,29 +288,24 @@ impl Flight {
             let wait = state.acknowledged.front().map(|(time, _)| time.saturating_duration_since(now));
             // Without a time, an arrival or the end wakes this thread.
             let wait = wait.unwrap_or(Duration::from_secs(1));
-            state = self.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
+            self.changed.wait_for(&mut state, wait);
         }
     }
 
     fn sent(&self, len: usize) {
-        lock(&self.state).in_flight += len;
+        self.state.lock().in_flight += len;
     }
 
     fn arrived(&self, len: usize) {
         let time = Instant::now() + self.network.round_trip / 2;
-        lock(&self.state).acknowledged.push_back((time, len));
+        self.state.lock().acknowledged.push_back((time, len));
         self.changed.notify_one();
     }
 
     fn end(&self) {
-        lock(&self.state).is_ended = true;
+        self.state.lock().is_ended = true;
         self.changed.notify_one();
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No change can panic half done.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

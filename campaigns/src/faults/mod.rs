@@ -108,8 +108,8 @@ fn injections(
 }
 
 fn run_cases(fixture: &Fixture, cases: Vec<Case>, jobs: usize, total: &mut Total) -> Result<()> {
-    let queue = std::sync::Mutex::new(cases.into_iter());
-    let next = || queue.lock().ok().and_then(|mut queue| queue.next());
+    let queue = parking_lot::Mutex::new(cases.into_iter());
+    let next = || queue.lock().next();
     let sums: Vec<Result<Total>> = thread::scope(|scope| {
         let running: Vec<_> = (0..jobs)
             .map(|_| {

@@ -218,6 +218,7 @@ fn ours(image: &TestImage) -> Ours {
             Ok(report) => report
                 .findings
                 .iter()
+                .chain(&report.warnings)
                 .map(|found| format!("{}: {}", found.path.display(), found.corruption))
                 .collect(),
             Err(error) => vec![error.to_string()],

@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ferofs_tests::rng::Rng;
+use parking_lot::Mutex;
 
 use super::commands::Commands;
 use super::generate::generate;
@@ -73,9 +74,7 @@ pub(crate) fn work(base_images: &[BaseImage], range: &Range, keep: &Path) -> Res
         // One image of eight has no limit but its budget.
         let cancel = (!case.is_multiple_of(8)).then(Arc::<AtomicBool>::default);
         let before = |operation| {
-            if let Ok(mut running) = RUNNING.lock() {
-                *running = Some(Running { case, operation, image: image.clone(), cancel: cancel.clone() });
-            }
+            *RUNNING.lock() = Some(Running { case, operation, image: image.clone(), cancel: cancel.clone() });
             STARTED.store(cpu(), Relaxed);
         };
         let mut outcome = run_operations(&image, &mut rng, cancel.as_ref(), &before);
@@ -110,7 +109,7 @@ fn watch(keep: PathBuf) {
         loop {
             std::thread::sleep(Duration::from_millis(20));
             let spent = cpu().saturating_sub(STARTED.load(Relaxed));
-            let Ok(running) = RUNNING.lock() else { continue };
+            let running = RUNNING.lock();
             let Some(Running { case, operation, image, cancel }) = &*running else { continue };
             if let Some(cancel) = cancel
                 && spent > operations::CANCEL_AFTER

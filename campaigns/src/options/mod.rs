@@ -10,12 +10,12 @@ mod generate;
 mod known;
 mod report;
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use ferofs_tests::need;
+use parking_lot::Mutex;
 
 use execute::oracles::Oracles;
 use execute::perform::{Tally, perform};
@@ -105,7 +105,7 @@ pub(crate) fn run(options: &[&str]) -> Result<()> {
         workers.into_iter().map(join).collect()
     });
     results.into_iter().collect::<Result<Vec<()>>>()?;
-    let report = search.report.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let report = search.report.into_inner();
     let cases = search.next.load(Ordering::Relaxed);
     report.finish(search.images.load(Ordering::Relaxed), cases, search.start.elapsed())
 }
@@ -158,10 +158,6 @@ impl Search<'_> {
         late || enough || self.stop.load(Ordering::Relaxed)
     }
 
-    fn report(&self) -> std::sync::MutexGuard<'_, Report> {
-        self.report.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
     /// Executes cases until the search is done.
     fn work(&self) -> Result<()> {
         let mut workspace = Workspace::new()?;
@@ -170,7 +166,7 @@ impl Search<'_> {
             match attempt(&case, &mut workspace, self.oracles, false) {
                 Ok(tally) => {
                     let images = self.images.fetch_add(tally.images, Ordering::Relaxed) + tally.images;
-                    self.report().note(&tally, images, self.start.elapsed());
+                    self.report.lock().note(&tally, images, self.start.elapsed());
                 }
                 Err(Stop::Found(finding)) => {
                     // A case that fails before its first image counts as one image; otherwise `--images` might never end.
@@ -189,7 +185,7 @@ impl Search<'_> {
     /// Shrinks the first failure of its kind; counts further ones.
     fn found(&self, case: &Case, finding: &Finding, workspace: &mut Workspace) -> Result<()> {
         let key = finding.key();
-        if !self.report().is_new(&key, case) {
+        if !self.report.lock().is_new(&key, case) {
             return Ok(());
         }
         // If an oracle found it that compares only some images, it must compare each image now.
@@ -206,7 +202,7 @@ impl Search<'_> {
         // Executes the small case again, for its files and commands.
         let again = attempt(&small, workspace, self.oracles, all);
         let kept = report::keep(&small, workspace, again.as_ref().err())?;
-        self.report().show(case, &small, &last, workspace, &kept, again.is_err());
+        self.report.lock().show(case, &small, &last, workspace, &kept, again.is_err());
         Ok(())
     }
 }

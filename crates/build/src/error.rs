@@ -205,6 +205,20 @@ pub enum Warning {
         /// The attribute's name.
         name: String,
     },
+    /// Owners that this user namespace does not map: the first file of one. Others are not reported.
+    #[error(
+        "{}: owner {uid}, group {gid}: this user namespace does not map its real owner, nor perhaps that of other files; \
+         build outside of the namespace, or choose owners (--all-root, --force-uid, --force-gid)",
+        Escaped::path(path)
+    )]
+    UnmappedOwner {
+        /// The file.
+        path: PathBuf,
+        /// The owner that it gets in the image.
+        uid: u32,
+        /// The group that it gets in the image.
+        gid: u32,
+    },
     /// An archive's member of a type that no standard defines.
     #[error("{}: left out: unknown type {kind:?}", Escaped::path(path))]
     UnknownMember {

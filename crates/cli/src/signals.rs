@@ -2,11 +2,12 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use tempfile::TempDir;
@@ -28,7 +29,7 @@ pub(crate) fn make_removed_when_interrupted(
     make: impl FnOnce() -> io::Result<TempDir>,
 ) -> io::Result<TempDir> {
     // A signal in the middle waits for the lock.
-    let mut folders = FOLDERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut folders = FOLDERS.lock();
     let folder = make()?;
     folders.push(folder.path().to_owned());
     Ok(folder)
@@ -54,7 +55,7 @@ pub(crate) fn cancel_on_signals(cancel: &Arc<AtomicBool>, grace: Duration) -> Re
         if signals.forever().next().is_some() {
             thread::sleep(grace);
             message!("interrupted");
-            for folder in FOLDERS.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            for folder in FOLDERS.lock().iter() {
                 // An error here cannot be reported better than by the exit code.
                 let _ = std::fs::remove_dir_all(folder);
             }

@@ -21,9 +21,10 @@ use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use crossbeam_channel::bounded;
+use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
 use extraction::Extraction;

@@ -2,11 +2,11 @@
 
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 
 use ferofs_build::{NewFile, Sealer};
 use ferofs_read::{Source, Uuid};
 use ferofs_verity::{Digest, Params, WriteHasher};
+use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
 
@@ -87,7 +87,7 @@ impl BuildSeal {
 
     /// The seal, after the build.
     pub fn built(&self) -> Option<BuiltSeal> {
-        *self.built.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.built.lock()
     }
 
     /// Gives the file of [`Self::in_file`] its name. Call it after the build.
@@ -95,7 +95,7 @@ impl BuildSeal {
     /// # Errors
     /// [`ferofs_build::Error::Io`] in [`crate::Error::Build`].
     pub fn finish(&self) -> Result<()> {
-        let file = self.file.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let file = self.file.lock().take();
         match file {
             Some(_) if self.built().is_none() => {
                 Err(Error::io_unnamed("finish a seal", io::Error::other("no build has made it")))
@@ -129,7 +129,7 @@ impl Sealer for BuildSeal {
         if self.built().is_some() {
             return Err(io::Error::other("the seal belongs to another image already"));
         }
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = self.file.lock();
         let write = |bytes: &[u8]| match &mut *file {
             Some(file) => file.write_all(bytes),
             None => append(bytes),
@@ -138,7 +138,7 @@ impl Sealer for BuildSeal {
         let (superblock, root) = sealed;
         let position = if self.is_appended { len } else { 0 };
         let built = BuiltSeal { root, position, data_blocks: superblock.data_blocks, uuid: superblock.uuid };
-        *self.built.lock().unwrap_or_else(PoisonError::into_inner) = Some(built);
+        *self.built.lock() = Some(built);
         Ok(())
     }
 }

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 use std::io::Write;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ferofs_read::Error;
 use ferofs_read::escape::Escaped;
+use parking_lot::Mutex;
 
 /// The shortest time between two lines about one file.
 const REPEAT_AFTER: Duration = Duration::from_secs(60);
@@ -41,8 +41,7 @@ impl DamageLog {
 
     /// Logs that reading `ino` failed, unless a limit suppresses the line.
     pub(crate) fn log(&self, ino: u64, error: &Error) {
-        // No code panics while it holds this lock.
-        let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut limits = self.limits.lock();
         let Some(suppressed) = limits.allow(ino, Instant::now()) else { return };
         drop(limits);
         let more =

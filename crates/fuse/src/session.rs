@@ -144,6 +144,12 @@ fn fusermount_error(error: &io::Error) -> io::Error {
         io::ErrorKind::NotFound => {
             "fusermount3 is missing, and only root can mount without it; install the package fuse3".to_owned()
         }
+        // Its own refusals are text. A search in PATH ends so if one of the directories is closed to the user.
+        io::ErrorKind::PermissionDenied if error.raw_os_error().is_some() => {
+            "fusermount3 is missing, or this user may not run it, and only root can mount without it; install the \
+             package fuse3"
+                .to_owned()
+        }
         _ => error.to_string().trim_end().replace('\n', "; "),
     };
     io::Error::new(error.kind(), text)

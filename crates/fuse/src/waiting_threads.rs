@@ -9,10 +9,11 @@
 //! the daemon answers one.
 
 use std::os::fd::OwnedFd;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// After a request of another reader, no thread parks for this many requests.
@@ -79,7 +80,7 @@ impl WaitingThreads {
     pub(crate) fn wake_all(&self) {
         if self.busy.swap(BUSY_REQUESTS, Relaxed) == 0 {
             // With the lock, no thread is between its test of `busy` and its wait.
-            drop(self.parked());
+            drop(self.parked.lock());
             self.wake.notify_all();
         }
     }
@@ -103,16 +104,11 @@ impl WaitingThreads {
     }
 
     fn park(&self) {
-        let mut parked = self.parked();
+        let mut parked = self.parked.lock();
         *parked += 1;
         let is_quiet = |_: &mut usize| self.busy.load(Relaxed) == 0;
-        let waited = self.wake.wait_timeout_while(parked, self.max_park, is_quiet);
-        *waited.unwrap_or_else(PoisonError::into_inner).0 -= 1;
-    }
-
-    fn parked(&self) -> MutexGuard<'_, usize> {
-        // A panic cannot leave the number half changed.
-        self.parked.lock().unwrap_or_else(PoisonError::into_inner)
+        self.wake.wait_while_for(&mut parked, is_quiet, self.max_park);
+        *parked -= 1;
     }
 }
 
@@ -146,13 +142,13 @@ mod tests {
         let threads = quiet(3);
         std::thread::scope(|scope| {
             scope.spawn(|| drop(threads.answer(7)));
-            while *threads.parked() == 0 {
+            while *threads.parked.lock() == 0 {
                 std::thread::yield_now();
             }
             assert_eq!(threads.waiting.load(Relaxed), 2);
             drop(threads.answer(8));
         });
-        assert_eq!((threads.waiting.load(Relaxed), *threads.parked()), (3, 0));
+        assert_eq!((threads.waiting.load(Relaxed), *threads.parked.lock()), (3, 0));
     }
 
     #[test]

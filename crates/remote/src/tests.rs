@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ferofs_read::Source;
+use parking_lot::Mutex;
 
 use crate::cache::{Cache, Entry, EntryInfo, UNIT};
 use crate::channel::{self, Client};
@@ -84,7 +85,7 @@ impl RemoteObject for TestObject {
         if Instant::now() > deadline {
             return Err(FetchErrorKind::Timeout);
         }
-        let step = self.script.lock().unwrap().pop();
+        let step = self.script.lock().pop();
         let len = (range.end - range.start) as usize;
         let mut bytes: Vec<u8> = range
             .map(|pos| self.content.as_ref().map_or_else(|| byte_at(pos), |content| content[pos as usize]))
@@ -222,20 +223,19 @@ fn temporary_errors_are_retried_and_wrong_bytes_are_not_stored() {
     let server: fn() -> FetchErrorKind = || FetchErrorKind::Server { status: 503, retry_after: None };
     let reset: fn() -> FetchErrorKind =
         || FetchErrorKind::Connection(std::io::ErrorKind::ConnectionReset.into());
-    *object.script.lock().unwrap() =
-        vec![Step::Short, Step::Fail(server), Step::Flip, Step::Fail(reset), Step::Short];
+    *object.script.lock() = vec![Step::Short, Step::Fail(server), Step::Flip, Step::Fail(reset), Step::Short];
     assert_reads(&source, 5_000_000..5_100_000);
     let gone: fn() -> FetchErrorKind = || FetchErrorKind::NotFound(404);
-    *object.script.lock().unwrap() = vec![Step::Fail(gone)];
+    *object.script.lock() = vec![Step::Fail(gone)];
     let error = source.read_exact_at(9_000_000, &mut [0; 10]).unwrap_err();
     assert!(error.to_string().contains("404"), "{error}");
     assert_reads(&source, 9_000_000..9_000_010);
     // A server with wrong bytes.
-    *object.script.lock().unwrap() = vec![Step::Flip; 40];
+    *object.script.lock() = vec![Step::Flip; 40];
     let error = source.read_exact_at(20_000_000, &mut [0; 10]).unwrap_err();
     assert!(error.to_string().contains("digest"), "{error}");
     assert!(!entry.has(20_000_000..20_000_010).unwrap());
-    object.script.lock().unwrap().clear();
+    object.script.lock().clear();
     assert_reads(&source, 20_000_000..20_000_010);
 }
 

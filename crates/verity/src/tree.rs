@@ -130,7 +130,7 @@ pub fn make_tree(
 ) -> Result<Digest> {
     let builder = TreeBuilder::new(data_blocks, params)?;
     let units = usize::try_from(builder.units()).unwrap_or(usize::MAX);
-    let writer = std::sync::Mutex::new(&mut write);
+    let writer = parking_lot::Mutex::new(&mut write);
     let hash = |buffer: &mut Vec<u8>, unit: usize| {
         let unit = unit as u64;
         let range = builder.unit_range(unit);
@@ -138,7 +138,7 @@ pub fn make_tree(
         image.read_exact_at(range.start, buffer).map_err(Error::io("read image"))?;
         let block = builder.hash_unit(unit, buffer);
         if !block.bytes.is_empty() {
-            let mut write = writer.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut write = writer.lock();
             write(block.position, &block.bytes).map_err(Error::io("write hash tree"))?;
         }
         Ok::<_, Error>(block.digest)

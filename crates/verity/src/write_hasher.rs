@@ -6,12 +6,13 @@
 use std::collections::BTreeSet;
 use std::fmt::{self, Debug, Formatter};
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use ferofs_format::Uuid;
 use ferofs_read::Source;
+use parking_lot::Mutex;
 
 use crate::digest::Digest;
 use crate::error::{Error, Result};
@@ -77,7 +78,7 @@ impl WriteHasher {
 
     /// Takes the bytes that are written at `position`.
     pub fn written(&self, position: u64, bytes: &[u8]) {
-        let mut order = lock(&self.order);
+        let mut order = self.order.lock();
         let (mut at, mut rest) = (position, bytes);
         while !rest.is_empty() {
             let unit_len = self.unit_len as u64;
@@ -93,7 +94,7 @@ impl WriteHasher {
 
     /// Has `bytes` hashed, and returns an empty buffer. Without threads the unit is left for the end.
     fn hash(&self, unit: u64, bytes: Vec<u8>) -> Vec<u8> {
-        let pool = lock(&self.pool);
+        let pool = self.pool.lock();
         let Some(Pool { units, used, .. }) = &*pool else { return Vec::new() };
         // It fails if all threads have panicked; then the units are hashed at the end.
         let _ = units.send((unit, bytes));
@@ -113,7 +114,7 @@ impl WriteHasher {
         uuid: Option<Uuid>,
         mut append: impl FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<(Superblock, Digest)> {
-        if let Some(Pool { units, threads, .. }) = lock(&self.pool).take() {
+        if let Some(Pool { units, threads, .. }) = self.pool.lock().take() {
             drop(units);
             for thread in threads {
                 // What a thread that panicked did not hash, is hashed below.
@@ -126,8 +127,8 @@ impl WriteHasher {
         }
         let data_blocks = len / u64::from(self.params.data_block_size);
         let builder = TreeBuilder::new(data_blocks, &self.params)?;
-        let mut hashed = std::mem::take(&mut *lock(&self.hashed));
-        let changed = std::mem::take(&mut lock(&self.order).changed);
+        let mut hashed = std::mem::take(&mut *self.hashed.lock());
+        let changed = std::mem::take(&mut self.order.lock().changed);
         let mut blocks = Vec::with_capacity(to_usize(builder.units()));
         let mut buffer = Vec::new();
         for unit in 0..builder.units() {
@@ -207,10 +208,10 @@ impl Pool {
             let work = move || {
                 loop {
                     // The lock is free again before the unit is hashed.
-                    let next = lock(&waiting).recv();
+                    let next = waiting.lock().recv();
                     let Ok((unit, mut bytes)) = next else { return };
                     let block = builder.hash_unit(unit, &bytes);
-                    let mut hashed = lock(&hashed);
+                    let mut hashed = hashed.lock();
                     let index = to_usize(unit);
                     if hashed.len() <= index {
                         hashed.resize(index + 1, None);
@@ -227,11 +228,6 @@ impl Pool {
         let threads: Vec<_> = (0..threads).map_while(start).collect();
         (!threads.is_empty()).then_some(Self { units, used, threads })
     }
-}
-
-/// Another thread that panics leaves nothing half changed.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
 
 use crate::answer::Answer;
 use crate::fault::Rule;
@@ -79,29 +81,25 @@ impl std::fmt::Debug for Handle {
 const LOG_MAX: usize = 100_000;
 
 impl Handle {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Serves bytes, or an [`Object`], at `path`.
     pub fn put(&self, path: &str, object: impl Into<Object>) {
-        self.state().objects.insert(path.to_owned(), object.into());
+        self.state.lock().objects.insert(path.to_owned(), object.into());
     }
 
     /// Removes what is served at `path`.
     pub fn remove(&self, path: &str) {
-        self.state().objects.remove(path);
+        self.state.lock().objects.remove(path);
     }
 
     /// Serves the files in `folder`.
     pub fn serve_folder(&self, folder: impl Into<PathBuf>) {
-        self.state().folder = Some(folder.into());
+        self.state.lock().folder = Some(folder.into());
     }
 
     /// Answers requests with a function, if it returns an answer: a registry's token service, for example. Rules and credentials
     /// apply as usual.
     pub fn route(&self, route: impl Fn(&Request) -> Option<Answer> + Send + Sync + 'static) {
-        self.state().routes.push(Arc::new(route));
+        self.state.lock().routes.push(Arc::new(route));
     }
 
     /// Waits so long before each answer, and sends so many bytes a second on all connections together (0: any number).
@@ -112,17 +110,17 @@ impl Handle {
 
     /// Adds a rule. The first rule that a request meets applies.
     pub fn add(&self, rule: Rule) {
-        self.state().rules.push(rule);
+        self.state.lock().rules.push(rule);
     }
 
     /// Removes all rules.
     pub fn clear(&self) {
-        self.state().rules.clear();
+        self.state.lock().rules.clear();
     }
 
     /// Sets what requests below a path must have; `None`: nothing.
     pub fn set_auth(&self, prefix: &str, auth: Option<Auth>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         match auth {
             Some(auth) => drop(state.auth.insert(prefix.to_owned(), auth)),
             None => drop(state.auth.remove(prefix)),
@@ -131,51 +129,51 @@ impl Handle {
 
     /// While a server is down, it closes each connection that it accepts, and each one that sends a request.
     pub fn set_down(&self, is_down: bool) {
-        self.state().is_down = is_down;
+        self.state.lock().is_down = is_down;
     }
 
     pub(crate) fn is_down(&self) -> bool {
-        self.state().is_down
+        self.state.lock().is_down
     }
 
     /// What the server has done.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        self.state().counts
+        self.state.lock().counts
     }
 
     /// The requests so far, without those that are beyond the first 100,000.
     #[must_use]
     pub fn log(&self) -> Vec<Request> {
-        self.state().log.clone()
+        self.state.lock().log.clone()
     }
 
     /// The ranges that the requests so far asked for at `path`, in their order. Ends beyond the object are as the client wrote them.
     #[must_use]
     pub fn ranges(&self, path: &str) -> Vec<Range<u64>> {
-        let state = self.state();
+        let state = self.state.lock();
         let requests = state.log.iter().filter(|request| request.path == path);
         requests.filter_map(|request| request.range(u64::MAX)?.ok()).collect()
     }
 
     /// Forgets counts and requests.
     pub fn reset(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.counts = Counts::default();
         state.log.clear();
     }
 
     pub(crate) fn count_connection(&self) {
-        self.state().counts.connections += 1;
+        self.state.lock().counts.connections += 1;
     }
 
     pub(crate) fn count_bytes(&self, len: usize) {
-        self.state().counts.bytes += len as u64;
+        self.state.lock().counts.bytes += len as u64;
     }
 
     /// Counts a request, and returns the rule that it meets.
     pub(crate) fn meet(&self, request: &Request) -> Option<Rule> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.counts.requests += 1;
         if state.log.len() < LOG_MAX {
             state.log.push(request.clone());
@@ -190,7 +188,7 @@ impl Handle {
     /// The answer of a server without faults.
     pub(crate) fn answer(&self, request: &Request) -> Answer {
         let (auth, routes, folder, object) = {
-            let state = self.state();
+            let state = self.state.lock();
             let auth = state.auth.iter().rfind(|(prefix, _)| request.path.starts_with(prefix.as_str()));
             let object = state.objects.get(&request.path).cloned();
             (auth.map(|(_, auth)| auth.clone()), state.routes.clone(), state.folder.clone(), object)

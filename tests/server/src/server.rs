@@ -3,9 +3,11 @@
 use std::io::{self, BufReader, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::answer::Answer;
 use crate::fault::{Fault, Rule};
@@ -104,8 +106,7 @@ impl Drop for Server {
         if let Some(listener) = self.listener.take() {
             let _ = listener.join();
         }
-        let connections =
-            std::mem::take(&mut *self.connections.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let connections = std::mem::take(&mut *self.connections.0.lock());
         for (stream, _) in &connections {
             // It may have ended.
             let _ = stream.upgrade().map(|stream| stream.shutdown(Shutdown::Both));
@@ -129,7 +130,7 @@ fn accept(listener: &TcpListener, handle: &Handle, connections: &Connections) {
             // The errors are those of clients that went away.
             let _ = serve(&stream, &handle);
         });
-        let mut connections = connections.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut connections = connections.0.lock();
         connections.retain(|(_, thread)| !thread.is_finished());
         if let Ok(thread) = thread {
             connections.push((kept, thread));

@@ -1,7 +1,8 @@
 //! Latency and bandwidth, and pauses that end when the server ends.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
 
 #[derive(Debug, Default)]
 pub(crate) struct Shape {
@@ -20,29 +21,25 @@ struct State {
 }
 
 impl Shape {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn set_latency(&self, latency: Duration) {
-        self.state().latency = latency;
+        self.state.lock().latency = latency;
     }
 
     pub(crate) fn set_bandwidth(&self, bandwidth: u64) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.bandwidth = bandwidth;
         state.free_at = None;
     }
 
     /// Waits for the latency of a request.
     pub(crate) fn latency(&self) {
-        let latency = self.state().latency;
+        let latency = self.state.lock().latency;
         self.pause(latency);
     }
 
     /// The number of bytes to send at a time: at most 10 ms of the bandwidth.
     pub(crate) fn unit(&self) -> usize {
-        let bandwidth = self.state().bandwidth;
+        let bandwidth = self.state.lock().bandwidth;
         let unit = if bandwidth == 0 { 1 << 20 } else { (bandwidth / 100).clamp(1024, 256 << 10) };
         usize::try_from(unit).unwrap_or(1024)
     }
@@ -50,7 +47,7 @@ impl Shape {
     /// Waits until `len` bytes may be sent.
     pub(crate) fn bandwidth(&self, len: usize) {
         let until = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             if state.bandwidth == 0 {
                 return;
             }
@@ -67,20 +64,15 @@ impl Shape {
         if time.is_zero() {
             return;
         }
-        let state = self.state();
-        drop(
-            self.ended
-                .wait_timeout_while(state, time, |state| !state.is_ended)
-                .unwrap_or_else(PoisonError::into_inner),
-        );
+        self.ended.wait_while_for(&mut self.state.lock(), |state| !state.is_ended, time);
     }
 
     pub(crate) fn end(&self) {
-        self.state().is_ended = true;
+        self.state.lock().is_ended = true;
         self.ended.notify_all();
     }
 
     pub(crate) fn is_ended(&self) -> bool {
-        self.state().is_ended
+        self.state.lock().is_ended
     }
 }

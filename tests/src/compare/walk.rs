@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 
+use parking_lot::{Condvar, Mutex};
 use rustix::fs::{Dir, FileType, OFlags, Statx};
 
 use super::links::Links;
@@ -81,26 +82,21 @@ pub(super) fn walk(left: &Path, right: &Path, options: &Options) -> io::Result<R
         }
     });
     let Walk { links, report, .. } = walk;
-    let links = links.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let report = Mutex::new(report.into_inner().unwrap_or_else(PoisonError::into_inner));
+    let links = links.into_inner();
+    let report = Mutex::new(report.into_inner());
     for (path, field, sides) in links.wrong_counts() {
         record(options, &report, path, field, sides);
     }
-    let mut report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut report = report.into_inner();
     report.differences.sort();
     Ok(report)
-}
-
-/// Ignores poisoning: the panicking thread reports its panic itself, and the protected data is valid after each statement.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn record(options: &Options, report: &Mutex<Report>, path: String, field: Field, [left, right]: [String; 2]) {
     if options.ignores(&field) {
         return;
     }
-    let mut report = lock(report);
+    let mut report = report.lock();
     report.count += 1;
     if report.differences.len() < options.limit {
         let path = if path.is_empty() { ".".into() } else { path };
@@ -113,20 +109,20 @@ struct Busy<'a>(&'a Mutex<Stack>, &'a Condvar);
 
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
-        lock(self.0).busy -= 1;
+        self.0.lock().busy -= 1;
         self.1.notify_all();
     }
 }
 
 impl Walk<'_> {
     fn push(&self, task: Task) {
-        lock(&self.stack).tasks.push(task);
+        self.stack.lock().tasks.push(task);
         self.changed.notify_one();
     }
 
     /// Runs one task; false when none is left.
     fn step(&self) -> bool {
-        let mut stack = lock(&self.stack);
+        let mut stack = self.stack.lock();
         let task = loop {
             if let Some(task) = stack.tasks.pop() {
                 stack.busy += 1;
@@ -135,7 +131,7 @@ impl Walk<'_> {
             if stack.busy == 0 {
                 return false;
             }
-            stack = self.changed.wait(stack).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut stack);
         };
         drop(stack);
         let _busy = Busy(&self.stack, &self.changed);
@@ -172,7 +168,7 @@ impl Walk<'_> {
                 self.record(&pair, &name, Field::Missing, ["there".into(), "missing".into()]);
                 continue;
             };
-            lock(&self.report).entries += 1;
+            self.report.lock().entries += 1;
             match self.entry(&pair, &name, listed) {
                 Ok(Some(FileType::Directory)) => {
                     subdirectories += 1;
@@ -216,7 +212,7 @@ impl Walk<'_> {
         }
         let path = entry::escape(&pair.path_of(name));
         let [left, right] = [identity(&stats[0]), identity(&stats[1])];
-        let contradiction = lock(&self.links).add(left, right, stats[1].stx_nlink, &path);
+        let contradiction = self.links.lock().add(left, right, stats[1].stx_nlink, &path);
         if let Some(sides) = contradiction {
             self.record(pair, name, Field::HardLink, sides);
         }
@@ -226,7 +222,7 @@ impl Walk<'_> {
     fn contents(&self, pair: &Pair, name: &[u8]) {
         let mut record = |field, sides| self.record(pair, name, field, sides);
         match entry::contents(pair.fds(), name, &mut record) {
-            Ok(bytes) => lock(&self.report).bytes += bytes,
+            Ok(bytes) => self.report.lock().bytes += bytes,
             Err(error) => record(Field::Unreadable, [String::new(), error.to_string()]),
         }
     }

@@ -14,6 +14,7 @@ use crate::options::execute::oracles::{self, Image, Oracles};
 use crate::options::execute::refusal;
 use crate::options::execute::sources::archived;
 use crate::options::execute::workspace::{Finding, Stop, Workspace};
+use crate::options::expected::effect::Effect;
 use crate::options::expected::model::Model;
 use crate::options::generate::choose::Choose;
 use crate::options::generate::sequence::{Source, Step, Target};
@@ -41,6 +42,8 @@ pub(crate) struct Account<'a> {
     pub(crate) image: Option<Image>,
     /// The tree of each state of the image, by the number of the state.
     states: Vec<Model>,
+    /// The image has digests of files as attributes, which updates of it and images built from it have, too.
+    digests: bool,
     /// The tree in the directory `want`.
     written: Option<Model>,
     /// The number of sources up to now. Each gets its own name, because an image may use it as a device.
@@ -66,6 +69,7 @@ pub(crate) fn perform(
         model: model.clone(),
         image: None,
         states: Vec::new(),
+        digests: false,
         written: None,
         sources: 0,
         tally: Tally::default(),
@@ -110,6 +114,13 @@ impl Account<'_> {
     /// The tree that the image shows after the effects of the settings on `model`, and the fields to ignore.
     fn effects(settings: &Settings, model: &mut Model) -> Vec<Field> {
         settings.0.iter().filter_map(|setting| setting.effect.apply(model)).collect()
+    }
+
+    /// Gives the files of `model` their digests, if the image has `digests`.
+    fn add_digests(digests: bool, model: &mut Model) {
+        if digests {
+            Effect::FileDigest(b"user.sha").apply(model);
+        }
     }
 
     /// Runs a ferofs command that writes `output`. False if it refused for a known reason.
@@ -179,6 +190,10 @@ impl Account<'_> {
         let mut image =
             Image { block: 4096, ignore: sources.ignore, devices: sources.devices, ..Image::default() };
         image.ignore.extend(Self::effects(settings, &mut model));
+        let own = settings.has("--inode-digests") || settings.has("--xattr-inode-digest");
+        let keeps = self.digests && matches!(source, Source::Erofs { .. });
+        let digests = own || keeps && !settings.has("--no-xattrs") && !settings.has("-x-1");
+        Self::add_digests(digests, &mut model);
         image.offset = settings.value("--offset").and_then(|value| value.parse().ok()).unwrap_or(0);
         image.erofs_utils_misreads =
             ["-m", "--chunk-size", "--chunksize"].iter().any(|option| settings.has(option));
@@ -230,6 +245,7 @@ impl Account<'_> {
         // A device without data may not be needed.
         image.devices.retain(|device| self.workspace.path(device).exists());
         self.image = Some(image);
+        self.digests = digests;
         self.model = model.clone();
         self.states = vec![model];
         self.compare_image()
@@ -325,6 +341,7 @@ impl Account<'_> {
             source = "upper.tar";
         }
         Self::effects(&settings, &mut upper);
+        Self::add_digests(self.digests, &mut upper);
         let command = match interface {
             Interface::Build => {
                 [words(&["patch", "add"]), settings.words(), words(&["image", source])].concat()
@@ -384,6 +401,7 @@ impl Account<'_> {
             }
         };
         Self::effects(settings, &mut next);
+        Self::add_digests(self.digests, &mut next);
         self.workspace.allow("update");
         let _ = fs::remove_file(self.workspace.path("update"));
         let command =

@@ -5,7 +5,8 @@
 //! [`Contents`](crate::sources::content::Contents). The kernel reads in the background, into its page cache, up to [`WINDOW`] bytes ahead.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Condvar, Mutex};
 
 use crate::data::worker::Job;
 use crate::data::worker::context::WorkerContext;
@@ -65,7 +66,7 @@ struct End<'r, 'a>(&'r ReadAhead<'a>);
 
 impl Drop for End<'_, '_> {
     fn drop(&mut self) {
-        self.0.state().is_ended = true;
+        self.0.state.lock().is_ended = true;
         self.0.changed.notify_all();
     }
 }
@@ -85,11 +86,6 @@ pub(super) fn with_read_ahead<'a, T>(
 }
 
 impl ReadAhead<'_> {
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Each change keeps the state valid.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The driver submitted `job`.
     pub(super) fn reached(&self, job: &Job) {
         let rank = |node: &NodeId| self.context.order.rank(*node);
@@ -99,7 +95,7 @@ impl ReadAhead<'_> {
             Job::Packed(_) => None,
         };
         let disk_reads = self.context.contents.disk_reads();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let Some(position) = position.filter(|position| *position > state.reached) else { return };
         state.reached = position;
         while let Some((_, bytes)) = state.ahead.front().copied().filter(|(at, _)| *at < position) {
@@ -125,7 +121,7 @@ impl ReadAhead<'_> {
             for Piece { node, offset, len } in pieces.drain(..) {
                 all_cached &= reader.read_ahead(node, offset, len);
             }
-            let mut state = self.state();
+            let mut state = self.state.lock();
             state.cached = if all_cached { state.cached + count } else { 0 };
             state.is_active &= state.cached < CACHED;
         }
@@ -133,7 +129,7 @@ impl ReadAhead<'_> {
 
     /// Waits for pieces to ask for; returns whether there are more.
     fn take(&self, pieces: &mut Vec<Piece>) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         loop {
             if state.is_ended {
                 return false;
@@ -146,7 +142,7 @@ impl ReadAhead<'_> {
                 // All files were asked for.
                 state.is_active = false;
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut state);
         }
     }
 

@@ -4,11 +4,12 @@ use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::fs::{Advice, fadvise};
 
 use crate::options::sealer::Sealer;
@@ -43,21 +44,16 @@ impl ImageWriter {
         Self { file, offset, writes_back, state: Mutex::default() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Each field is valid at any time.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Shows what is written from now on to `sealer`.
     pub(super) fn seal_with(&self, sealer: Option<Arc<dyn Sealer>>) {
-        self.state().sealer = sealer;
+        self.state.lock().sealer = sealer;
     }
 
     /// Writes `bytes` at position `at` of the image.
     pub(super) fn write(&self, bytes: &[u8], at: u64) -> io::Result<()> {
         let start = Instant::now();
         self.file.write_all_at(bytes, self.offset + at)?;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         self.write_back(&mut state.written_back, at + bytes.len() as u64);
         state.time += start.elapsed();
         let sealer = state.sealer.clone();
@@ -81,12 +77,12 @@ impl ImageWriter {
 
     /// Adds to the time that writing took.
     pub(super) fn add_time(&self, time: Duration) {
-        self.state().time += time;
+        self.state.lock().time += time;
     }
 
     /// How long writing took so far.
     pub(super) fn time(&self) -> Duration {
-        self.state().time
+        self.state.lock().time
     }
 }
 

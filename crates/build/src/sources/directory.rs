@@ -5,6 +5,7 @@
 
 mod lister;
 mod number;
+mod unmapped;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -18,6 +19,7 @@ use crate::output::preload;
 use crate::paths::join;
 use crate::sources::directory::lister::{Context, ListedBody, Lister, Listing};
 use crate::sources::directory::number::Numbering;
+use crate::sources::directory::unmapped::UnmappedIds;
 use crate::tree::Tree;
 
 /// The least threads that list directories: on a disk, each of them waits for one inode or directory at a time.
@@ -47,7 +49,14 @@ pub fn walk(
 ) -> Result<Tree> {
     preload::check()?;
     let proc = Path::new("/proc/self/fd").is_dir();
-    let context = Context { options, source, root: root.as_fd(), avoid, proc };
+    let context = Context {
+        options,
+        source,
+        root: root.as_fd(),
+        avoid,
+        proc,
+        unmapped: UnmappedIds::of_this_process(options),
+    };
     let top = Lister::new(&context).root()?;
     let mut numbering = Numbering::new(options, source, &top)?;
     let workers = options.run.worker_count().max(LISTERS);

@@ -143,7 +143,7 @@ fn identical_files_do_not_need_the_unreadable_one() {
     for (number, (way, set)) in ways().into_iter().enumerate() {
         let name = ["original0", "original1", "original2", "original3", "original4", "original5"][number];
         // One read for the samples and one for the hash; with digests one more before them.
-        READS_LEFT.lock().unwrap().push((name, if way == "digests" { 3 } else { 2 }));
+        READS_LEFT.lock().push((name, if way == "digests" { 3 } else { 2 }));
         let mut fixture = Fixture::new();
         for name in [name, "other1", "other2"] {
             fixture.write(name, 9 << 20);

@@ -15,12 +15,15 @@ const NO_ID: u32 = u32::MAX;
 
 /// The PAX record of the attribute `name`, if it holds an ACL.
 pub fn record(name: &[u8], value: &[u8]) -> Option<(&'static [u8], String)> {
-    let key: &[u8] = match name {
-        b"system.posix_acl_access" => b"SCHILY.acl.access",
-        b"system.posix_acl_default" => b"SCHILY.acl.default",
-        _ => return None,
-    };
-    Some((key, text(value)?))
+    Some((record_name(name)?, text(value)?))
+}
+
+const fn record_name(name: &[u8]) -> Option<&'static [u8]> {
+    match name {
+        b"system.posix_acl_access" => Some(b"SCHILY.acl.access"),
+        b"system.posix_acl_default" => Some(b"SCHILY.acl.default"),
+        _ => None,
+    }
 }
 
 /// Formats an ACL as text; `None` if `value` is not an ACL.
@@ -32,6 +35,17 @@ fn text(value: &[u8]) -> Option<String> {
     }
     let entries: Option<Vec<String>> = entries.iter().map(entry).collect();
     Some(entries?.join(","))
+}
+
+/// Whether the attribute `name` is an ACL with an entry for a user or group that has no ID in this namespace.
+pub(crate) fn lacks_ids(name: &[u8], value: &[u8]) -> bool {
+    let has_id = |tag: u16| tag == USER || tag == GROUP;
+    record_name(name).is_some()
+        && value.get(4..).unwrap_or_default().as_chunks::<8>().0.iter().any(
+            |&[tag, tag_high, _, _, id @ ..]| {
+                has_id(u16::from_le_bytes([tag, tag_high])) && u32::from_le_bytes(id) == NO_ID
+            },
+        )
 }
 
 fn entry(&[tag, tag_high, bits, bits_high, id @ ..]: &[u8; 8]) -> Option<String> {

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ferofs_read::Image;
 use ferofs_read::error::{Corruption, Result};
 use ferofs_read::walk::WalkEntry;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::findings::Findings;
 use super::paths::{Name, Paths};
@@ -73,7 +73,6 @@ impl<'a> Checker<'a> {
 
     /// The bytes in use so far.
     pub(super) fn used_space(&self) -> MutexGuard<'_, UsedSpace> {
-        // A thread that panicked with the lock has added a mark or has not: both are valid.
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+        self.used.lock()
     }
 }

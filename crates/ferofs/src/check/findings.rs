@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ferofs_format::Fault;
+use parking_lot::Mutex;
 
 use super::report::{Finding, Report};
 use ferofs_read::Extent;
@@ -15,9 +15,14 @@ const PER_FILE: usize = 16;
 /// Bytes of all listed findings. More are only counted.
 const BUDGET: usize = 16 << 20;
 
-/// Whether Linux reads what breaks this rule: it never frees inodes, so that a link count may be too large.
-const fn is_warning(fault: &Fault) -> bool {
-    matches!(fault, Fault::LinkCount { stored, found } if *stored > *found)
+/// Whether Linux reads what breaks this rule: it never frees inodes, so that a link count may be too large. Before 7.2, it reads the images of
+/// 2019, whose LZ4 data is not padded.
+fn is_warning(fault: &Fault) -> bool {
+    match fault {
+        Fault::LinkCount { stored, found } => stored > found,
+        Fault::FeatureNotSet(feature) => *feature == "LZ4_0PADDING",
+        _ => false,
+    }
 }
 
 /// The findings so far.
@@ -40,7 +45,7 @@ impl Findings {
         corruption: Corruption,
         extent: Option<&Extent>,
     ) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         if state.bytes > BUDGET {
             state.unlisted += 1;
             return;
@@ -53,7 +58,7 @@ impl Findings {
 
     /// Adds a finding.
     pub(super) fn push(&self, finding: Finding) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         if state.bytes > BUDGET {
             state.unlisted += 1;
             return;
@@ -77,7 +82,7 @@ impl Findings {
                 None
             }
             Err(error) => {
-                self.lock().failure.get_or_insert(error);
+                self.0.lock().failure.get_or_insert(error);
                 None
             }
         }
@@ -85,21 +90,20 @@ impl Findings {
 
     /// The damaged parts of the content of the file `path`.
     pub(super) fn damaged_parts(&self, path: &Path) -> Vec<(Range<u64>, Corruption)> {
-        let state = self.lock();
+        let state = self.0.lock();
         let of_file = state.findings.iter().filter(|finding| finding.path == path);
         of_file.filter_map(|finding| Some((finding.content.clone()?, finding.corruption.clone()))).collect()
     }
 
     /// Whether an error ended the check.
     pub(super) fn has_failed(&self) -> bool {
-        self.lock().failure.is_some()
+        self.0.lock().failure.is_some()
     }
 
     /// Sorts the findings, applies the limit per file, and puts them into `report`. The result is the error that ended the
     /// check, if there is one.
     pub(super) fn into_report(self, report: Report) -> (Report, Result<()>) {
-        let State { mut findings, mut unlisted, failure, .. } =
-            self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let State { mut findings, mut unlisted, failure, .. } = self.0.into_inner();
         findings.sort_by(|a, b| a.path.cmp(&b.path).then_with(|| a.key().cmp(&b.key())));
         findings.dedup();
         let (warnings, findings): (Vec<_>, Vec<_>) =
@@ -116,10 +120,5 @@ impl Findings {
             }
         }
         (Report { findings: listed, warnings, unlisted, ..report }, failure.map_or(Ok(()), Err))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // No thread panics in the middle of a change.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -169,7 +169,8 @@ impl Checker<'_> {
         }
         // Linux reads chunk-based files without this flag, and erofs-utils 1.9.4 does not set it for tar indexes.
         let announced = superblock.incompat | Incompat::CHUNKED_FILE;
-        let missing = extents.map(|extents| extents.features() - announced);
+        let padded = if inode.layout().is_compressed() { Incompat::LZ4_0PADDING } else { Incompat::empty() };
+        let missing = extents.map(|extents| (extents.features() | padded) - announced);
         if let Some((feature, _)) = missing.and_then(|missing| missing.iter_names().next()) {
             let fault = Fault::FeatureNotSet(feature);
             self.report(name, Corruption::new(Structure::Inode, fault).of(inode.nid()));

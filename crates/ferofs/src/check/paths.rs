@@ -4,7 +4,8 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
-use std::sync::{PoisonError, RwLock};
+
+use parking_lot::RwLock;
 
 /// The index of a directory in [`Paths`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,15 +39,14 @@ impl Paths {
 
     /// Adds the directory `name`.
     pub(super) fn add(&self, name: &Name) -> Dir {
-        // No thread panics in the middle of a push.
-        let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
+        let mut nodes = self.nodes.write();
         nodes.push(Node { parent: name.dir.0, name: name.name.clone().into_boxed_slice() });
         Dir(nodes.len() - 1)
     }
 
     /// The path of `name`, from the root on; empty for the root.
     pub(super) fn path(&self, name: &Name) -> PathBuf {
-        let nodes = self.nodes.read().unwrap_or_else(PoisonError::into_inner);
+        let nodes = self.nodes.read();
         let mut parts: Vec<&[u8]> = Vec::new();
         if !name.name.is_empty() {
             parts.push(&name.name);

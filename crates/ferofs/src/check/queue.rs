@@ -4,7 +4,8 @@
 //! from the queue has at most one remainder, so their number is limited.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Condvar, Mutex};
 
 /// A queue of tasks for many threads.
 #[derive(Debug)]
@@ -39,9 +40,9 @@ impl<T> Queue<T> {
 
     /// Adds a task; waits while the queue is full. After a worker's panic the task is dropped, as no worker would take it.
     pub(super) fn push(&self, work: T) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while state.new_tasks.len() >= self.limit && !state.broken {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut state);
         }
         if state.broken {
             return;
@@ -52,19 +53,19 @@ impl<T> Queue<T> {
 
     /// Adds the remainder of a task.
     pub(super) fn push_remainder(&self, work: T) {
-        self.lock().remainders.push(work);
+        self.state.lock().remainders.push(work);
         self.changed.notify_all();
     }
 
     /// Ends the queue: no new tasks follow.
     pub(super) fn close(&self) {
-        self.lock().closed = true;
+        self.state.lock().closed = true;
         self.changed.notify_all();
     }
 
     /// Calls `work` for each task, until there can be no more, or a worker panics.
     pub(super) fn serve(&self, mut work: impl FnMut(T)) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             if state.broken {
                 return;
@@ -76,7 +77,7 @@ impl<T> Queue<T> {
                 let breaking = Breaking(self);
                 work(item);
                 std::mem::forget(breaking);
-                state = self.lock();
+                state = self.state.lock();
                 state.busy -= 1;
                 if state.busy == 0 {
                     self.changed.notify_all();
@@ -84,14 +85,9 @@ impl<T> Queue<T> {
             } else if state.closed && state.busy == 0 {
                 return;
             } else {
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                self.changed.wait(&mut state);
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
-        // No thread panics in the middle of a change.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -100,7 +96,7 @@ struct Breaking<'a, T>(&'a Queue<T>);
 
 impl<T> Drop for Breaking<'_, T> {
     fn drop(&mut self) {
-        self.0.lock().broken = true;
+        self.0.state.lock().broken = true;
         self.0.changed.notify_all();
     }
 }

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
 
 use ferofs_read::{Image, Inode, Nid};
+use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::options::{OnError, Options};
@@ -44,15 +45,14 @@ impl Extraction<'_> {
     /// Records the file of an inode with several names, so that the other names are linked to this file only.
     pub(super) fn record_file(&self, inode: &Inode, stat: &rustix::fs::Stat) {
         if inode.on_disk().nlink > 1 {
-            // An insertion cannot panic in the middle.
-            let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut made = self.made.lock();
             made.insert((inode.nid(), FileId::of(stat)));
         }
     }
 
     /// Whether inode `nid` was extracted to `file`.
     pub(super) fn is_extracted(&self, nid: Nid, file: FileId) -> bool {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner).contains(&(nid, file))
+        self.made.lock().contains(&(nid, file))
     }
 
     /// Counts a name that was created (`true`), existed already (`false`), or failed.

@@ -2,17 +2,17 @@
 
 use std::ffi::{CStr, CString};
 use std::fs::{File, Permissions};
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use rustix::fs::{Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 
 use super::extraction::{Extraction, LostXattr};
-use super::target::Address;
+use super::target::{Address, NO_PROC};
 use crate::error::{Error, Result};
 use ferofs_build::output::preload;
 use ferofs_read::escape::Escaped;
@@ -93,7 +93,7 @@ impl Extraction<'_> {
         for name in &names[..if inode.is_dir() { 2 } else { 1 }] {
             match remove(name) {
                 // There is no ACL, or the file system does not support them.
-                Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
+                Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP | NO_PROC) => {}
                 Err(error) => return Err(xattr_error(path, name, error)),
             }
         }
@@ -101,8 +101,7 @@ impl Extraction<'_> {
     }
 
     fn lose_xattr(&self, path: &Path, name: CString, error: Errno) {
-        // An insertion cannot panic in the middle.
-        let mut lost = self.lost_xattrs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lost = self.lost_xattrs.lock();
         let new = || LostXattr { path: path.to_owned(), files: 0, error };
         lost.entry(name).or_insert_with(new).files += 1;
     }
@@ -110,16 +109,17 @@ impl Extraction<'_> {
     /// Reports each attribute that could not be set here, once. Without its capabilities a program does not work, so this is a
     /// failure.
     pub(super) fn report_lost_xattrs(&self) {
-        let lost = std::mem::take(&mut *self.lost_xattrs.lock().unwrap_or_else(PoisonError::into_inner));
+        let lost = std::mem::take(&mut *self.lost_xattrs.lock());
         for (name, LostXattr { path, files, error }) in lost {
             if name.as_bytes() == CAPABILITIES {
                 self.options.progress.failures.fetch_add(1, Ordering::Relaxed);
             }
             let name = Escaped(name.as_bytes()).to_string();
-            (self.on_error)(
-                &path,
-                &Error::XattrLost { path: path.clone(), name, files, source: error.into() },
-            );
+            let source = match error {
+                NO_PROC => io::Error::other("links and special files need /proc, which is not mounted"),
+                error => error.into(),
+            };
+            (self.on_error)(&path, &Error::XattrLost { path: path.clone(), name, files, source });
         }
     }
 
@@ -140,7 +140,9 @@ impl Extraction<'_> {
             match set(&name, &xattr.value) {
                 Ok(()) => {}
                 // Only root can set some attributes, and some file systems support none: this is reported at the end.
-                Err(error) if error == Errno::OPNOTSUPP || error == Errno::PERM && !is_root() => {
+                Err(error)
+                    if matches!(error, Errno::OPNOTSUPP | NO_PROC) || error == Errno::PERM && !is_root() =>
+                {
                     self.lose_xattr(path, name, error);
                 }
                 Err(error) => return Err(xattr_error(path, &name, error)),

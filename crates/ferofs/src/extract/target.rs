@@ -119,6 +119,9 @@ pub(super) fn open_path(dir: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
     retry_on_intr(|| rustix::fs::openat(dir, name, flags, Mode::empty()))
 }
 
+/// No system call sets attributes of such a file without `/proc`.
+pub(super) const NO_PROC: Errno = Errno::NOSYS;
+
 /// How system calls name a symbolic link or special file, which cannot be opened for its content.
 pub(super) enum Address<'a> {
     /// The path of its descriptor in `/proc`: its name could lead to another file by now.
@@ -174,7 +177,7 @@ impl Address<'_> {
                 path.push(name);
                 Ok(path)
             }
-            Self::Name { .. } => Err(Errno::OPNOTSUPP),
+            Self::Name { .. } => Err(NO_PROC),
         }
     }
 }

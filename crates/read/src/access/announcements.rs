@@ -5,9 +5,9 @@
 //! again.
 
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
 
 use ferofs_format::Nid;
+use parking_lot::Mutex;
 
 /// Entries of the table of files. With more files in use, they replace each other, and are announced from the start again.
 const FILES: usize = 64;
@@ -45,7 +45,7 @@ impl Announcements {
     pub(crate) fn note(&self, nid: Nid, wanted: Range<u64>, distance: u64) -> Option<Range<u64>> {
         let index = usize::try_from(nid.get() % 64).unwrap_or(0);
         // Each change is one assignment.
-        let mut window = self.0[index].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut window = self.0[index].lock();
         let before = *window;
         let len = wanted.end.saturating_sub(wanted.start);
         let follows = before.nid == nid && wanted.start == before.end;

@@ -8,9 +8,9 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ferofs_format::Nid;
+use parking_lot::{Mutex, MutexGuard};
 
 /// Bytes of a file for which stored pages are remembered together.
 const REGION: u64 = 1 << 20;
@@ -174,8 +174,7 @@ impl Patterns {
 
     fn stride(&self, nid: Nid) -> MutexGuard<'_, Stride> {
         let entry = usize::try_from(nid.get() % 64).unwrap_or(0);
-        // Nothing panics while it is locked.
-        self.strides[entry].lock().unwrap_or_else(PoisonError::into_inner)
+        self.strides[entry].lock()
     }
 
     /// Records that this range was stored; only the part in the region of its start counts.

@@ -1,9 +1,9 @@
 //! Classifies the requests that the engine gets: sequential, strided or random.
 
 use std::ops::RangeInclusive;
-use std::sync::Mutex;
 
 use ferofs_format::{FileOffset, Nid};
+use parking_lot::Mutex;
 
 /// Entries of the table of files. With more files in use, they replace each other and are classified anew.
 const FILES: usize = 64;
@@ -77,7 +77,7 @@ impl Patterns {
     /// Records a request, and classifies it. A request at a file's start counts as sequential.
     pub(crate) fn note(&self, nid: Nid, offset: FileOffset, len: u64) -> Pattern {
         // A wait for another thread would cost more than a wrong guess.
-        let Ok(mut track) = self.track(nid).try_lock() else { return Pattern::Random };
+        let Some(mut track) = self.track(nid).try_lock() else { return Pattern::Random };
         let start = offset.get();
         let end = start.saturating_add(len);
         let before = std::mem::replace(&mut *track, Track::new(nid, start, end));
@@ -114,7 +114,7 @@ impl Patterns {
 
     /// Records that a strided request on the file waited for the medium.
     pub(crate) fn waited(&self, nid: Nid) {
-        let Ok(mut track) = self.track(nid).try_lock() else { return };
+        let Some(mut track) = self.track(nid).try_lock() else { return };
         if track.nid == nid {
             if track.prefetching == 0 {
                 let longer = track.prefetching_from.saturating_mul(8);

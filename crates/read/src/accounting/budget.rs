@@ -8,8 +8,10 @@
 //! limit of its own.
 
 use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::error::{Error, LimitKind, Result};
 
@@ -70,7 +72,7 @@ impl Budget {
 
     /// All work ends soon after `cancel` is set.
     pub fn cancel_with(&self, cancel: &Arc<AtomicBool>) {
-        *self.cancel.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(cancel));
+        *self.cancel.lock() = Some(Arc::clone(cancel));
     }
 
     /// Counts `work` units of about 100 ns.
@@ -115,7 +117,7 @@ impl Budget {
             CREDIT.set(0);
             return Err(Error::Limit { what: LimitKind::Request, limit: REQUEST });
         }
-        let cancel = self.cancel.lock().unwrap_or_else(PoisonError::into_inner);
+        let cancel = self.cancel.lock();
         if self.cancel_image.iter().chain(&*cancel).any(|cancel| cancel.load(Ordering::Relaxed)) {
             return Err(Error::Interrupted);
         }

@@ -1,8 +1,9 @@
 //! Accounting of memory: the bytes that an open image holds, their maximum so far, and the limit.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
 
 use super::stats::Counters;
 
@@ -67,8 +68,7 @@ impl Memory {
             return self.take(len);
         }
         let start = Instant::now();
-        // A panic cannot leave the number half changed.
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiting.lock();
         *waiting += 1;
         while !self.try_take(len) {
             let left = MAX_WAIT.saturating_sub(start.elapsed());
@@ -76,7 +76,7 @@ impl Memory {
                 self.take(len);
                 break;
             }
-            waiting = self.released.wait_timeout(waiting, left).unwrap_or_else(PoisonError::into_inner).0;
+            self.released.wait_for(&mut waiting, left);
         }
         *waiting -= 1;
         counters.stalled(start);
@@ -85,7 +85,7 @@ impl Memory {
     /// Subtracts `len` bytes that were released.
     pub(crate) fn release(&self, len: usize) {
         self.held.fetch_sub(len, Relaxed);
-        if self.limit != usize::MAX && *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) > 0 {
+        if self.limit != usize::MAX && *self.waiting.lock() > 0 {
             self.released.notify_all();
         }
     }

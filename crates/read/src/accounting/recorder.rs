@@ -1,9 +1,9 @@
 //! Counts which ranges of which files are read.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ferofs_format::{FileOffset, Nid};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::numbers::to_u64;
 
@@ -34,8 +34,7 @@ impl Recorder {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, HashMap<(Nid, u64), u64>> {
-        // A panic cannot leave the map half changed.
-        self.reads.lock().unwrap_or_else(PoisonError::into_inner)
+        self.reads.lock()
     }
 }
 

@@ -4,7 +4,8 @@
 //! come from the heap, see [`super::scratch`].
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 /// Bytes that buffer sizes are a multiple of, so that a buffer fits more than one request.
 pub(crate) const PAGE: usize = 4096;
@@ -52,13 +53,13 @@ impl BufferPool {
 
     /// The most bytes that were in use at once.
     pub(crate) fn peak(&self) -> usize {
-        self.lock().peak
+        self.state.lock().peak
     }
 
     /// A buffer of `len` bytes, if the pool has space for it.
     pub(crate) fn take(&self, len: usize) -> Option<PooledBuffer<'_>> {
         let size = len.max(1).checked_next_multiple_of(PAGE)?;
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if size > self.limit - state.used {
             return None;
         }
@@ -82,11 +83,6 @@ impl BufferPool {
         state.used += bytes.len();
         state.peak = state.peak.max(state.used);
         Some(PooledBuffer { pool: self, bytes, len })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // No panic can leave the state half changed.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -116,7 +112,7 @@ impl DerefMut for PooledBuffer<'_> {
 impl Drop for PooledBuffer<'_> {
     fn drop(&mut self) {
         let bytes = std::mem::take(&mut self.bytes);
-        let mut state = self.pool.lock();
+        let mut state = self.pool.state.lock();
         state.used -= bytes.len();
         state.idle.push(bytes);
     }
@@ -143,7 +139,7 @@ mod tests {
         assert!(all.iter().all(|byte| *byte == 0), "a new buffer, in place of the others");
         drop(all);
         assert_eq!(
-            (pool.take(1).unwrap().len(), pool.lock().allocated),
+            (pool.take(1).unwrap().len(), pool.state.lock().allocated),
             (1, 8 * PAGE),
             "rather than one more"
         );

@@ -5,8 +5,10 @@
 //! Buffers of evicted clusters are used again for new ones.
 
 use std::ops::RangeInclusive;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex};
 
 use crate::accounting::memory::Memory;
 use crate::accounting::stats::{Counter, Counters};
@@ -83,7 +85,7 @@ impl Clusters {
     /// Looks for the cluster at `at`, of which `len` bytes are used; waits for a thread that is decoding it.
     pub(crate) fn find(&self, at: Location, len: usize, counters: &Counters) -> Found<'_> {
         let mut waited = false;
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             state.clock += 1;
             let now = state.clock;
@@ -102,7 +104,7 @@ impl Clusters {
                     slot.waiting += 1;
                     waited = true;
                     let start = Instant::now();
-                    state = self.decoded.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    self.decoded.wait(&mut state);
                     counters.stalled(start);
                 }
                 None => {
@@ -115,14 +117,14 @@ impl Clusters {
 
     /// Whether `len` bytes of the cluster at `at` are decoded, or being decoded.
     pub(crate) fn contains(&self, at: Location, len: usize) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         state.slots.iter().any(|slot| slot.at == at && (slot.bytes.is_none() || slot.len >= len))
     }
 
     /// Records a read of a part of the cluster at `at`; returns whether it is the first one lately, so that the rest need not
     /// be kept.
     pub(crate) fn is_first_partial_read(&self, at: Location) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.partial_reads.contains(&Some(at)) {
             return false;
         }
@@ -134,7 +136,7 @@ impl Clusters {
 
     /// Evicts all clusters that no thread uses, except one.
     pub(crate) fn shrink(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while state.slots.len() > 1 {
             let Some(oldest) = state.oldest(0..=usize::MAX) else { break };
             self.drop_slot(&mut state, oldest);
@@ -144,7 +146,7 @@ impl Clusters {
     /// A buffer for `len` bytes: a new one, or from clusters that are evicted to stay within the budget.
     fn take_buffer(&self, len: usize) -> Arc<Vec<u8>> {
         let capacity = self.class(len);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while state.held.saturating_add(capacity) > self.budget {
             // A buffer of about this size is used again, so that a warm cache does not allocate.
             if let Some(fitting) = state.oldest(capacity..=capacity.saturating_mul(4)) {
@@ -176,11 +178,6 @@ impl Clusters {
         // Three quarters, where they suffice, save a quarter of the memory.
         if least <= power / 4 * 3 { power / 4 * 3 } else { power }
     }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // No panic can leave the state half changed: see `Decoding::drop`.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl State {
@@ -199,7 +196,7 @@ impl State {
 impl Decoding<'_> {
     /// Whether another thread waits for this cluster.
     pub(crate) fn is_wanted(&self) -> bool {
-        self.cache.lock().slots.iter().any(|slot| slot.at == self.at && slot.waiting > 0)
+        self.cache.state.lock().slots.iter().any(|slot| slot.at == self.at && slot.waiting > 0)
     }
 
     /// The buffer to decode into.
@@ -213,7 +210,7 @@ impl Decoding<'_> {
 
     /// Stores the first `len` decoded bytes in the cache, and wakes the threads that wait for them.
     pub(crate) fn publish(mut self, len: usize) {
-        let mut state = self.cache.lock();
+        let mut state = self.cache.state.lock();
         self.published = true;
         if let Some(slot) = state.slots.iter_mut().find(|s| s.at == self.at && s.bytes.is_none()) {
             slot.len = len;
@@ -230,7 +227,7 @@ impl Drop for Decoding<'_> {
         if self.published {
             return;
         }
-        let mut state = self.cache.lock();
+        let mut state = self.cache.state.lock();
         if let Some(bytes) = self.bytes.take() {
             self.cache.release(&mut state, bytes.capacity());
         }

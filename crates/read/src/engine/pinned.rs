@@ -1,10 +1,11 @@
 //! Pinned content: ranges of files that were decoded once and stay in memory.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use ferofs_format::{FileOffset, Nid};
+use parking_lot::Mutex;
 
 /// Decoded ranges, by file and place.
 #[derive(Debug, Default)]
@@ -23,20 +24,15 @@ pub(crate) struct Pins {
 impl Pins {
     /// The pinned ranges, if there are any.
     pub(crate) fn current(&self) -> Option<Arc<PinnedRanges>> {
-        self.any.load(Ordering::Acquire).then(|| Arc::clone(&self.ranges()))
+        self.any.load(Ordering::Acquire).then(|| Arc::clone(&self.ranges.lock()))
     }
 
     /// Replaces the pinned ranges; returns those before.
     pub(crate) fn replace(&self, ranges: PinnedRanges) -> Arc<PinnedRanges> {
         let any = !ranges.files.is_empty();
-        let before = std::mem::replace(&mut *self.ranges(), Arc::new(ranges));
+        let before = std::mem::replace(&mut *self.ranges.lock(), Arc::new(ranges));
         self.any.store(any, Ordering::Release);
         before
-    }
-
-    fn ranges(&self) -> std::sync::MutexGuard<'_, Arc<PinnedRanges>> {
-        // A pointer is replaced at once: no panic leaves it half changed.
-        self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

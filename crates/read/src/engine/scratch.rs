@@ -2,9 +2,9 @@
 
 use std::io;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ferofs_codec::Decoder;
+use parking_lot::Mutex;
 
 use super::buffer_pool::{BufferPool, PooledBuffer};
 use super::comparison::policy::Policy;
@@ -116,7 +116,7 @@ impl Scratch {
         }
         counters.add(Counter::PoolMisses, 1);
         let spare = {
-            let mut spare = lock(&self.spare);
+            let mut spare = self.spare.lock();
             let fitting = spare.iter().position(|bytes| bytes.capacity() >= len);
             fitting.map(|number| spare.swap_remove(number))
         };
@@ -145,25 +145,20 @@ impl Scratch {
 
     /// Runs `work` with a decoder.
     pub(crate) fn with_decoder<T>(&self, work: impl FnOnce(&mut Decoder) -> T) -> T {
-        let idle = lock(&self.decoders).pop();
+        let idle = self.decoders.lock().pop();
         let mut decoder = idle.unwrap_or_default();
         let result = work(&mut decoder);
-        lock(&self.decoders).push(decoder);
+        self.decoders.lock().push(decoder);
         result
     }
 
     /// Frees idle buffers and decoders.
     pub(crate) fn shrink(&self, memory: &Memory) {
-        for bytes in lock(&self.spare).drain(..) {
+        for bytes in self.spare.lock().drain(..) {
             memory.release(bytes.capacity());
         }
-        lock(&self.decoders).clear();
+        self.decoders.lock().clear();
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Lists are pushed to and popped from: no panic leaves them half changed.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Deref for Buffer<'_> {
@@ -198,7 +193,7 @@ impl Drop for Buffer<'_> {
     fn drop(&mut self) {
         let Self::Heap { bytes, scratch, memory, keep } = self else { return };
         let bytes = std::mem::take(bytes);
-        let mut spare = lock(&scratch.spare);
+        let mut spare = scratch.spare.lock();
         let kept: usize = spare.iter().map(Vec::capacity).sum();
         if *keep && kept + bytes.capacity() <= SPARE {
             spare.push(bytes);

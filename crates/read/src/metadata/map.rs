@@ -80,6 +80,8 @@ impl<'a> FileMap<'a> {
     pub(crate) fn check_steps(&mut self, extent: &Extent) -> Result<()> {
         match &mut self.layout {
             Layout::Index(map) => map.check_steps(extent),
+            // Once for all extents.
+            Layout::Records(map) if extent.start.get() == 0 => map.check_order(),
             // A look-up in these maps does not go from record to record.
             Layout::Flat(_) | Layout::Chunks(_) | Layout::Records(_) | Layout::Fragment(..) => Ok(()),
         }

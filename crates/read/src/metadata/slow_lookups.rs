@@ -5,9 +5,9 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ferofs_format::{BytePos, FileOffset, Nid};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::extent::Extent;
 
@@ -54,13 +54,12 @@ impl SlowLookups {
     }
 
     fn remember(&self, change: impl FnOnce(&mut Kept)) {
-        change(&mut self.kept.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.kept.lock());
         self.any.store(true, Ordering::Relaxed);
     }
 
     fn lock(&self) -> Option<MutexGuard<'_, Kept>> {
-        // A panic cannot leave the lists half changed.
-        self.any.load(Ordering::Relaxed).then(|| self.kept.lock().unwrap_or_else(PoisonError::into_inner))
+        self.any.load(Ordering::Relaxed).then(|| self.kept.lock())
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::*;
 use crate::{Access, Attempt, FetchedSource, ReadRange, Source};
@@ -25,7 +27,7 @@ impl Remote {
 
     fn is_announced(&self, range: Range<u64>) -> bool {
         let mut at = range.start;
-        let mut announced = self.announced.lock().unwrap().clone();
+        let mut announced = self.announced.lock().clone();
         announced.sort_by_key(|range| range.start);
         for range in announced {
             if range.contains(&at) {
@@ -46,7 +48,7 @@ impl Source for Remote {
     }
 
     fn read_ranges(&self, ranges: &mut [ReadRange<'_>], access: Access) -> io::Result<()> {
-        self.batches.lock().unwrap().push(ranges.len());
+        self.batches.lock().push(ranges.len());
         self.bytes.read_ranges(ranges, access)
     }
 
@@ -55,7 +57,7 @@ impl Source for Remote {
     }
 
     fn will_need(&self, pos: u64, len: u64) {
-        self.announced.lock().unwrap().push(pos..pos + len);
+        self.announced.lock().push(pos..pos + len);
     }
 }
 
@@ -101,7 +103,7 @@ fn sequential_reads_are_announced_4_mib_ahead() {
             }
         }
         assert_eq!(offset, content.len() as u64);
-        let announced = remote.announced.lock().unwrap();
+        let announced = remote.announced.lock();
         let bytes: u64 = announced.iter().map(|range| range.end - range.start).sum();
         assert!(bytes <= remote.size() + (1 << 20), "nearly everything once: {bytes}");
         assert!(announced.len() < 100, "in large ranges: {}", announced.len());
@@ -119,7 +121,7 @@ fn reads_at_random_announce_nothing() {
         let offset = number * content.len() / 50;
         image.read_at(&inode, FileOffset::new(to_u64(offset)), &mut [0; 4096]).unwrap();
     }
-    assert!(remote.announced.lock().unwrap().is_empty());
+    assert!(remote.announced.lock().is_empty());
 }
 
 #[test]
@@ -146,7 +148,7 @@ fn a_request_for_distant_clusters_takes_one_call() {
     let mut buf = vec![0; 400_000];
     image.read_at(&inode, FileOffset::new(to_u64(offset)), &mut buf).unwrap();
     assert!(buf == content[offset..][..buf.len()]);
-    let batches = remote.batches.lock().unwrap().clone();
+    let batches = remote.batches.lock().clone();
     assert!(batches.len() == 1 && batches[0] > 4, "{batches:?}");
     assert_eq!(image.stats().data_io(), image.stats().batches);
     assert_eq!(image.stats().batches.reads, 1);

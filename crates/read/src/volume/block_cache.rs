@@ -5,7 +5,9 @@
 //! buffers are reused, so that a warm cache does not allocate.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::accounting::memory::Memory;
 
@@ -113,7 +115,7 @@ impl BlockCache {
     /// Frees all of its memory.
     pub(crate) fn clear(&self) {
         for shard in self.shards.iter() {
-            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut shard = shard.lock();
             let Shard { slots, spare, .. } = std::mem::take(&mut *shard);
             self.memory.release((slots.len() + spare.len()) * self.block_size);
         }
@@ -128,8 +130,7 @@ impl BlockCache {
         // Neighbouring blocks go to different shards; the remainder is below their number.
         let shards = u64::try_from(self.shards.len()).unwrap_or(u64::MAX);
         let index = usize::try_from(key.block % shards).unwrap_or(0);
-        // A panic cannot leave a shard half changed, so that a poisoned lock is usable.
-        self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[index].lock()
     }
 }
 
@@ -191,7 +192,7 @@ mod tests {
             );
         }
         assert_eq!(loads, 101, "block 0 was used in every round and stays");
-        let shard = cache.shards[0].lock().unwrap();
+        let shard = cache.shards[0].lock();
         assert_eq!(shard.slots.len(), 4);
         assert!(shard.spare.len() <= 1);
         drop(shard);

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::source::{Access, ReadRange, Source};
 use crate::error::{Error, Result};
@@ -52,9 +53,9 @@ impl FetchedSource {
     /// # Errors
     /// Those of `read`, except for missing bytes.
     pub fn attempt<T>(&self, read: impl FnOnce() -> Result<T>) -> Result<Attempt<T>> {
-        self.state().missing.clear();
+        self.state.lock().missing.clear();
         let result = read();
-        let missing = merged(std::mem::take(&mut self.state().missing));
+        let missing = merged(std::mem::take(&mut self.state.lock().missing));
         match result {
             Ok(done) => Ok(Attempt::Done(done)),
             Err(Error::Io { source, .. })
@@ -69,12 +70,12 @@ impl FetchedSource {
     /// The parts of `range` that were not fetched, in units of 4 KiB. Empty if all were.
     #[must_use]
     pub fn missing(&self, range: Range<u64>) -> Vec<Range<u64>> {
-        self.state().missing_in(range, self.size)
+        self.state.lock().missing_in(range, self.size)
     }
 
     /// Adds fetched bytes, which start at `start`. Bytes that are there already stay.
     pub fn insert(&self, start: u64, bytes: &[u8]) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let mut at = start;
         let end = start.saturating_add(to_u64(bytes.len()));
         while at < end {
@@ -92,18 +93,13 @@ impl FetchedSource {
 
     /// Forgets all fetched bytes, to free their memory. Reads ask for them again.
     pub fn clear(&self) {
-        self.state().fetched.clear();
+        self.state.lock().fetched.clear();
     }
 
     /// Bytes that are held.
     #[must_use]
     pub fn held(&self) -> u64 {
-        self.state().fetched.values().map(|bytes| to_u64(bytes.len())).sum()
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Each insertion is complete, so a panic leaves no half-changed state.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().fetched.values().map(|bytes| to_u64(bytes.len())).sum()
     }
 }
 
@@ -180,7 +176,7 @@ impl Source for FetchedSource {
     fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
         let end = pos.checked_add(to_u64(buf.len())).filter(|end| *end <= self.size);
         let end = end.ok_or(io::ErrorKind::UnexpectedEof)?;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.copy(pos, buf) {
             return Ok(());
         }
@@ -206,11 +202,11 @@ impl Source for FetchedSource {
     }
 
     fn read_if_cached(&self, pos: u64, buf: &mut [u8]) -> bool {
-        self.state().copy(pos, buf)
+        self.state.lock().copy(pos, buf)
     }
 
     fn will_need(&self, pos: u64, len: u64) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let missing = state.missing_in(pos..pos.saturating_add(len), self.size);
         state.missing.extend(missing);
     }

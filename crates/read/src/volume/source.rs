@@ -1,7 +1,9 @@
 //! Where an image's bytes come from: memory, a reader, or anything else that reads at a position. Files: [`super::file_source`].
 
 use std::io::{self, Read, Seek, SeekFrom};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// A range of a [`Source`], and where its bytes go.
 #[derive(Debug)]
@@ -285,7 +287,7 @@ impl<R: Read + Seek + Send> Source for SeekSource<R> {
 
     fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
         // A panic of the reader leaves it at an unknown position, and each read seeks.
-        let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reader = self.reader.lock();
         reader.seek(SeekFrom::Start(pos))?;
         reader.read_exact(buf)
     }

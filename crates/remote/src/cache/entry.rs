@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use serde::{Deserialize, Serialize};
 
@@ -239,7 +239,7 @@ impl Entry {
             let _ = self.remove(units);
             return Err(error);
         }
-        self.dirty().push(units);
+        self.dirty.lock().push(units);
         Ok(())
     }
 
@@ -248,13 +248,13 @@ impl Entry {
     /// # Errors
     /// Those of the disk; what was not synced, also because of an eviction meanwhile, is synced by the next call.
     pub fn sync(&self) -> io::Result<()> {
-        let dirty = std::mem::take(&mut *self.dirty());
+        let dirty = std::mem::take(&mut *self.dirty.lock());
         if dirty.is_empty() {
             return Ok(());
         }
         let synced = self.presence.set_synced(&merged(dirty.clone()), || self.data.sync_data());
         if !matches!(synced, Ok(true)) {
-            self.dirty().extend(dirty);
+            self.dirty.lock().extend(dirty);
         }
         synced.map(drop)
     }
@@ -271,10 +271,6 @@ impl Entry {
                 Err(error) => Err(error.into()),
             }
         })
-    }
-
-    fn dirty(&self) -> std::sync::MutexGuard<'_, Vec<Range<u64>>> {
-        self.dirty.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,8 +1,10 @@
 //! A copy in memory of the bits of stored units, so that most reads need not read them from the file.
 
 use std::ops::Range;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::presence::to_usize;
 
@@ -39,7 +41,7 @@ impl LocalBits {
 
     /// Adds units that were stored in `generation`, if no newer one is known: generations only grow.
     pub(crate) fn insert(&self, units: Range<u64>, generation: u64) {
-        let _lock = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let _lock = self.changes.lock();
         if self.generation() < generation {
             self.start(generation);
         }
@@ -56,7 +58,7 @@ impl LocalBits {
 
     /// Forgets all units of generations before `generation`.
     pub(crate) fn clear(&self, generation: u64) {
-        let _lock = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let _lock = self.changes.lock();
         if self.generation() < generation {
             self.start(generation);
         }

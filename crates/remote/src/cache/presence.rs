@@ -11,8 +11,8 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
 
 /// Bytes of a unit: the smallest part of an object that is fetched and stored. A block of most hash trees.
@@ -48,7 +48,7 @@ pub(crate) struct Presence {
 /// Excludes other changes until it is dropped.
 struct ChangeLock<'a> {
     file: &'a File,
-    _thread: std::sync::MutexGuard<'a, ()>,
+    _thread: parking_lot::MutexGuard<'a, ()>,
 }
 
 impl Drop for ChangeLock<'_> {
@@ -75,7 +75,7 @@ impl Presence {
     }
 
     fn lock(&self) -> io::Result<ChangeLock<'_>> {
-        let thread = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let thread = self.changes.lock();
         flock(&self.present, FlockOperation::LockExclusive)?;
         Ok(ChangeLock { file: &self.present, _thread: thread })
     }

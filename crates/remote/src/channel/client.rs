@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
@@ -75,7 +76,7 @@ impl Client {
     /// [`Failure`] if the fetcher takes no requests.
     pub fn background(&self, ranges: &[Range<u64>]) -> Result<(), Failure> {
         let shared = &self.shared;
-        let mut state = shared.lock();
+        let mut state = shared.state.lock();
         shared.start_receiving(&mut state)?;
         let room = BACKGROUND_MAX.saturating_sub(state.background.len());
         let ranges = ranges.get(..room).unwrap_or(ranges);
@@ -89,7 +90,7 @@ impl Client {
 
     fn ask(&self, range: Range<u64>, kind: RequestKind, deadline: Instant) -> Result<String, Failure> {
         let shared = &self.shared;
-        let mut state = shared.lock();
+        let mut state = shared.state.lock();
         shared.start_receiving(&mut state)?;
         let id = state.next_id;
         state.next_id += 1;
@@ -100,7 +101,7 @@ impl Client {
         state.waiting.insert(id, (request, None));
         drop(state);
         let sent = shared.send(&bytes, deadline);
-        let mut state = shared.lock();
+        let mut state = shared.state.lock();
         if sent.is_err() {
             state.waiting.remove(&id);
             return Err(failure("the fetcher does not answer", true));
@@ -121,7 +122,7 @@ impl Client {
                     if state.closed { "the fetcher has ended" } else { "the fetcher does not answer" };
                 return Err(failure(reason, !state.closed));
             }
-            state = shared.answered.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            shared.answered.wait_for(&mut state, left);
         }
     }
 }
@@ -143,10 +144,6 @@ impl Supply for Client {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Starts the thread that receives answers, once.
     fn start_receiving(self: &Arc<Self>, state: &mut State) -> Result<(), Failure> {
         if !state.receives {
@@ -199,7 +196,7 @@ fn receive(shared: &Weak<Shared>) {
             shared.send_again();
             continue;
         }
-        let mut state = shared.lock();
+        let mut state = shared.state.lock();
         if let Some((_, place)) = state.waiting.get_mut(&answer.id) {
             *place = Some(answer);
             shared.answered.notify_all();
@@ -209,13 +206,13 @@ fn receive(shared: &Weak<Shared>) {
 
 impl Shared {
     fn close(&self) {
-        self.lock().closed = true;
+        self.state.lock().closed = true;
         self.answered.notify_all();
     }
 
     /// A new fetcher knows nothing of what was asked before.
     fn send_again(&self) {
-        let state = self.lock();
+        let state = self.state.lock();
         let waiting =
             state.waiting.values().filter(|(_, answer)| answer.is_none()).map(|(r, _)| r.to_bytes());
         let messages: Vec<Vec<u8>> = waiting.chain(ranges_to_bytes(&state.background)).collect();

@@ -2,11 +2,13 @@
 
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc;
-use std::sync::{Arc, Condvar, Mutex};
 use std::thread::Builder;
 use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex};
 
 use super::check::{Check, Checked};
 use super::options::{Done, Failure, FetchOptions};
@@ -104,7 +106,7 @@ impl Fetcher {
             Err(error) => return done(Err(shared.failure(&error.to_string(), false))),
         }
         let wanted = shared.around(&units);
-        let mut state = shared.lock();
+        let mut state = shared.state.lock();
         for need in shared.needs(&wanted) {
             state.queue.add(shared.around_hashes(&need), Urgency::Demand);
         }
@@ -175,13 +177,13 @@ impl Fetcher {
 
     /// Forgets what was announced and not begun.
     pub fn forget_prefetches(&self) {
-        self.shared.lock().queue.clear_prefetch();
+        self.shared.state.lock().queue.clear_prefetch();
     }
 
     /// Whether nothing is being fetched and nobody waits.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.shared.lock().queue.is_idle()
+        self.shared.state.lock().queue.is_idle()
     }
 
     /// Whether all blocks of other images on this machine can be found that will be. Earlier, some of them are fetched.
@@ -193,7 +195,7 @@ impl Fetcher {
     /// The counters.
     #[must_use]
     pub fn stats(&self) -> FetchStats {
-        let left = self.shared.lock().queue.background_units();
+        let left = self.shared.state.lock().queue.background_units();
         self.shared.stats.read(left * UNIT)
     }
 }
@@ -203,7 +205,7 @@ impl Drop for Fetcher {
         if let Some(known) = &self.shared.known {
             known.stop();
         }
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         state.stop = true;
         // Without an answer: another fetcher may continue.
         let waiters = std::mem::take(&mut state.waiters);

@@ -3,9 +3,11 @@
 use std::fmt;
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
 
 use super::check::Check;
 use super::options::{Done, Failure, FetchOptions};
@@ -76,11 +78,6 @@ pub(super) struct Waiter {
 }
 
 impl Shared {
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        // No change of the state can panic half done.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn failure(&self, reason: &str, is_timeout: bool) -> Failure {
         Failure { text: format!("{}: {reason}", self.object.location()).into(), is_timeout }
     }
@@ -107,7 +104,7 @@ impl Shared {
     pub(super) fn announce(&self, range: &Range<u64>, step: u64, urgency: Urgency) {
         let mut units = self.align(&units_in(range));
         let border = self.check.as_ref().map_or(u64::MAX, |check| check.border() / UNIT);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while units.start < units.end {
             let end = units.end.min((units.start / step + 1) * step);
             // Data and its hashes in one part would need no hashes before them.
@@ -164,13 +161,12 @@ impl Shared {
     pub(super) fn keep(&self) {
         let mut synced = Instant::now();
         loop {
-            let state = self.lock();
+            let mut state = self.state.lock();
             if state.stop {
                 return;
             }
             let wait = if state.waiters.is_empty() { SYNC_EVERY } else { TICK };
-            let (mut state, _) =
-                self.landed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner);
+            self.landed.wait_for(&mut state, wait);
             let now = Instant::now();
             let reason = state.last_error.clone().unwrap_or_else(|| "no answer in time".into());
             let satisfied = self.satisfied(&mut state);

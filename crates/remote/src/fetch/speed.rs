@@ -1,8 +1,8 @@
 //! How large requests should be: measured from the requests before.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 /// The smallest and the largest request for data that is read in sequence.
 const SMALLEST: u64 = 256 << 10;
@@ -37,7 +37,7 @@ fn average(old: Option<f64>, new: f64) -> Option<f64> {
 impl Speed {
     /// Records a request.
     pub(crate) fn record(&self, bytes: u64, time: Duration) {
-        let mut averages = self.averages.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut averages = self.averages.lock();
         let seconds = time.as_secs_f64();
         if bytes <= SMALL {
             averages.latency = average(averages.latency, seconds);
@@ -50,7 +50,7 @@ impl Speed {
     /// Bytes of a request for data that is read in sequence: what arrives in four times the latency, so that waiting is at
     /// most a fifth of the time of a connection.
     pub(crate) fn request(&self) -> u64 {
-        let averages = *self.averages.lock().unwrap_or_else(PoisonError::into_inner);
+        let averages = *self.averages.lock();
         let (Some(latency), Some(bandwidth)) = (averages.latency, averages.bandwidth) else { return FIRST };
         // A conversion of floats saturates.
         ((latency * bandwidth * 4.0) as u64).clamp(SMALLEST, LARGEST).next_multiple_of(SMALLEST)
@@ -59,14 +59,14 @@ impl Speed {
     /// Bytes of a request in the background: few large requests, unless the line is slow.
     pub(crate) fn background(&self) -> u64 {
         let (smallest, largest, seconds) = BACKGROUND;
-        let averages = *self.averages.lock().unwrap_or_else(PoisonError::into_inner);
+        let averages = *self.averages.lock();
         let arrives = averages.bandwidth.map_or(largest, |bandwidth| (bandwidth * seconds) as u64);
         arrives.clamp(smallest, largest)
     }
 
     /// Bytes of a request for data that is read at random: what arrives in a quarter of the latency costs little.
     pub(crate) fn around(&self) -> u64 {
-        let averages = *self.averages.lock().unwrap_or_else(PoisonError::into_inner);
+        let averages = *self.averages.lock();
         let (Some(latency), Some(bandwidth)) = (averages.latency, averages.bandwidth) else { return SMALL };
         ((latency * bandwidth / 4.0) as u64).clamp(SMALL / 2, 2 * SMALL).next_power_of_two()
     }

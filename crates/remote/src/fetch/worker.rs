@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::ops::Range;
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use super::attempts::{self, Patience, Sink};
@@ -26,7 +25,7 @@ impl Shared {
     /// A worker thread.
     pub(super) fn work(&self, worker: usize) {
         let mut buffer = Vec::new();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while !state.stop {
             let most = (self.speed.request() / UNIT).max(1);
             state.queue.limit_background((self.speed.background() / UNIT).max(1));
@@ -38,18 +37,17 @@ impl Shared {
             if !satisfied.is_empty() {
                 drop(state);
                 satisfied.into_iter().for_each(|done| done(Ok(())));
-                state = self.lock();
+                state = self.state.lock();
             }
             let Some((units, urgency)) = next else {
                 if state.stop {
                     return;
                 }
-                state = if self.is_indexing() {
-                    let waited = self.work.wait_timeout(state, INDEX_PAUSE);
-                    waited.unwrap_or_else(PoisonError::into_inner).0
+                if self.is_indexing() {
+                    self.work.wait_for(&mut state, INDEX_PAUSE);
                 } else {
-                    self.work.wait(state).unwrap_or_else(PoisonError::into_inner)
-                };
+                    self.work.wait(&mut state);
+                }
                 continue;
             };
             drop(state);
@@ -59,7 +57,7 @@ impl Shared {
             job.copy_known();
             let result = if job.units.is_empty() { Ok(()) } else { job.fetch(&job.units) };
             buffer = job.buffer.take();
-            state = self.lock();
+            state = self.state.lock();
             state.queue.landed(&job.units, worker);
             self.landed.notify_all();
             let result = self.ended(&mut state, &job, result);
@@ -71,7 +69,7 @@ impl Shared {
                 done(result);
             }
             self.collect();
-            state = self.lock();
+            state = self.state.lock();
         }
     }
 
@@ -145,13 +143,13 @@ impl Job<'_> {
     /// `units` were.
     fn needs(&self, units: &Range<u64>) -> Result<(), Failure> {
         for need in self.shared.needs(units) {
-            let mut state = self.shared.lock();
+            let mut state = self.shared.state.lock();
             while state.queue.is_in_flight_elsewhere(&need, self.worker)
                 && !state.stop
                 && !self.shared.missing(need.clone()).is_empty()
             {
                 // Another worker fetches them, and needs only higher levels, which are at lower positions.
-                state = self.shared.landed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                self.shared.landed.wait(&mut state);
             }
             if self.shared.missing(need.clone()).is_empty() {
                 continue;
@@ -161,7 +159,7 @@ impl Job<'_> {
             state.queue.begin(need.clone(), self.worker);
             drop(state);
             let result = self.fetch(&need);
-            self.shared.lock().queue.landed(&need, self.worker);
+            self.shared.state.lock().queue.landed(&need, self.worker);
             self.shared.landed.notify_all();
             result?;
         }
@@ -191,7 +189,7 @@ impl Job<'_> {
         let first = requests.next().unwrap_or(self.units.start..self.units.start);
         // Those of other workers are planned again.
         copied.requests.iter().take(1).for_each(|request| shared.gaps.record(request, &copied.missing));
-        let mut state = shared.lock();
+        let mut state = shared.state.lock();
         let is_wanted = |units: &Range<u64>| state.waiters.iter().any(|waiter| overlap(&waiter.units, units));
         let rest = requests.map(|units| (is_wanted(&units), units));
         let rest = rest.map(|(wanted, units)| (units, if wanted { Urgency::Demand } else { self.urgency }));
@@ -267,11 +265,11 @@ impl Job<'_> {
         stored?;
         fetched.map_err(|kind| {
             let is_timeout = matches!(kind, FetchErrorKind::Timeout);
-            let last = shared.lock().last_error.clone().filter(|_| is_timeout);
+            let last = shared.state.lock().last_error.clone().filter(|_| is_timeout);
             self.failed(last.as_deref().unwrap_or(&kind.to_string()), is_timeout)
         })?;
         // A later failure has another reason.
-        shared.lock().last_error = None;
+        shared.state.lock().last_error = None;
         shared.speed.record(range.end - range.start, started.elapsed());
         Ok(())
     }
@@ -292,7 +290,7 @@ impl Job<'_> {
             self.failed(&format!("cannot be stored in {}: {error}", shared.entry.path().display()), false)
         })?;
         // Readers do not wait for what follows.
-        let satisfied = shared.satisfied(&mut shared.lock());
+        let satisfied = shared.satisfied(&mut shared.state.lock());
         satisfied.into_iter().for_each(|done| done(Ok(())));
         shared.landed.notify_all();
         Ok(true)
@@ -328,7 +326,7 @@ impl Sink for Parts<'_, '_> {
 
 impl Patience for Job<'_> {
     fn deadline(&self) -> Option<Instant> {
-        let state = self.shared.lock();
+        let state = self.shared.state.lock();
         if state.stop {
             return None;
         }
@@ -345,22 +343,12 @@ impl Patience for Job<'_> {
     }
 
     fn pause(&self, time: Duration) {
-        let state = self.shared.lock();
-        if !state.stop {
-            let until = Instant::now() + time;
-            let mut state = state;
-            while !state.stop {
-                let left = until.saturating_duration_since(Instant::now());
-                if left.is_zero() {
-                    return;
-                }
-                state =
-                    self.shared.landed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
-            }
-        }
+        let until = Instant::now() + time;
+        let mut state = self.shared.state.lock();
+        while !state.stop && !self.shared.landed.wait_until(&mut state, until).timed_out() {}
     }
 
     fn failed(&self, error: &FetchErrorKind) {
-        self.shared.lock().last_error = Some(error.to_string().into());
+        self.shared.state.lock().last_error = Some(error.to_string().into());
     }
 }

@@ -2,9 +2,10 @@
 
 use std::io::Read;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use ureq::http::{HeaderMap, Response};
 use ureq::{Body, BodyReader};
 use url::Url;
@@ -101,12 +102,12 @@ impl HttpObject {
         let mut renewed = false;
         loop {
             let target = self.access.target(deadline)?;
-            let redirected = self.redirected.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let redirected = self.redirected.lock().clone();
             let (answer, is_own) = match self.ask_at(&target, redirected.as_deref(), &range, deadline) {
                 Ok(answered) => answered,
                 Err(error) => {
                     // The next request asks the first server again: it may name a server that works.
-                    self.redirected.lock().unwrap_or_else(PoisonError::into_inner).take();
+                    self.redirected.lock().take();
                     return Err(error);
                 }
             };
@@ -121,7 +122,7 @@ impl HttpObject {
             renewed = true;
             // A signed address has expired, or the credentials have: both are asked for once again.
             // Other requests find out at the same time: the first of them forgets the address, and all ask again.
-            let mut known = self.redirected.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut known = self.redirected.lock();
             if *known == redirected {
                 *known = None;
             }
@@ -158,7 +159,7 @@ impl HttpObject {
             let answer = self.client.get(url.as_str(), &headers, deadline)?;
             if !matches!(answer.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
                 if url != first && answer.status().as_u16() == 206 {
-                    *self.redirected.lock().unwrap_or_else(PoisonError::into_inner) = Some(url.into());
+                    *self.redirected.lock() = Some(url.into());
                 }
                 return Ok((answer, is_own));
             }

@@ -1,11 +1,11 @@
 //! `http://` and `https://`: the address is the object; credentials come with the address or from the caller.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use parking_lot::Mutex;
 use url::Url;
 
 use super::netrc;
@@ -105,7 +105,7 @@ impl Access for WebAccess {
     fn target(&self, _: Instant) -> Result<Target, FetchErrorKind> {
         let mut target = self.target.clone();
         if let Some((token, _)) = &self.token {
-            let token = token.lock().unwrap_or_else(PoisonError::into_inner);
+            let token = token.lock();
             target.headers.push(("Authorization".into(), bearer(&token.0)));
             target.credentials = token.1;
         }
@@ -116,7 +116,7 @@ impl Access for WebAccess {
         let Some((token, path)) = self.token.as_ref().filter(|_| status == 401) else { return false };
         // A file that cannot be read gives no other token.
         let Ok(read) = read_token(path) else { return false };
-        let mut token = token.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut token = token.lock();
         if token.0 != read {
             *token = (read, token.1 + 1);
         }

@@ -1,9 +1,9 @@
 //! How a registry wants requests to be authorized: by tokens that another server gives (Bearer), or by a user and a password (Basic).
 
 use std::io::Read;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use serde::Deserialize;
 use url::Url;
 use url::form_urlencoded::Serializer;
@@ -73,14 +73,10 @@ impl Auth {
         Self { client, credentials, scope, more_scopes, registry, state }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The value of the header `Authorization`, or none before the registry asked for it. Renews tokens that expire soon. Other threads wait for
     /// the same token.
     pub(super) fn header(&self, deadline: Instant) -> Result<Option<String>, FetchErrorKind> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if let Some(token) = &state.token
             && token.renew.is_none_or(|renew| Instant::now() < renew)
         {
@@ -98,7 +94,7 @@ impl Auth {
         let Some(challenge) = challenge.and_then(Challenge::parse).filter(|_| status == 401) else {
             return false;
         };
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.token.as_ref().is_some_and(|token| token.came.elapsed() < NEW) && state.challenge.is_some() {
             return true;
         }

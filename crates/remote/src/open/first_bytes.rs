@@ -1,8 +1,10 @@
 //! An object whose first bytes came when it was opened, so that they are not fetched again.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
+
+use parking_lot::Mutex;
 
 use crate::cache::to_usize;
 use crate::error::{FetchError, FetchErrorKind};
@@ -34,7 +36,7 @@ impl RemoteObject for WithFirstBytes {
     }
 
     fn ask(&self, range: Range<u64>, deadline: Instant) -> Result<Box<dyn Answer + '_>, FetchErrorKind> {
-        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut first = self.first.lock();
         let Some(bytes) = first.take_if(|bytes| range.end <= bytes.len() as u64) else {
             drop(first);
             return self.object.ask(range, deadline);

@@ -3,10 +3,11 @@
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use ferofs_read::Source;
+use parking_lot::Mutex;
 
 use super::options::Connected;
 use crate::cache::to_usize;
@@ -61,7 +62,7 @@ impl LazyObject {
         let Some(connect) = &self.connect else {
             return Err(FetchErrorKind::Offline);
         };
-        let _lock = self.connecting.lock().unwrap_or_else(PoisonError::into_inner);
+        let _lock = self.connecting.lock();
         if let Some(object) = self.object.get() {
             return Ok(&**object);
         }

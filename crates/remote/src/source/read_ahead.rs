@@ -1,7 +1,8 @@
 //! Finds reads in sequence, and says what to fetch ahead of them.
 
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 /// Sequences that are known at a time.
 const STREAMS: usize = 8;
@@ -41,8 +42,7 @@ impl ReadAhead {
     /// Records a read. Returns what should be fetched ahead now. Nothing as long as the sequence reads what `is_stored` already: what follows may
     /// be stored, too, or not wanted, as behind the last file of an access profile.
     pub(crate) fn next(&self, read: Range<u64>, is_stored: impl FnOnce() -> bool) -> Option<Range<u64>> {
-        // A thread that panicked has changed numbers only.
-        let mut all = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.streams.lock();
         all.clock += 1;
         let clock = all.clock;
         let known = all.streams.iter_mut().find(|stream| {

@@ -339,8 +339,9 @@ fn blocks_within(first: u64, bytes: &[u8], size: u64, all: u64) -> Result<Range<
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex, OnceLock};
+    use std::sync::{Arc, OnceLock};
 
+    use parking_lot::Mutex;
     use proptest::prelude::*;
 
     use super::*;
@@ -424,7 +425,7 @@ mod tests {
 
         fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
             let number = pos as usize / self.piece;
-            let stored = self.stored.lock().unwrap().get(number).cloned().flatten();
+            let stored = self.stored.lock().get(number).cloned().flatten();
             let piece = match stored {
                 Some(piece) => piece,
                 None => {
@@ -432,7 +433,7 @@ mod tests {
                     let verifier = self.verifier.get().unwrap();
                     let first = (number * self.piece) as u64 / verifier.layout().hash_block_size();
                     verifier.verify_tree(first, &piece)?;
-                    self.stored.lock().unwrap()[number] = Some(piece.clone());
+                    self.stored.lock()[number] = Some(piece.clone());
                     piece
                 }
             };

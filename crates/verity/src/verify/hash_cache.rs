@@ -2,7 +2,7 @@
 //! the longest time is taken. Places are allocated once and used again, so that the memory of a long mount does not grow by
 //! fragmentation. Each set has a lock of its own.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
 
 /// Bytes of hash blocks that are kept: they cover 64 MiB of an image with the usual sizes. With more, a mount would need more than
 /// the 1 MiB that docs/SEALING.md promises.
@@ -75,8 +75,7 @@ impl HashCache {
 
     fn set(&self, number: u64) -> Option<MutexGuard<'_, Set>> {
         let index = usize::try_from(number % self.sets.len() as u64).ok()?;
-        // A panic leaves no place with a number and other bytes.
-        Some(self.sets.get(index)?.lock().unwrap_or_else(PoisonError::into_inner))
+        Some(self.sets.get(index)?.lock())
     }
 }
 

@@ -324,15 +324,15 @@ mod tests {
     }
 
     /// An image that changes.
-    struct Changing(std::sync::Mutex<Vec<u8>>);
+    struct Changing(parking_lot::Mutex<Vec<u8>>);
 
     impl Source for Changing {
         fn size(&self) -> u64 {
-            self.0.lock().unwrap().size()
+            self.0.lock().size()
         }
 
         fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
-            self.0.lock().unwrap().read_exact_at(pos, buf)
+            self.0.lock().read_exact_at(pos, buf)
         }
     }
 
@@ -340,16 +340,16 @@ mod tests {
     fn blocks_are_checked_again_if_that_is_wanted() {
         let params = Params::default();
         let (image, tree, root) = sealed(100, &params);
-        let image = Changing(std::sync::Mutex::new(image));
+        let image = Changing(parking_lot::Mutex::new(image));
         let source = VerifiedSource::new(&image, &tree, 100, &params, root).unwrap().check_each_read();
         let mut buf = vec![0; 6000];
         source.read_exact_at(8000, &mut buf).unwrap();
-        image.0.lock().unwrap()[9000] ^= 1;
+        image.0.lock()[9000] ^= 1;
         assert!(source.read_exact_at(8000, &mut buf).is_err());
         assert!(!source.read_if_cached(8000, &mut buf));
         let mut ranges = [ReadRange { pos: 8192, buf: &mut buf[..4096] }];
         assert!(source.read_ranges(&mut ranges, Access::Sparse).is_err());
-        image.0.lock().unwrap()[9000] ^= 1;
+        image.0.lock()[9000] ^= 1;
         source.read_exact_at(8000, &mut buf).unwrap();
     }
 

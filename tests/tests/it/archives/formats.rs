@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use ferofs_tests::compare::{self, Field, compare};
 use ferofs_tests::run::ferofs_path;
+use ferofs_tests::tar::{self, Header};
 use ferofs_tests::{Mount, ferofs, need, tree};
 
 use crate::common::fixture::{Fixture, same};
@@ -182,4 +183,27 @@ fn piped(fixture: &Fixture, bytes: &[u8]) -> PathBuf {
     child.stdin.take().unwrap().write_all(bytes).unwrap();
     assert!(child.wait().unwrap().success());
     image
+}
+
+/// GNU tar cuts the name `DIR/GNUSparseFile.PID/NAME` off at 100 bytes: the rest may look like the name of a directory.
+#[test]
+fn a_sparse_file_whose_short_name_ends_with_a_slash_is_a_file() {
+    let fixture = Fixture::empty();
+    let records: [(&str, &[u8]); 4] = [
+        ("GNU.sparse.major", b"1"),
+        ("GNU.sparse.minor", b"0"),
+        ("GNU.sparse.name", b"dir/name"),
+        ("GNU.sparse.realsize", b"5000"),
+    ];
+    let mut map = b"1\n0\n4\n".to_vec();
+    map.resize(512, 0);
+    map.extend(b"text");
+    let header = Header::new("dir/GNUSparseFile.1/", b'0', map.len() as u64);
+    let members = [tar::pax(&records), tar::member(header, &map), tar::file("after", b"end")];
+    let path = fixture.path("sparse.tar");
+    fs::write(&path, tar::archive(&members)).unwrap();
+    let image = build(&fixture, "image", &[path], &[]);
+    let content = ferofs().arg("cat").args([&image, Path::new("dir/name")]).run().success();
+    assert_eq!(content.stdout, [&b"text"[..], &[0; 4996]].concat());
+    ferofs().arg("cat").args([&image, Path::new("after")]).run().success();
 }

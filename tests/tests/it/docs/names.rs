@@ -130,30 +130,6 @@ fn every_ferofs_command_is_known() {
 }
 
 #[test]
-fn every_option_that_cli_md_lists_is_known() {
-    let mut help = Help::default();
-    let mut options = 0;
-    let mut unknown = Vec::new();
-    let text = fs::read_to_string(repository().join("docs/CLI.md")).unwrap();
-    let mut command = None;
-    for line in text.lines() {
-        if let Some(title) = line.strip_prefix("## ") {
-            command = Some(title).filter(|title| is_name(title));
-        }
-        let (Some(command), Some(row)) = (command, line.strip_prefix("| ")) else { continue };
-        let cell = row.split(" | ").next().unwrap_or_default();
-        for flag in cell.split('`').skip(1).step_by(2).filter_map(flag) {
-            options += 1;
-            if !help.of(&[command]).is_some_and(|text| has_word(text, flag)) {
-                unknown.push(format!("{command} {flag}"));
-            }
-        }
-    }
-    assert!(options > 60, "the search for options finds {options}");
-    assert!(unknown.is_empty(), "{unknown:#?}");
-}
-
-#[test]
 fn every_xtask_command_is_known() {
     let usage =
         ["xtask/src/main.rs", "bench/src/main.rs"].map(|file| fs::read_to_string(repository().join(file)));

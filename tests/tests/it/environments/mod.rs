@@ -4,6 +4,8 @@
 //!
 //! Each test has mount namespaces of its own: this machine's mounts and directories do not change.
 
+mod namespaces;
+
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
@@ -74,8 +76,8 @@ environments! {
         failures: &[
             ("mount", "is /proc mounted?"),
             ("fuse", "Is /proc mounted?"),
-            ("extract", "is lost"),
-            ("patch", "is lost"),
+            ("extract", "need /proc"),
+            ("patch", "need /proc"),
         ],
         ..ROOT
     };
@@ -85,7 +87,6 @@ environments! {
         failures: &[("fuse", "/dev/fuse")],
         ..ROOT
     };
-    #[ignore = "the message does not name fusermount3 yet"]
     no_fusermount3: Environment {
         enter: "fuse_for_all; mkdir $dir/upper $dir/work; mknod $dir/upper/fusermount c 0 0; mknod $dir/upper/fusermount3 c 0 0
             mount -t overlay none -o lowerdir=/usr/bin,upperdir=$dir/upper,workdir=$dir/work /usr/bin; $user \"$@\"",

@@ -11,7 +11,7 @@ use crate::common::image_writer::{
 /// Writes the broken image, or its sound twin.
 type Case = (&'static str, fn(bool) -> Vec<u8>);
 
-const CASES: [Case; 13] = [
+const CASES: [Case; 15] = [
     ("a head behind the end of the file", |broken| closing_head(1, if broken { 1000 } else { 904 })),
     ("a stored head behind the end of the file", |broken| closing_head(0, if broken { 4080 } else { 904 })),
     ("an LZ4 match with a distance of 0", |broken| lz4_match(!broken)),
@@ -21,6 +21,10 @@ const CASES: [Case; 13] = [
     ("a zstd frame without a size, and with a large window", zstd_window),
     ("a stored extent that ends behind the device", |broken| stored(if broken { 9000 } else { 4096 })),
     ("a stored extent of more than 1 MiB", |broken| stored(if broken { (1 << 20) + 4096 } else { 4096 })),
+    ("records of extents out of order", |broken| hole_record(if broken { 0 } else { 4096 })),
+    ("a record of an extent behind the end of the file", |broken| {
+        hole_record(if broken { 9000 } else { 4096 })
+    }),
     ("a device with an unknown chunk format", |broken| device(if broken { 0x0803 } else { 0x0003 })),
     ("shared attributes in a metabox that is not there", |broken| compat(if broken { 8 } else { 0 })),
     ("page-cache sharing by an attribute that is not there", |broken| compat(if broken { 0x20 } else { 0 })),
@@ -103,16 +107,27 @@ fn zstd_window(broken: bool) -> Vec<u8> {
     file(configured(8, &[6, 0, 0, 5, 0, 0, 0, 0]), 8, [0, 0, 0, 0, 0, 0, 0x33, 0], &stream, 1)
 }
 
-fn stored(plen: u32) -> Vec<u8> {
+/// A file with a block of data, which the first record maps: it and `records` have `plen`, the address's two halves and `lstart`.
+fn extents(size: u64, plen: u32, records: &[[u32; 4]]) -> Vec<u8> {
     let mut writer = ImageWriter::new(LZ4_0PADDING | BIT48);
     let root = writer.reserve(100);
     let block = writer.data(&[0x55; 4096]);
-    let record = [plen, block * 4096, 0, 0].map(u32::to_le_bytes).concat();
-    // Layout EXTENTS with one record of 16 bytes.
-    let map = [&[1, 0, 0, 0, 0x05, 0, 0, 0][..], &[0; 8], &record].concat();
-    let spec = InodeSpec { mode: REGULAR, layout: FULL, size: 4096, union: 1, links: 1, after: &map };
+    let records = [&[[plen, block * 4096, 0, 0]], records].concat();
+    let bytes: Vec<u8> = records.iter().flatten().flat_map(|field| field.to_le_bytes()).collect();
+    // Layout EXTENTS with records of 16 bytes.
+    let map = [&[records.len() as u8, 0, 0, 0, 0x05, 0, 0, 0][..], &[0; 8], &bytes].concat();
+    let spec = InodeSpec { mode: REGULAR, layout: FULL, size, union: 1, links: 1, after: &map };
     let file = writer.inode(&spec);
     writer.finish_with(root, &[(b"file", file, 1)])
+}
+
+fn stored(plen: u32) -> Vec<u8> {
+    extents(4096, plen, &[])
+}
+
+/// A block of data, and a hole of a block from `lstart` on.
+fn hole_record(lstart: u32) -> Vec<u8> {
+    extents(8192, 4096, &[[0, 0, 0, lstart]])
 }
 
 fn device(union: u32) -> Vec<u8> {
@@ -195,4 +210,21 @@ fn a_link_count_above_the_number_of_names_is_a_warning() {
             Some(text) => assert!(checked.stderr.contains(&format!("/file: {text}")), "{}", checked.stderr),
         }
     }
+}
+
+/// The format of 2019: data begins at the start of its block. Linux reads it up to 7.1.
+#[test]
+fn lz4_data_without_padding_is_a_warning() {
+    let fixture = Fixture::empty();
+    let image = fixture.path("image");
+    let mut writer = ImageWriter::new(0);
+    let root = writer.reserve(100);
+    let mut stream = lz4_run(4096);
+    stream.resize(4096, 0);
+    let block = writer.data(&stream);
+    let file = writer.full(4096, [0; 8], &[head(1, 0, block)]);
+    fs::write(&image, writer.finish_with(root, &[(b"file", file, 1)])).unwrap();
+    let checked = command(&["check", "--deep"], &image, &[]);
+    assert_eq!(checked.code, 0, "{}", checked.stderr);
+    assert!(checked.stderr.contains("LZ4_0PADDING"), "{}", checked.stderr);
 }

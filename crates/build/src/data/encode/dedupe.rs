@@ -18,7 +18,8 @@ mod records;
 mod table;
 
 use std::path::Path;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+
+use parking_lot::RwLock;
 
 use crate::data::encode::dedupe::anchors::anchors;
 use crate::data::encode::dedupe::extent::digest;
@@ -81,7 +82,7 @@ impl ExtentIndex {
         let mut matches: Vec<Match> = Vec::new();
         let mut end = 0;
         for (at, hash) in anchors(src) {
-            let Some(Record { job: before, fingerprint, stored }) = self.extents().get(hash)? else {
+            let Some(Record { job: before, fingerprint, stored }) = self.0.read().get(hash)? else {
                 continue;
             };
             let Some(start) = at.checked_sub(fingerprint.offset as usize).filter(|start| *start >= end)
@@ -106,7 +107,7 @@ impl ExtentIndex {
     /// # Errors
     /// [`crate::Error::Io`] if the temporary file cannot be read.
     pub fn get(&self, fingerprint: &ExtentFingerprint) -> Result<Option<StoredExtent>> {
-        let found = self.extents().get(fingerprint.anchor)?;
+        let found = self.0.read().get(fingerprint.anchor)?;
         Ok(found.filter(|record| record.fingerprint == *fingerprint).map(|record| record.stored))
     }
 
@@ -131,18 +132,13 @@ impl ExtentIndex {
     }
 
     fn add(&self, record: Record) -> Result<()> {
-        let mut extents = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut extents = self.0.write();
         if extents.get(record.fingerprint.anchor)?.is_none()
             && let Some(number) = extents.records.push(&record)?
         {
             extents.table.insert(record.fingerprint.anchor, number);
         }
         Ok(())
-    }
-
-    fn extents(&self) -> RwLockReadGuard<'_, Extents> {
-        // A thread that panicked while it held the lock left a table without the last record.
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

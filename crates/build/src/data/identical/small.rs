@@ -4,9 +4,8 @@
 //! worker does not encode the file. The appending thread makes the decision, in the order of reading: so the image does not
 //! depend on which worker was faster.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use hashbrown::HashTable;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::data::extents::log::ExtentLog;
 use crate::error::Result;
@@ -170,8 +169,7 @@ impl IdenticalFiles {
 
     fn table(&self, fingerprint: Fingerprint) -> MutexGuard<'_, Firsts> {
         let number = usize::from(fingerprint.0[0]) % self.firsts.len();
-        // A thread that panicked while it held the lock left the map complete: each change is one insert.
-        self.firsts[number].lock().unwrap_or_else(PoisonError::into_inner)
+        self.firsts[number].lock()
     }
 }
 

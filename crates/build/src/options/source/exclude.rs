@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use parking_lot::Mutex;
 
 use crate::paths::as_path;
 
@@ -185,16 +186,15 @@ pub struct UsedPatterns(Mutex<HashSet<(usize, usize)>>);
 
 impl UsedPatterns {
     fn add(&self, group: usize, pattern: usize) {
-        // An insertion cannot panic in the middle.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert((group, pattern));
+        self.0.lock().insert((group, pattern));
     }
 
     fn has(&self, group: usize, pattern: usize) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(&(group, pattern))
+        self.0.lock().contains(&(group, pattern))
     }
 
     pub(crate) fn clear(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.0.lock().clear();
     }
 }
 

@@ -14,6 +14,7 @@ use crate::error::{Error, Result, Warning};
 use crate::options::Options;
 use crate::paths::{as_path, join};
 use crate::sources::change_time;
+use crate::sources::directory::unmapped::{UnmappedIds, check_acls};
 use crate::sources::open::{allocated, identity, mtime, open_dir, open_file, size, stat_at, stat_fd};
 use crate::tree::arena::{Arena, Text};
 use crate::tree::origin::Identity;
@@ -73,6 +74,7 @@ pub(super) struct Context<'a> {
     pub(super) avoid: &'a [(u64, u64)],
     /// Whether `/proc/self/fd` exists.
     pub(super) proc: bool,
+    pub(super) unmapped: UnmappedIds,
 }
 
 /// Lists directories for one worker, and reuses its buffers.
@@ -195,6 +197,7 @@ impl<'a> Lister<'a> {
             Some(FileType::Socket) => ListedBody::Socket,
             None => return Err(Error::io("stat", full, Errno::INVAL)),
         };
+        self.warnings.extend(self.context.unmapped.warning(stat.st_uid, stat.st_gid, full));
         let readable = matches!(body, ListedBody::Regular { .. } | ListedBody::Directory(_));
         let xattrs = self.xattrs(dir, name, readable, full)?;
         // Neighbours often have the same xattrs.
@@ -239,6 +242,7 @@ impl<'a> Lister<'a> {
         match result {
             Ok(attributes) if attributes.is_empty() => Ok(Vec::new()),
             Ok(attributes) => {
+                check_acls(&attributes, full)?;
                 self.note_foreign(&attributes, full);
                 encode_set(attributes).map_err(|too_large| too_large.of(full))
             }

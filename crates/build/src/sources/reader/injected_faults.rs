@@ -1,7 +1,6 @@
 //! Failures that tests inject into reads of sources, by the names of files.
 
-use std::sync::Mutex;
-
+use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
@@ -18,7 +17,7 @@ pub(crate) fn fail_if_asked(name: &[u8], offset: u64) -> Result<()> {
         b"unreadable-in-the-middle" if offset >= 4 << 20 => Err(error()),
         b"changed" => Err(Error::SourceChanged(crate::paths::as_path(name).into())),
         _ => {
-            let mut left = READS_LEFT.lock().unwrap();
+            let mut left = READS_LEFT.lock();
             match left.iter_mut().find(|(known, _)| known.as_bytes() == name) {
                 Some((_, 0)) => Err(error()),
                 Some((_, left)) if offset == 0 => {

@@ -273,8 +273,11 @@ impl<'a> Members<'a> {
             Ok::<_, ArchiveFault>(MemberKind::Device(kind, Rdev { major, minor }))
         };
         let kind = match header.kind() {
-            // Before ustar, a slash at the end of the name identified a directory.
-            0 | b'0' if path.ends_with(b"/") => MemberKind::Directory,
+            // Before ustar, a slash at the end of the name identified a directory. The header of a sparse file has no such name, but one
+            // that is cut off at 100 bytes.
+            0 | b'0' if path.ends_with(b"/") && records.text("GNU.sparse.name").is_none() => {
+                MemberKind::Directory
+            }
             0 | b'0' | b'7' | b'S' => MemberKind::Regular(self.stored(header, &records, &mut path)?),
             b'1' => MemberKind::Link(linkname),
             b'2' => MemberKind::Symlink(linkname),

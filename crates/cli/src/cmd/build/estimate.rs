@@ -1,12 +1,13 @@
 //! `ferofs build --estimate SOURCE`: what each preset would give, as a table with bars, or as JSON.
 
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use ferofs::build::{Estimate, Estimator, Options};
 use indicatif::HumanBytes;
+use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::cmd::build::preset::{Form, Preset};
@@ -44,10 +45,10 @@ pub(super) fn run(request: Request<'_>) -> Outcome {
     let Request { options, apply, given, quiet, json } = request;
     cancel_on_signals(&options.run.cancel, GRACE_PERIOD)?;
     let doing = Arc::new(Mutex::new("listing the source".to_owned()));
-    let show = |what: String| *doing.lock().unwrap_or_else(PoisonError::into_inner) = what;
+    let show = |what: String| *doing.lock() = what;
     let shown = Arc::clone(&doing);
     let draw = move |bar: &indicatif::ProgressBar| {
-        bar.set_message(shown.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        bar.set_message(shown.lock().clone());
     };
     let display = if quiet { None } else { Display::on_terminal(draw) };
     let mut warnings = Vec::new();

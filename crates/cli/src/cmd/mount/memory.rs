@@ -116,6 +116,15 @@ impl MemoryArgs {
             // An old profile stays until the new one replaces it.
             let file = File::options().write(true).create(true).truncate(false).open(path);
             let file = file.map_err(|e| Failure::about(path, e))?;
+            let found = file.metadata().map_err(|e| Failure::about(path, e))?;
+            if found.is_file() && found.len() > 0 {
+                let old = File::open(path).map_err(|e| Failure::about(path, e))?;
+                Profile::read(BufReader::new(old)).map_err(|_| {
+                    let reason =
+                        "not an access profile, and --record-profile would replace it: choose another name";
+                    Failure::about(path, reason)
+                })?;
+            }
             Ok::<_, Failure>((path.clone(), file, open_image()?))
         });
         Ok(MemoryFiles { pin: pin.transpose()?, record: record.transpose()? })

@@ -6,8 +6,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::error::{Error, PatchFault, Result};
 use crate::patch::format::reader::{Patch, PieceDecoder};
@@ -62,20 +64,20 @@ impl PieceCache {
     /// Bytes of the pieces in it.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        locked(&self.0).bytes
+        self.0.lock().bytes
     }
 
     fn get(&self, region: u64, number: usize) -> Option<Arc<Vec<u8>>> {
-        locked(&self.0).get((region, number))
+        self.0.lock().get((region, number))
     }
 
     /// Frees space for a piece of `len` bytes.
     fn make_space(&self, len: usize) {
-        locked(&self.0).make_space(len);
+        self.0.lock().make_space(len);
     }
 
     fn put(&self, region: u64, number: usize, bytes: &Arc<Vec<u8>>) {
-        let mut cached = locked(&self.0);
+        let mut cached = self.0.lock();
         cached.make_space(bytes.len());
         cached.put((region, number), Arc::clone(bytes));
     }
@@ -144,7 +146,7 @@ impl LazyRegion {
 
     /// Reads the files of the base through `image` from now on.
     pub(crate) fn set_image(&self, image: &Image) {
-        locked(&self.decoder).set_image(image);
+        self.decoder.lock().set_image(image);
     }
 
     fn piece(&self, number: usize, digest: PieceDigest) -> Result<Arc<Vec<u8>>> {
@@ -152,7 +154,7 @@ impl LazyRegion {
             return Ok(bytes);
         }
         // One piece is decoded at a time, so that memory is bounded.
-        let mut decoder = locked(&self.decoder);
+        let mut decoder = self.decoder.lock();
         if let Some(bytes) = self.cache.get(self.number, number) {
             return Ok(bytes);
         }
@@ -194,9 +196,4 @@ impl Source for LazyRegion {
         }
         Ok(())
     }
-}
-
-/// A lock whose holder cannot leave a half change.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

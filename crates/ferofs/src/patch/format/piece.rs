@@ -6,8 +6,8 @@ pub(crate) mod delta;
 mod parallel;
 
 use std::io::Write;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use zstd::zstd_safe;
 
 use self::base::Base;
@@ -232,7 +232,7 @@ fn encode_in_threads<'p>(
     let threads = encoders.len();
     let encoders = Mutex::new(encoders.iter_mut());
     parallel(threads, parts, || {
-        let mut encoders = encoders.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let mut encoders = encoders.lock().next();
         let mut encoded = Vec::new();
         let check = &check;
         move |(item, own, part): (&Item, &[u8], &mut [u8])| {

@@ -10,8 +10,8 @@ use std::io;
 use std::ops::{Deref, DerefMut, Range};
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -93,18 +93,18 @@ impl PagePool {
 
     /// Bytes of the pool.
     pub(crate) fn len(&self) -> usize {
-        self.lock().free.len() * self.page
+        self.state.lock().free.len() * self.page
     }
 
     /// The most that was in use at once, in bytes.
     pub(crate) fn peak(&self) -> usize {
-        self.lock().peak * self.page
+        self.state.lock().peak * self.page
     }
 
     /// A buffer of `len` bytes with any content, if enough adjacent pages are free.
     pub(crate) fn take(&self, len: usize) -> Option<Pages<'_>> {
         let count = len.div_ceil(self.page).max(1);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let mut run = 0..0;
         for (number, free) in state.free.iter().enumerate() {
             run = if *free { run.start..number + 1 } else { number + 1..number + 1 };
@@ -123,7 +123,7 @@ impl PagePool {
     pub(crate) fn map(&self, len: usize) -> Option<MappedPages<'_>> {
         let file = self.file.as_ref()?;
         let count = len.div_ceil(self.page);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if count == 0 || state.free.len() - state.used < count {
             return None;
         }
@@ -144,7 +144,7 @@ impl PagePool {
             rustix::mm::mmap_anonymous(std::ptr::null_mut(), reserved, no_access, MapFlags::PRIVATE)
         };
         let Some(start) = start.ok().and_then(|start| NonNull::new(start.cast::<u8>())) else {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             pages.iter().for_each(|run| state.set(run, true));
             return None;
         };
@@ -163,11 +163,6 @@ impl PagePool {
             at += bytes;
         }
         Some(mapped)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while the lock is held.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -215,7 +210,7 @@ impl DerefMut for Pages<'_> {
 
 impl Drop for Pages<'_> {
     fn drop(&mut self) {
-        self.pool.lock().set(&self.pages, true);
+        self.pool.state.lock().set(&self.pages, true);
     }
 }
 
@@ -241,7 +236,7 @@ impl Drop for MappedPages<'_> {
         // SAFETY: `self` owns the range, and borrows of it have ended.
         let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.reserved) };
         if unmapped.is_ok() {
-            let mut state = self.pool.lock();
+            let mut state = self.pool.state.lock();
             self.pages.iter().for_each(|run| state.set(run, true));
         }
     }

@@ -76,6 +76,22 @@ impl<'a> RecordMap<'a> {
         Ok(Extent { start, len, data: self.data(&record, len)? })
     }
 
+    /// Fails unless the records are in order, and start in the file: which one a search finds depends on the records that it looks at.
+    pub(crate) fn check_order(&self) -> Result<()> {
+        if matches!(self.header.records, Records::Regular { .. }) {
+            return Ok(());
+        }
+        let mut last = None;
+        for number in 0..self.index.count() {
+            let start = self.record(number)?.lstart;
+            if last.is_some_and(|last| start <= last) || start.get() > self.inode.size() {
+                return Err(self.bad(Fault::Map("extents out of order")));
+            }
+            last = Some(start);
+        }
+        Ok(())
+    }
+
     fn data(&self, record: &ExtentRecord, len: u64) -> Result<ExtentData> {
         let Encoding::Data { len: encoded_len, algorithm, partial_ref } =
             record.encoding().located_at(self.index.start())?

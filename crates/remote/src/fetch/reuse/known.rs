@@ -1,12 +1,13 @@
 //! The blocks that are stored on this machine, by their digests.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::Builder;
 
 use ferofs_read::Source;
 use ferofs_verity::{Digest, Params};
+use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::base::Base;
 use super::index::{SEGMENT, Segment, prefix};
@@ -61,24 +62,20 @@ impl KnownBlocks {
 
     /// Waits until all digests are in the index.
     pub(crate) fn wait(&self) {
-        let mut is_complete = self.lock();
+        let mut is_complete = self.is_complete.lock();
         while !*is_complete {
-            is_complete = self.completed.wait(is_complete).unwrap_or_else(PoisonError::into_inner);
+            self.completed.wait(&mut is_complete);
         }
     }
 
     fn complete(&self) {
-        *self.lock() = true;
+        *self.is_complete.lock() = true;
         self.completed.notify_all();
     }
 
     /// Whether all digests are in the index.
     pub(crate) fn is_complete(&self) -> bool {
-        *self.lock()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, bool> {
-        self.is_complete.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.is_complete.lock()
     }
 
     fn fill(&self, bases: Vec<Base>) {
@@ -120,12 +117,12 @@ impl KnownBlocks {
     }
 
     fn change(&self, change: impl FnOnce(&mut Index)) {
-        change(&mut self.index.write().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.index.write());
     }
 
     /// Whether no block is known (yet).
     pub(crate) fn is_empty(&self) -> bool {
-        self.index.read().unwrap_or_else(PoisonError::into_inner).segments.is_empty()
+        self.index.read().segments.is_empty()
     }
 
     /// Whether a block with this digest is probably stored.
@@ -136,21 +133,21 @@ impl KnownBlocks {
     /// The base and the number of the block where a block with this digest may be: the first place, the second one and so on.
     fn place(&self, digest: &Digest, number: usize) -> Option<(usize, u64)> {
         let prefix = prefix(digest.as_bytes());
-        let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
+        let index = self.index.read();
         let mut places =
             index.segments.iter().filter_map(|segment| Some((segment.base, segment.find(prefix)?)));
         places.nth(number)
     }
 
     fn base(&self, number: usize) -> Option<Arc<Base>> {
-        self.index.read().unwrap_or_else(PoisonError::into_inner).bases.get(number).map(Arc::clone)
+        self.index.read().bases.get(number).map(Arc::clone)
     }
 
     /// The best bases that have trees whose digests can be compared: their bytes, and where the digests of their blocks are.
     pub(super) fn trees(&self) -> Vec<(Arc<dyn Source>, Range<u64>)> {
         /// Each of them is read for each part of a tree.
         const TREES: usize = 4;
-        let bases = self.index.read().unwrap_or_else(PoisonError::into_inner).bases.clone();
+        let bases = self.index.read().bases.clone();
         let trees = bases.iter().filter_map(|base| Some((base, base.leaves(&self.params)?))).take(TREES);
         trees.filter_map(|(base, leaves)| Some((base.open()?, leaves))).collect()
     }

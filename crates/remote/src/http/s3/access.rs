@@ -2,9 +2,9 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rusty_s3::{Bucket, Credentials, S3Action, UrlStyle};
 use url::Url;
 
@@ -99,7 +99,7 @@ impl S3Access {
 
     /// The address with a signature, and the number of the credentials.
     fn url(&self) -> (Url, u64) {
-        let known = self.credentials.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.credentials.lock();
         let url = match &known.0 {
             None => self.bucket.object_url(&self.key),
             Some(credentials) => self.bucket.get_object(Some(credentials), &self.key).sign(VALID),
@@ -164,7 +164,7 @@ impl Access for S3Access {
         let read = Profile::read(self.options.profile.as_deref(), &variables)
             .and_then(|profile| credentials(&self.options, &profile, &variables));
         let Ok(read) = read else { return false };
-        let mut known = self.credentials.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.credentials.lock();
         let parts = |keys: &Option<Credentials>| {
             keys.as_ref().map(|keys| {
                 (keys.key().to_owned(), keys.secret().to_owned(), keys.token().map(str::to_owned))

@@ -4,14 +4,15 @@
 //! for newer ones. The command reads the counters again until their number has changed.
 
 use std::fmt::Write;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 
 use ferofs_fuse::MoreStats;
 use ferofs_remote::cache::Entry;
 use ferofs_remote::channel::Client;
 use ferofs_remote::fetch::FetchStats;
+use parking_lot::{Condvar, Mutex};
 
 use crate::cmd::mount::prefetch::Background;
 use crate::print::output::message;
@@ -60,14 +61,9 @@ pub(crate) fn start(
 }
 
 impl Counters {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Its fields are replaced as a whole.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The lines as they were last known.
     fn text(&self) -> String {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.is_wanted = true;
         self.wanted.notify_one();
         format!("{NUMBER} {}\n{}{}", state.number, state.entry, state.fetcher)
@@ -75,16 +71,16 @@ impl Counters {
 
     fn run(&self) {
         loop {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             while !state.is_wanted {
-                state = self.wanted.wait(state).unwrap_or_else(PoisonError::into_inner);
+                self.wanted.wait(&mut state);
             }
             state.is_wanted = false;
             drop(state);
             let entry = self.of_entry();
-            self.lock().entry = entry;
+            self.state.lock().entry = entry;
             let answer = self.client.stats();
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             state.number += 1;
             match answer {
                 Ok(stats) => state.fetcher = of_fetcher(&stats),

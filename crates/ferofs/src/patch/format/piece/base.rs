@@ -1,9 +1,8 @@
 //! Reads the base image for the dictionaries of pieces.
 
-use std::sync::{Mutex, PoisonError};
-
 use ferofs_format::{FileOffset, Nid};
 use ferofs_read::{ExtentData, Image, Inode, Source};
+use parking_lot::Mutex;
 
 use super::parallel::parallel;
 use crate::error::{Error, PatchFault, Result};
@@ -67,13 +66,13 @@ impl Base<'_> {
         parallel(self.threads, parts, || {
             |(reference, part): (Reference, _)| match self.takes_much_memory(reference)? {
                 true => {
-                    waiting.lock().unwrap_or_else(PoisonError::into_inner).push((reference, part));
+                    waiting.lock().push((reference, part));
                     Ok(())
                 }
                 false => self.read_one(reference, part),
             }
         })?;
-        let waiting = waiting.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let waiting = waiting.into_inner();
         waiting.into_iter().try_for_each(|(reference, part)| self.read_one(reference, part))
     }
 

@@ -1,6 +1,6 @@
 //! Divides parts of a piece among threads.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 use crate::error::Result;
 
@@ -19,7 +19,7 @@ pub(super) fn parallel<T: Send, F: FnMut(T) -> Result<()>>(
     let work = || {
         let mut each = start();
         loop {
-            let next = parts.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let next = parts.lock().next();
             let Some(part) = next else { return Ok(()) };
             each(part)?;
         }
