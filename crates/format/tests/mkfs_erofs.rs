@@ -12,7 +12,7 @@
     reason = "the numbers are those of one small image"
 )]
 
-use ferofs_format::dirent::{DirBlock, Dirent, for_each_block, write_block};
+use ferofs_format::dirent::{DirBlock, Dirent, directory_size, for_each_block, write_block};
 use ferofs_format::inode::{FileType, Inode, InodeVersion, Place, Rdev};
 use ferofs_format::superblock::{OFFSET, Superblock, write_checksum};
 use ferofs_format::xattr::{Entry, NameIndex, NamePrefix, Region, region_size, shared_pos};
@@ -124,11 +124,13 @@ fn a_full_block_of_a_directory() {
     let blocks = directory(nid);
     assert_eq!(blocks.iter().map(|block| block.len()).collect::<Vec<_>>(), [512, 13]);
     let mut counts = Vec::new();
-    let size = for_each_block(entries(nid), superblock().block_size, |block| {
+    let count = |block: &[Dirent<'_>]| {
         counts.push(block.len());
         Ok::<_, ()>(())
-    });
-    assert_eq!((counts, size), (vec![4, 1], Ok(525)));
+    };
+    for_each_block(entries(nid), superblock().block_size, count).unwrap();
+    let lens = entries(nid).into_iter().map(|entry| entry.name.len());
+    assert_eq!((counts, directory_size(lens, superblock().block_size)), (vec![4, 1], 525));
     for block in blocks {
         let entries: Vec<_> = DirBlock::parse(block).unwrap().entries().map(Result::unwrap).collect();
         let mut bytes = Vec::new();

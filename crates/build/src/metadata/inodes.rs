@@ -3,11 +3,11 @@
 
 use std::ops::Range;
 
+use ferofs_format::BlockSize;
 use ferofs_format::area::MetadataSize;
 use ferofs_format::dirent::{ChunkedDir, Dirent, directory_size, for_each_block, write_block};
 use ferofs_format::inode::{DataLayout, FileType, Inode, InodeVersion, Place, Timestamp};
 use ferofs_format::superblock::Superblock;
-use ferofs_format::{BlockSize, Nid};
 
 use crate::data::base_image::EarlierContent;
 use crate::data::stored::{PackedInode, StoredContent};
@@ -116,7 +116,7 @@ impl InodeWriter<'_> {
     /// Counts the bytes of content that the metadata holds: that of directories and symbolic links.
     pub(super) fn own_size(&self, id: NodeId, block: BlockSize) -> u64 {
         match self.tree.node(id).kind {
-            Kind::Directory(_) => directory_size(self.dirents(id, |_| Nid::default()), block),
+            Kind::Directory(_) => directory_size(self.names(id).map(|(name, _)| name.len()), block),
             Kind::Symlink(target) => self.tree.text(target).len() as u64,
             _ => 0,
         }
@@ -138,10 +138,14 @@ impl InodeWriter<'_> {
         matches!(self.contents[id.index()], StoredContent::Skipped)
     }
 
-    /// The entries of directory `id`, sorted by name.
-    fn dirents(&self, id: NodeId, nid: impl Fn(NodeId) -> Nid) -> impl Iterator<Item = Dirent<'_>> {
-        let entries = self.tree.names(id, !self.dot_omitted).filter(|(_, node)| !self.is_skipped(*node));
-        entries.map(move |(name, node)| self.tree.dirent(name, node, nid(node)))
+    /// The names of directory `id` in the image, sorted.
+    fn names(&self, id: NodeId) -> impl Iterator<Item = (&[u8], NodeId)> {
+        self.tree.names(id, !self.dot_omitted).filter(|(_, node)| !self.is_skipped(*node))
+    }
+
+    /// The entries of directory `id`.
+    fn dirents<'d>(&'d self, id: NodeId, places: &'d Places) -> impl Iterator<Item = Dirent<'d>> {
+        self.names(id).map(|(name, node)| self.tree.dirent(name, node, places.nid(node)))
     }
 
     /// Passes the items of the area to `write`, in order, with their positions in the image. All data that they refer to is before `data_end`.
@@ -260,7 +264,7 @@ impl InodeWriter<'_> {
             let blocks = self.size(id, block).blocks;
             return self.write_own(id, 0..blocks, places, block, out);
         };
-        let dirents: Vec<Dirent<'_>> = self.dirents(id, |node| places.nid(node)).collect();
+        let dirents: Vec<Dirent<'_>> = self.dirents(id, places).collect();
         for entries in dir.new_blocks() {
             out.resize(out.len().next_multiple_of(block.bytes()), 0);
             self.write_dir_block(id, &dirents[entries], out)?;
@@ -280,7 +284,7 @@ impl InodeWriter<'_> {
         match self.tree.node(id).kind {
             Kind::Directory(_) => {
                 let (start, mut number) = (out.len(), 0);
-                for_each_block(self.dirents(id, |node| places.nid(node)), block, |dirents| {
+                for_each_block(self.dirents(id, places), block, |dirents| {
                     number += 1;
                     if !blocks.contains(&(number - 1)) {
                         return Ok(());

@@ -1,6 +1,6 @@
 //! Divides the entries of a directory among blocks. Source: FORMAT.md 3.
 //!
-//! [`for_each_block`] runs once to count the bytes of a directory, and again to write them, so that size and bytes agree.
+//! [`directory_size`] counts the bytes of a directory before [`for_each_block`] divides it, by the same rule.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -12,8 +12,48 @@ use crate::map::{ChunkFormat, ChunkPlace};
 use crate::units::{BlockAddr, BlockSize, DeviceId};
 use crate::view::to_u64;
 
+/// Distributes entries over blocks.
+struct Packer {
+    block_size: BlockSize,
+    /// Blocks before the current one.
+    full: u64,
+    /// Bytes of the entries in the current block.
+    used: usize,
+}
+
+impl Packer {
+    const fn new(block_size: BlockSize) -> Self {
+        Self { block_size, full: 0, used: 0 }
+    }
+
+    /// Adds an entry with a name of `name_len` bytes. Returns whether it starts a block after others.
+    fn push(&mut self, name_len: usize) -> bool {
+        let len = entry_len(name_len);
+        let used = self.used.saturating_add(len);
+        let is_next = used > self.block_size.bytes() && self.used > 0;
+        if is_next {
+            self.full = self.full.saturating_add(1);
+        }
+        self.used = if is_next { len } else { used };
+        is_next
+    }
+
+    /// Whole blocks, and the used part of the last one.
+    fn size(&self) -> u64 {
+        self.full.saturating_mul(self.block_size.bytes64()).saturating_add(to_u64(self.used))
+    }
+}
+
+/// Counts the bytes of a directory whose names have these lengths.
+pub fn directory_size(name_lens: impl IntoIterator<Item = usize>, block_size: BlockSize) -> u64 {
+    let mut packer = Packer::new(block_size);
+    for len in name_lens {
+        packer.push(len);
+    }
+    packer.size()
+}
+
 /// Passes the entries of each block of a directory to `each`, in order: as many as fit into a block. `entries` are sorted by name.
-/// Returns the directory's size in bytes: whole blocks, and the used part of the last one.
 ///
 /// # Errors
 /// Those of `each`.
@@ -21,33 +61,21 @@ pub fn for_each_block<'a, E>(
     entries: impl IntoIterator<Item = Dirent<'a>>,
     block_size: BlockSize,
     mut each: impl FnMut(&[Dirent<'a>]) -> Result<(), E>,
-) -> Result<u64, E> {
-    let (mut block, mut used, mut full) = (Vec::new(), 0usize, 0u64);
+) -> Result<(), E> {
+    let (mut packer, mut block) = (Packer::new(block_size), Vec::new());
     for entry in entries {
-        let len = entry_len(&entry);
-        if used.saturating_add(len) > block_size.bytes() && !block.is_empty() {
+        if packer.push(entry.name.len()) {
             each(&block)?;
             block.clear();
-            (used, full) = (0, full.saturating_add(1));
         }
-        used = used.saturating_add(len);
         block.push(entry);
     }
-    if !block.is_empty() {
-        each(&block)?;
-    }
-    Ok(full.saturating_mul(block_size.bytes64()).saturating_add(to_u64(used)))
-}
-
-/// The size in bytes of a directory with these entries; their inodes do not matter.
-pub fn directory_size<'a>(entries: impl IntoIterator<Item = Dirent<'a>>, block_size: BlockSize) -> u64 {
-    let count = |_: &[Dirent<'a>]| Ok::<_, core::convert::Infallible>(());
-    for_each_block(entries, block_size, count).unwrap_or_else(|never| match never {})
+    if block.is_empty() { Ok(()) } else { each(&block) }
 }
 
 /// Bytes of an entry with its name.
-const fn entry_len(entry: &Dirent<'_>) -> usize {
-    DIRENT_SIZE.saturating_add(entry.name.len())
+const fn entry_len(name_len: usize) -> usize {
+    DIRENT_SIZE.saturating_add(name_len)
 }
 
 /// A large directory in chunks of one block: if it changes a little, most blocks of the old directory stay, and a table gives the address of
@@ -73,7 +101,7 @@ impl ChunkedDir {
     pub fn push(&mut self, block: &[Dirent<'_>], kept: Option<BlockAddr>) {
         let start = self.blocks.last().map_or(0, |last| last.entries.end);
         self.blocks.push(ChunkedBlock { entries: start..start.saturating_add(block.len()), kept });
-        self.used = block.iter().map(entry_len).fold(0, usize::saturating_add);
+        self.used = block.iter().fold(0, |used, entry| used.saturating_add(entry_len(entry.name.len())));
     }
 
     /// The number of old blocks that stay.

@@ -87,7 +87,7 @@ pub(super) fn new_entries<'e>(
 
 /// Bytes of a directory with these entries.
 pub(super) fn size(entries: &[NewEntry], block: BlockSize) -> u64 {
-    directory_size(entries.iter().map(|entry| entry.dirent(Nid::default())), block)
+    directory_size(entries.iter().map(|entry| entry.name.len()), block)
 }
 
 /// The content of a new directory.
