@@ -229,8 +229,6 @@ pub(super) const fn space_of(nid: Nid) -> AddressSpace {
 
 #[cfg(test)]
 mod tests {
-    use ferofs_format::Algorithm;
-
     use super::*;
 
     /// The overlaps of these extents, each with its start, its length, and whether it is encoded. They start and end within blocks.
@@ -244,13 +242,7 @@ mod tests {
             deduplicated: 0,
         };
         for &(start, len, encoded) in extents {
-            let algorithm = encoded.then_some(Algorithm::Lz4);
-            used.add_data(&DeviceRange {
-                device: DeviceId::new(0),
-                start: BytePos::new(start),
-                len,
-                algorithm,
-            });
+            used.add_part(DeviceId::new(0), start, len, encoded);
         }
         used.overlaps().into_iter().map(|(_, range)| range).collect()
     }
