@@ -1,5 +1,6 @@
 //! `cargo xtask bench build [DIR] [--into DIR] [--rounds N] [--contest NAME]...`: builds an image of a real tree with a warm page
-//! cache, and compares ferofs with mksquashfs and mkfs.erofs at the same settings.
+//! cache, and compares ferofs with mksquashfs and mkfs.erofs at the same settings; or extracts images of the tree, and compares with
+//! fsck.erofs and unsquashfs.
 //!
 //! Each round runs each tool once, so that slow changes of the machine's speed affect all of them alike. The output is the median
 //! of the rounds with the fastest and the slowest round. `cargo xtask peers` installs the newest versions of the other tools.
@@ -18,7 +19,7 @@ use ferofs_devtools::{peers, shell, units};
 /// A build that takes longer than this fails the benchmark: it hangs.
 const TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// Tools that build the same image: each with its name in the table and its arguments, without source and image.
+/// Tools that do the same: each with its name in the table and its arguments, without source and image.
 struct Comparison {
     name: &'static str,
     entries: &'static [(&'static str, Tool, &'static str)],
@@ -29,9 +30,13 @@ enum Tool {
     Ferofs,
     MkfsErofs,
     Mksquashfs,
+    /// These extract an image that mkfs.erofs or mksquashfs has built.
+    Extract,
+    FsckErofs,
+    Unsquashfs,
 }
 
-const COMPARISONS: [Comparison; 5] = [
+const COMPARISONS: [Comparison; 7] = [
     Comparison {
         name: "lz4",
         entries: &[
@@ -69,15 +74,66 @@ const COMPARISONS: [Comparison; 5] = [
             ("mkfs.erofs", Tool::MkfsErofs, "--quiet -zlz4 -Ededupe"),
         ],
     },
+    Comparison {
+        name: "extract",
+        entries: &[
+            ("ferofs", Tool::Extract, "--quiet -zlz4"),
+            ("fsck.erofs", Tool::FsckErofs, "--quiet -zlz4"),
+            ("unsquashfs", Tool::Unsquashfs, "-comp lz4 -b 128K"),
+        ],
+    },
+    Comparison {
+        name: "extract-fragments",
+        entries: &[
+            ("ferofs", Tool::Extract, "--quiet -zlz4 -C1048576 -Eall-fragments"),
+            ("fsck.erofs", Tool::FsckErofs, "--quiet -zlz4 -C1048576 -Eall-fragments"),
+        ],
+    },
 ];
 
 impl Tool {
     fn program(self) -> Result<PathBuf> {
         match self {
-            Self::Ferofs => shell::build_ferofs("release"),
+            Self::Ferofs | Self::Extract => shell::build_ferofs("release"),
             Self::MkfsErofs => tool("mkfs.erofs"),
             Self::Mksquashfs => tool("mksquashfs"),
+            Self::FsckErofs => tool("fsck.erofs"),
+            Self::Unsquashfs => tool("unsquashfs"),
         }
+    }
+
+    /// The tool that builds the image that this one extracts.
+    fn builder(self) -> Option<Self> {
+        match self {
+            Self::Ferofs | Self::MkfsErofs | Self::Mksquashfs => None,
+            Self::Extract | Self::FsckErofs => Some(Self::MkfsErofs),
+            Self::Unsquashfs => Some(Self::Mksquashfs),
+        }
+    }
+
+    /// Runs it: from a tree to an image, or from an image to a tree.
+    fn run(self, program: &Path, arguments: &str, from: &Path, to: &Path) -> Result<Outcome> {
+        let run = Run::limited(program, None, TIMEOUT);
+        let arguments = arguments.split(' ');
+        let run = match self {
+            Self::Ferofs => run.arg("build").args(arguments).args([from, to]),
+            Self::MkfsErofs => run.args(arguments).args([to, from]),
+            Self::Mksquashfs => {
+                let quiet = ["-noappend", "-no-progress", "-quiet"];
+                run.args([from, to]).args(arguments).args(quiet)
+            }
+            Self::Extract => run.arg("extract").args([from, to]),
+            Self::FsckErofs => {
+                let option = format!("--extract={}", to.display());
+                run.args([option.as_str(), "--preserve", "--xattrs"]).arg(from)
+            }
+            Self::Unsquashfs => run.args(["-quiet", "-no-progress", "-dest"]).args([to, from]),
+        };
+        let outcome = run.try_run()?;
+        if outcome.code != 0 {
+            bail!("{}: exit code {}: {}", program.display(), outcome.code, outcome.stderr);
+        }
+        Ok(outcome)
     }
 }
 
@@ -98,14 +154,23 @@ fn run(comparison: &Comparison, Options { dir, into, rounds, .. }: &Options) -> 
     };
     let mut candidates = Vec::new();
     for (number, (name, tool, arguments)) in comparison.entries.iter().enumerate() {
-        let image = dir_of_images.path().join(format!("{number}"));
+        let result = dir_of_images.path().join(format!("{number}"));
         let program = tool.program()?;
-        candidates.push(Candidate { name, tool: *tool, program, arguments, image, outcomes: Vec::new() });
+        let source = match tool.builder() {
+            None => dir.clone(),
+            Some(builder) => {
+                let image = dir_of_images.path().join(format!("{number}.image"));
+                builder.run(&builder.program()?, arguments, dir, &image)?;
+                image
+            }
+        };
+        let outcomes = Vec::new();
+        candidates.push(Candidate { name, tool: *tool, program, arguments, source, result, outcomes });
     }
     // Round 0 warms the page cache and does not count.
     for round in 0..=rounds {
         for candidate in &mut candidates {
-            let outcome = candidate.build(dir)?;
+            let outcome = candidate.run()?;
             eprintln!("{}", shell::dim(&format!("round {round}: {} {:.2?}", candidate.name, outcome.wall)));
             if round > 0 {
                 candidate.outcomes.push(outcome);
@@ -171,30 +236,20 @@ struct Candidate {
     tool: Tool,
     program: PathBuf,
     arguments: &'static str,
-    image: PathBuf,
+    source: PathBuf,
+    /// An image, or the directory with what was extracted.
+    result: PathBuf,
     outcomes: Vec<Outcome>,
 }
 
 impl Candidate {
-    fn build(&self, dir: &Path) -> Result<Outcome> {
-        if self.image.exists() {
-            fs::remove_file(&self.image)?;
+    fn run(&self) -> Result<Outcome> {
+        if self.result.is_dir() {
+            fs::remove_dir_all(&self.result)?;
+        } else if self.result.exists() {
+            fs::remove_file(&self.result)?;
         }
-        let run = Run::limited(&self.program, None, TIMEOUT);
-        let arguments = self.arguments.split(' ');
-        let run = match self.tool {
-            Tool::Ferofs => run.args(["build"]).args(arguments).args([dir, &self.image]),
-            Tool::MkfsErofs => run.args(arguments).args([&self.image, dir]),
-            Tool::Mksquashfs => {
-                let quiet = ["-noappend", "-no-progress", "-quiet"];
-                run.args([dir, &self.image]).args(arguments).args(quiet)
-            }
-        };
-        let outcome = run.try_run()?;
-        if outcome.code != 0 {
-            bail!("{}: exit code {}: {}", self.name, outcome.code, outcome.stderr);
-        }
-        Ok(outcome)
+        self.tool.run(&self.program, self.arguments, &self.source, &self.result).context(self.name)
     }
 
     fn print(&self) -> Result<()> {
@@ -204,7 +259,8 @@ impl Candidate {
         let wall = format!("{median:.2} ({min:.2} - {max:.2})");
         let cpu = spread(|outcome| outcome.cpu.as_secs_f64())?.median;
         let peak = units::size(spread(|outcome| outcome.peak as f64)?.max as u64);
-        let image = units::size(fs::metadata(&self.image)?.len());
+        let image = if self.result.is_file() { &self.result } else { &self.source };
+        let image = units::size(fs::metadata(image)?.len());
         println!("{:<18}{wall:>26}{cpu:>10.2}{peak:>14}{image:>14}", self.name);
         Ok(())
     }

@@ -1,29 +1,36 @@
 //! The benchmarks of ferofs. `cargo xtask bench ...` builds this program with optimisation and starts it. It asserts no figure:
 //! figures depend on the machine.
 //!
-//! - [`build`], [`extract`], [`patch`], [`mount`]: one job of the command `ferofs`, compared with other tools.
+//! - [`build`], [`patch`], [`random`]: one job of the command `ferofs`, compared with other tools.
 //! - [`charts`]: the figures and pictures of README.md and of the guide.
-//! - [`codec`], [`read`]: libraries alone; they start `crates/*/benches`.
+//! - `codec`: the library alone; starts `crates/codec/benches`.
 //! - [`estimate`]: `ferofs build --estimate` compared with the builds.
 //! - [`fleet`]: images on servers.
 //! - [`redundant`]: the size of images of many versions of the same trees.
 //! - [`scale`]: many names, cold sources, and large indexes.
 //! - [`terminal`]: the picture of a terminal in README.md.
 //! - [`paper`]: the evaluation of the EROFS paper, with a report.
-//! - [`common`]: what these share.
 #![forbid(unsafe_code)]
 
 mod build;
 mod charts;
-mod codec;
-mod common;
+/// What several benchmarks share.
+mod common {
+    pub(crate) mod filesystem;
+    pub(crate) mod fio;
+    pub(crate) mod linux_source;
+    pub(crate) mod machine;
+    pub(crate) mod options;
+    pub(crate) mod process;
+    pub(crate) mod report;
+    pub(crate) mod rounds;
+    pub(crate) mod walk;
+}
 mod estimate;
-mod extract;
 mod fleet;
-mod mount;
 mod paper;
 mod patch;
-mod read;
+mod random;
 mod redundant;
 mod scale;
 mod terminal;
@@ -31,13 +38,18 @@ mod terminal;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
+use ferofs_devtools::{install, shell};
+use ferofs_tests::need;
+
+use crate::common::linux_source;
 
 const USAGE: &str = "\
 Usage: cargo xtask bench COMMAND
 
-  build [DIR] [--into DIR] [--rounds N] [--contest lz4|lz4hc|zstd|48bit|dedupe]
-                             time building an image of DIR (/usr), compared with mksquashfs and mkfs.erofs; write images
-                             to --into DIR, best in memory (/dev/shm), as only ferofs waits for the disk
+  build [DIR] [--into DIR] [--rounds N] [--contest NAME]...
+                             time building an image of DIR (/usr), compared with mksquashfs and mkfs.erofs, or extracting
+                             one, compared with fsck.erofs and unsquashfs; write to --into DIR, best in memory (/dev/shm), as only
+                             ferofs waits for the disk; contests: lz4, lz4hc, zstd, 48bit, dedupe, extract, extract-fragments
   charts [DIR] [--rounds N] [--only peers|settings] [--publish | --draw]
                              size, build time and random reads of images of a small Debian (or of DIR): compared with
                              erofs-utils and squashfs-tools, and over algorithms, levels and cluster sizes; processor time, at
@@ -49,29 +61,18 @@ Usage: cargo xtask bench COMMAND
   fleet [--rounds N] [--quick] [--only PART]... [--dir DIR] [--publish]
                              time images on servers, at several latencies: the first file, complete reads compared with
                              downloads, 200 mounts on one machine; needs 8 GB in DIR (target/bench-fleet), and root; parts:
-                             first-file, remount, servers, complete, sequential, reference, many; --publish writes
+                             first-file, remount, complete, sequential, many; --publish writes
                              docs/results/fleet.md; 20 minutes, or two with --quick
-  mount [--quick] [--erofs-only] [--pattern sequential|random|stride] [--rounds N]
-                             time reading through mounts, compared with erofsfuse and with the kernel's EROFS, squashfs and ext4;
-                             almost an hour, or 15 minutes without squashfs and ext4
-  paper [--quick] [--only EXPERIMENT]... [--data FILE|DIR]... [--out DIR] [--report] [--publish]
+  paper [--quick] [--only EXPERIMENT]... [--data FILE]... [--out DIR] [--report] [--publish]
                              repeat the evaluation of the EROFS paper in 84 minutes (--quick: 5) and write a report; an
                              interrupted run continues; --publish copies the summary to docs/results, --report measures nothing
-  extract [--rounds N] [--target DIR]
-                             time extracting 2 GB in 60,000 files, one file of 1 GiB, and the files again in fragments,
-                             compared with fsck.erofs and unsquashfs; write to DIR, best in memory (/dev/shm/...)
-  patch [DIR] [--files N]    compare the size of patches with deltas by xdelta3 and bsdiff, and with new images: one byte in
-                             100 MB, an update of N (50,000) files of DIR (/usr), a directory of 10,000 files renamed
-  patch --real [--only NAME]... [--data DIR]
+  patch [--only NAME]... [--data DIR]
                              compare the size of patches of real updates with xdelta3, zstd, bsdiff and casync: django, numpy,
                              scipy, ruff, debian, kernel; DIR keeps what was fetched
   random [--rounds N] [--only TEXT] [--publish]
-                             time random reads of 0.1 to 100 % of a file through mounts, and the start of programs, compared
+                             time random reads of 0.1 to 100 % of a file through mounts, compared
                              with erofsfuse and the kernel's EROFS; only cells whose name contains TEXT; --publish writes
                              docs/results/random.md
-  read [FILE] [--tree IMAGE | --no-tree]
-                             measure the read engine: FILE (512 MiB of Debian's linux-source) in an LZ4 image of 4 KiB
-                             clusters, and every file of IMAGE (50,000 of the same in LZMA fragments)
   redundant [--only FAMILY]... [--publish]
                              sizes of images of many versions of the same trees, compared with mksquashfs, mkfs.erofs and archives by zstd, and of
                              snapshots that are added one by one; families: python, sqlalchemy (fetched by pip), headers (by apt-get),
@@ -82,9 +83,6 @@ Usage: cargo xtask bench COMMAND
                              builds from and onto a disk, of tiny images, and of the index of equal extents; needs 5 GB in DIR
                              (/dev/shm) for a million names, and root; parts: names, cold, output, tiny, dedupe; --publish
                              writes docs/results/scale.md
-  sealed [--rounds N] [--only TEXT]
-                             time reading a sealed image through FUSE with its root hash and without, and compare the daemon's
-                             memory; only cells whose name contains TEXT
   terminal [--publish | --draw]
                              run the commands of the terminal in README.md, and show what they print; --publish writes it and its
                              picture to docs/pictures, --draw makes the picture from what is published; needs root
@@ -108,20 +106,27 @@ fn dispatch(args: &[String]) -> Result<()> {
         [] | ["help" | "--help" | "-h"] => println!("{USAGE}"),
         ["build", options @ ..] => build::build(options)?,
         ["charts", options @ ..] => charts::charts(options)?,
-        ["codec", options @ ..] => codec::codec(options)?,
+        ["codec", options @ ..] => codec(options)?,
         ["estimate", options @ ..] => estimate::estimate(options)?,
-        ["extract", options @ ..] => extract::extract(options)?,
         ["fleet", options @ ..] => fleet::fleet(options)?,
-        ["mount", options @ ..] => mount::mount(options)?,
+        // Not in the list of commands: the evaluation starts it.
+        ["policy", options @ ..] => paper::policy::policy(options)?,
         ["paper", options @ ..] => paper::paper(options)?,
         ["patch", options @ ..] => patch::patch(options)?,
-        ["random", options @ ..] => mount::random::random(options)?,
-        ["read", options @ ..] => read::read(options)?,
+        ["random", options @ ..] => random::random(options)?,
         ["redundant", options @ ..] => redundant::redundant(options)?,
         ["scale", options @ ..] => scale::scale(options)?,
-        ["sealed", options @ ..] => mount::sealed::sealed(options)?,
         ["terminal", options @ ..] => terminal::terminal(options)?,
         _ => bail!("no such benchmark: {}\n\n{USAGE}", args.join(" ")),
     }
     Ok(())
+}
+
+/// The codecs alone, in memory.
+fn codec(options: &[&str]) -> Result<()> {
+    // The Linux source is one of the samples. Systems without apt-get measure the other samples.
+    if linux_source::archive().is_err() && need::find_tool("apt-get").is_some() {
+        install::install_package("linux-source")?;
+    }
+    shell::run(shell::cargo().args(["bench", "--package", "ferofs-codec", "--"]).args(options))
 }

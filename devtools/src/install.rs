@@ -28,8 +28,6 @@ pub const MKE2FS: Tool = Tool { program: "mke2fs", package: "e2fsprogs" };
 pub const BTRFS: Tool = Tool { program: "mkfs.btrfs", package: "btrfs-progs" };
 /// Measures reads: sequential, random, strided.
 pub const FIO: Tool = Tool { program: "fio", package: "fio" };
-/// Copies directory trees.
-pub const RSYNC: Tool = Tool { program: "rsync", package: "rsync" };
 /// Makes binary deltas of files.
 pub const XDELTA: Tool = Tool { program: "xdelta3", package: "xdelta3" };
 /// Makes binary deltas of files: smaller and slower than xdelta3.
@@ -44,12 +42,6 @@ pub const ZSTD: Tool = Tool { program: "zstd", package: "zstd" };
 pub const UNZIP: Tool = Tool { program: "unzip", package: "unzip" };
 /// Downloads from servers.
 pub const CURL: Tool = Tool { program: "curl", package: "curl" };
-/// A registry for OCI images.
-pub const DOCKER_REGISTRY: Tool = Tool { program: "docker-registry", package: "docker-registry" };
-/// A web server.
-pub const NGINX: Tool = Tool { program: "nginx", package: "nginx-light" };
-/// Makes certificates.
-pub const OPENSSL: Tool = Tool { program: "openssl", package: "openssl" };
 /// Installs a minimal Debian into a directory.
 pub const DEBOOTSTRAP: Tool = Tool { program: "debootstrap", package: "debootstrap" };
 

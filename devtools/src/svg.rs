@@ -174,13 +174,6 @@ impl Picture {
         ));
     }
 
-    /// Adds a filled circle, with a rim of another colour.
-    pub fn circle(&mut self, x: f64, y: f64, radius: f64, fill: &str, rim: &str) {
-        self.push(format_args!(
-            r#"<circle cx="{x:.1}" cy="{y:.1}" r="{radius:.1}" fill="{fill}" stroke="{rim}" stroke-width="1.5"/>"#
-        ));
-    }
-
     /// Adds a line through points.
     pub fn line(&mut self, points: &[(f64, f64)], colour: &str, width: f64) {
         let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();

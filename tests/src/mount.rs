@@ -62,14 +62,18 @@ impl Mount {
     /// # Errors
     /// As [`Self::fuse`].
     pub fn fuse_with(ferofs: &Path, options: &[&OsStr], image: &Path, dir: &Path) -> io::Result<Self> {
+        let mut command = Command::new(ferofs);
+        command.args([OsStr::new("mount"), OsStr::new("--fuse"), OsStr::new("-f")]);
+        Self::serve(command.args(options).args([image, dir]), dir)
+    }
+
+    /// Mounts with a `command` that mounts on `dir` and stays in the foreground.
+    ///
+    /// # Errors
+    /// As [`Self::fuse`].
+    pub fn serve(command: &mut Command, dir: &Path) -> io::Result<Self> {
         let before = device(dir)?;
-        let mut daemon = Command::new(ferofs)
-            .args([OsStr::new("mount"), OsStr::new("--fuse"), OsStr::new("-f")])
-            .args(options)
-            .args([image, dir])
-            .stdin(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()?;
+        let mut daemon = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn()?;
         let start = Instant::now();
         // A mount changes the directory's device. While a daemon that refuses its image ends, the mount has no server and the
         // call fails.
@@ -80,7 +84,7 @@ impl Mount {
             if start.elapsed() > TIMEOUT {
                 daemon.kill()?;
                 daemon.wait()?;
-                return Err(io::Error::other("ferofs mount: nothing is mounted after a minute"));
+                return Err(io::Error::other(format!("{command:?}: nothing is mounted after a minute")));
             }
             thread::sleep(Duration::from_millis(5));
         }

@@ -122,6 +122,14 @@ pub fn find_tool(name: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
+/// Whether the running kernel has at least this version.
+pub fn is_linux_since(major: u32, minor: u32) -> bool {
+    let name = rustix::system::uname();
+    let release = name.release().to_string_lossy();
+    let mut numbers = release.split(['.', '-']).map(|number| number.parse::<u32>().unwrap_or(0));
+    (numbers.next(), numbers.next()) >= (Some(major), Some(minor))
+}
+
 /// Whether the running kernel has EROFS. Loads its module if necessary.
 pub fn kernel_has_erofs() -> bool {
     let listed = || {

@@ -94,9 +94,15 @@ pub fn ferofs_path() -> &'static Path {
     PATH.get_or_init(|| env::var_os("FEROFS_BIN").map_or_else(build_ferofs, PathBuf::from))
 }
 
+/// The path of the program for devices: beside ferofs, with which it is built.
+pub fn device_path() -> PathBuf {
+    ferofs_path().with_file_name("ferofs-device")
+}
+
 fn build_ferofs() -> PathBuf {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(env!("CARGO_MANIFEST_DIR")).args(["build", "--quiet", "--package", "ferofs-cli"]);
+    cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
+    cargo.args(["build", "--quiet", "--package", "ferofs-cli", "--package", "ferofs-device"]);
     let status = cargo.status();
     assert!(status.as_ref().is_ok_and(std::process::ExitStatus::success), "cannot build ferofs: {status:?}");
     crate::scratch::target_dir().join("debug/ferofs")

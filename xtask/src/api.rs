@@ -14,13 +14,14 @@ use ferofs_tests::{need, scratch};
 const RUST: &str = "1.95.0";
 
 /// The libraries, by package.
-const LIBRARIES: [&str; 9] = [
+const LIBRARIES: [&str; 10] = [
     "ferofs-format",
     "ferofs-codec",
     "ferofs-threads",
     "ferofs-read",
     "ferofs-build",
     "ferofs-verity",
+    "ferofs-patch",
     "ferofs",
     "ferofs-fuse",
     "ferofs-remote",

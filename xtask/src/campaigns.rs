@@ -24,7 +24,7 @@ pub(crate) fn campaign(name: &str, options: &[&str]) -> Result<()> {
 /// shared dependencies, and compile them twice.
 pub(crate) fn build_command() -> Command {
     let mut cargo = shell::cargo();
-    let programs = ["--bin", "ferofs", "--bin", "ferofs-campaigns"];
+    let programs = ["--bin", "ferofs", "--bin", "ferofs-device", "--bin", "ferofs-campaigns"];
     cargo.args(["build", "--workspace", "--profile", "checked"]).args(programs);
     cargo
 }

@@ -11,8 +11,6 @@ use ferofs_devtools::{shell, units};
 use ferofs_tests::mount::is_mounted;
 use ferofs_tests::{Mount, Report, compare, need, scratch};
 
-use crate::picture;
-
 pub(crate) fn demo(dir: &Path) -> Result<()> {
     let dir = dir.canonicalize().with_context(|| dir.display().to_string())?;
     install::install(&[FUSE, MOUNT])?;
@@ -48,8 +46,8 @@ pub(crate) fn demo(dir: &Path) -> Result<()> {
         shell::bold(&dir.display().to_string()),
         units::size(bytes)
     );
-    println!("{}", picture::bars(&[("source", bytes), ("image", size)]));
-    println!("{}", picture::map(&image)?);
+    let percent = size as f64 / bytes.max(1) as f64 * 100.0;
+    println!("image     of {}, {percent:.0} % of the data", units::size(size));
     println!("built     in {}, {}", seconds(built), units::rate(bytes, built));
     println!("checked   in {}", seconds(checked));
     println!("FUSE      {fuse}");

@@ -3,13 +3,11 @@
 #![forbid(unsafe_code)]
 
 mod api;
-mod bench;
 mod campaigns;
 mod demo;
 mod dist;
 mod fuzz;
 mod mutants;
-mod picture;
 mod soak;
 mod test;
 
@@ -42,8 +40,8 @@ Usage: cargo xtask COMMAND
   soak [--minutes N] [--memory MIB]
                              24 processes read FUSE mounts of nine layouts and compare each byte; one is killed each second; as
                              root, a control group limits the memory of all: MIB (512), then four times as much, each for a minute
-  bench COMMAND [OPTIONS]    measure speed, size and memory: build, charts, codec, extract, fleet, mount, paper, patch, random,
-                             read, scale, sealed, terminal; `bench --help` prints their options
+  bench COMMAND [OPTIONS]    measure speed, size and memory: build, charts, codec, estimate, fleet, paper, patch, random,
+                             redundant, scale, terminal; `bench --help` prints their options
   fuzz [TARGET] [--seconds N]
                              fuzz a parser, a codec or whole images (all of them) for N seconds (60) each; needs nightly
   fuzz options|faults|hostile [OPTIONS]
@@ -85,7 +83,7 @@ fn dispatch(args: &[String]) -> Result<()> {
         ["c-library", prefix] if !prefix.starts_with('-') => install_c_library(prefix.as_ref())?,
         ["peers"] => peers::install_peers()?,
         ["soak", options @ ..] => soak::soak(options)?,
-        ["bench", arguments @ ..] => bench::bench(arguments)?,
+        ["bench", arguments @ ..] => bench(arguments)?,
         ["fuzz", campaign @ ("options" | "faults" | "hostile"), options @ ..] => {
             campaigns::campaign(campaign, options)?;
         }
@@ -107,6 +105,12 @@ fn usage_of(command: &str) -> String {
         shown
     };
     USAGE.lines().filter(is_about).collect::<Vec<_>>().join("\n")
+}
+
+/// Builds the crate `ferofs-bench` with optimisation, and starts it with the same arguments.
+fn bench(arguments: &[&str]) -> Result<()> {
+    let program = ["run", "--quiet", "--release", "--package", "ferofs-bench", "--"];
+    shell::run(shell::cargo().args(program).args(arguments).current_dir(std::env::current_dir()?))
 }
 
 fn install_c_library(prefix: &Path) -> Result<()> {

@@ -16,8 +16,8 @@ const PARTS: [(&str, &str, &[&str]); 9] = [
         "ferofs-build",
         &["crates/build/src/data/encode/dedupe.rs", "crates/build/src/data/encode/dedupe/**"],
     ),
-    ("image", "ferofs", &["crates/ferofs/src/patch/image.rs", "crates/ferofs/src/patch/image/**"]),
-    ("apply", "ferofs", &["crates/ferofs/src/patch/apply.rs", "crates/ferofs/src/patch/apply/**"]),
+    ("image", "ferofs-patch", &["crates/patch/src/image.rs", "crates/patch/src/image/**"]),
+    ("apply", "ferofs-patch", &["crates/patch/src/apply.rs", "crates/patch/src/apply/**"]),
     ("target", "ferofs", &["crates/ferofs/src/extract/target.rs"]),
     ("check", "ferofs", &["crates/ferofs/src/check.rs", "crates/ferofs/src/check/**"]),
 ];

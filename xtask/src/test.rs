@@ -58,13 +58,14 @@ const WASM: &str = "wasm32-unknown-unknown";
 const COST: &str = "The first run takes about an hour on two processors, and up to 15 GB of disk below target; later ones take half";
 
 /// The crates that can be published, each after those that it needs.
-const PUBLIC_CRATES: [&str; 10] = [
+const PUBLIC_CRATES: [&str; 11] = [
     "ferofs-format",
     "ferofs-codec",
     "ferofs-threads",
     "ferofs-read",
     "ferofs-build",
     "ferofs-verity",
+    "ferofs-patch",
     "ferofs",
     "ferofs-fuse",
     "ferofs-remote",
@@ -184,7 +185,14 @@ fn tools_besides_tests() -> Vec<Tool> {
 /// use, so that cargo does not compile the libraries twice.
 fn build(is_quick: bool) -> Result<PathBuf> {
     if is_quick {
-        shell::run(shell::cargo().args(["build", "--workspace", "--bin", "ferofs"]))?;
+        shell::run(shell::cargo().args([
+            "build",
+            "--workspace",
+            "--bin",
+            "ferofs",
+            "--bin",
+            "ferofs-device",
+        ]))?;
         return Ok(scratch::target_dir().join("debug/ferofs"));
     }
     shell::run(&mut campaigns::build_command())?;
@@ -217,9 +225,9 @@ fn document() -> Result<()> {
 /// Compiles each library with none and with each of its features, and checks that reading needs few other crates without them.
 fn check_features() -> Result<()> {
     let alone = [
-        ("ferofs-read", &["", "liblz4", "lzma", "deflate", "zstd", "serde"][..]),
+        ("ferofs-read", &["", "liblz4", "lzma", "deflate", "zstd", "serde", "comparison"][..]),
         ("ferofs-build", &["", "tar"]),
-        ("ferofs", &["", "extract", "patch"]),
+        ("ferofs", &["", "build", "extract", "patch", "build,patch"]),
     ];
     for (package, features) in
         alone.iter().flat_map(|(package, all)| all.iter().map(move |one| (package, one)))

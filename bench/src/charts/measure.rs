@@ -11,8 +11,9 @@ use ferofs_tests::{Run, need, scratch};
 use tempfile::TempDir;
 
 use super::reads::Reads;
-use super::record::{Record, Row, Tool, machine};
+use super::record::{Record, Row, Tool};
 use crate::common::filesystem::{DaemonPrograms, Driver, FileSystem};
+use crate::common::machine::describe;
 use crate::common::rounds::rotated_order;
 
 /// A build that takes longer hangs: the slowest takes some minutes.
@@ -73,10 +74,12 @@ impl<'a> Bench<'a> {
 
     /// Measures all candidates.
     pub(super) fn measure(&self, part: &str, candidates: &[Candidate]) -> Result<Record> {
-        let machine = machine(&[
+        let machine = describe(&[
             ("ferofs", &self.programs.ferofs, "--version"),
             ("erofs-utils", &self.programs.mkfs_erofs, "-V"),
             ("squashfs-tools", &self.programs.mksquashfs, "-version"),
+            // It has no option that prints only the version.
+            ("squashfuse", Path::new("squashfuse"), "--help"),
         ])?;
         let mut rows: Vec<Row> = candidates
             .iter()

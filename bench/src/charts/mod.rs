@@ -10,7 +10,6 @@
 mod bars;
 mod measure;
 mod peers;
-mod plot;
 mod reads;
 mod record;
 mod settings;

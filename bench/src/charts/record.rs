@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -122,31 +121,4 @@ impl Record {
             machine("date"),
         )
     }
-}
-
-/// The machine, and the versions of the programs.
-pub(super) fn machine(programs: &[(&str, &Path, &str)]) -> Result<BTreeMap<String, String>> {
-    let mut all = BTreeMap::new();
-    let mut add = |name: &str, command: &mut Command| -> Result<()> {
-        let output = command.output().with_context(|| name.to_owned())?;
-        let text = [output.stdout, output.stderr].concat();
-        let line = String::from_utf8_lossy(&text).lines().next().unwrap_or_default().trim().to_owned();
-        all.insert(name.to_owned(), line);
-        Ok(())
-    };
-    let processor = "n=$(grep -c '^processor' /proc/cpuinfo); echo \"$n cores of $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n 1)\"";
-    for (name, script) in [
-        ("date", "date -u +%F"),
-        ("kernel", "uname -sr"),
-        ("processor", processor),
-        ("load at the start", "cut -d' ' -f1-3 /proc/loadavg"),
-        // It has no option that prints only the version.
-        ("squashfuse", "squashfuse --help 2>&1 | head -n 1"),
-    ] {
-        add(name, Command::new("sh").args(["-c", script]))?;
-    }
-    for (name, program, option) in programs {
-        add(name, Command::new(program).arg(option))?;
-    }
-    Ok(all)
 }

@@ -4,13 +4,11 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use ferofs_devtools::shell;
-use ferofs_devtools::svg::Theme;
 
 use super::Page;
 use super::measure::{Bench, Candidate};
-use super::plot;
 use super::record::{Record, Row, Tool};
 use crate::common::report::number;
 
@@ -20,12 +18,12 @@ const BEGIN: &str = "<!-- cargo xtask bench charts --draw writes from here -->";
 const END: &str = "<!-- to here -->";
 
 /// Algorithms with levels from fast to small.
-pub(super) const ALGORITHMS: [&str; 8] =
+const ALGORITHMS: [&str; 8] =
     ["lz4", "lz4hc,9", "lz4hc,12", "deflate,6", "zstd,3", "zstd,12", "zstd,19", "lzma,6"];
 const CLUSTERS: [&str; 5] = ["4K", "16K", "64K", "256K", "1M"];
 const PRESETS: [&str; 6] = ["fast", "default", "balanced", "live", "small", "android"];
 /// The groups of rows.
-pub(super) const GRID: &str = "grid";
+const GRID: &str = "grid";
 const PRESET: &str = "preset";
 
 pub(super) fn measure(bench: &Bench) -> Result<Record> {
@@ -43,31 +41,17 @@ fn grid_options(algorithm: &str, cluster: &str) -> String {
 }
 
 pub(super) fn pages(record: &Record) -> Result<Vec<Page>> {
-    let mut pages = Vec::new();
-    for (theme, name) in Theme::ALL {
-        let picture = plot::draw(record, theme)?;
-        let overlaps = picture.overlaps();
-        if !overlaps.is_empty() {
-            bail!("the plot: {overlaps:#?}");
-        }
-        let file = match name {
-            "light" => "docs/guide/settings-light.svg",
-            _ => "docs/guide/settings-dark.svg",
-        };
-        pages.push((file, picture.finish()));
-    }
     let page = fs::read_to_string(shell::repository().join(PAGE)).context(PAGE)?;
     let (before, rest) = page.split_once(BEGIN).with_context(|| format!("{PAGE}: no line {BEGIN}"))?;
     let (_, after) = rest.split_once(END).with_context(|| format!("{PAGE}: no line {END}"))?;
-    pages.push((PAGE, format!("{before}{BEGIN}\n{}{END}{after}", tables(record)?)));
-    Ok(pages)
+    Ok(vec![(PAGE, format!("{before}{BEGIN}\n{}{END}{after}", tables(record)?))])
 }
 
 /// The text of a cell of a table.
 type Cell<'a> = &'a dyn Fn(&Row) -> Result<String>;
 
 fn tables(record: &Record) -> Result<String> {
-    let best: BTreeSet<&str> = plot::front(record)?.into_iter().map(|row| row.options.as_str()).collect();
+    let best: BTreeSet<&str> = front(record)?.into_iter().map(|row| row.options.as_str()).collect();
     let mut text = format!(
         "\n{} `{}` measured all cells, on {}. The figures of each round are in [settings.json](settings.json).\n",
         record.conditions(),
@@ -119,4 +103,56 @@ fn tables(record: &Record) -> Result<String> {
     }
     text.push('\n');
     Ok(text)
+}
+
+/// The rows of the grid that no other one beats in size and in time, from the fastest to the smallest.
+fn front(record: &Record) -> Result<Vec<&Row>> {
+    let rows = record.rows.iter().filter(|row| row.group == GRID && row.options != "-z none");
+    let mut rows = rows.map(|row| Ok((row.build()?, row))).collect::<Result<Vec<_>>>()?;
+    rows.sort_by(|(a, row), (b, other)| a.total_cmp(b).then(row.image_bytes.cmp(&other.image_bytes)));
+    let mut best = u64::MAX;
+    rows.retain(|(_, row)| {
+        let is_best = row.image_bytes < best;
+        best = best.min(row.image_bytes);
+        is_best
+    });
+    Ok(rows.into_iter().map(|(_, row)| row).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(options: &str, size: u64, seconds: f64) -> Row {
+        Row {
+            group: GRID.into(),
+            tool: Tool::Ferofs,
+            options: options.into(),
+            image_bytes: size,
+            build_cpu_seconds: vec![seconds],
+            read_cpu_microseconds: vec![1.0],
+        }
+    }
+
+    #[test]
+    fn the_front_has_what_nothing_beats_in_both() {
+        let record = Record {
+            command: String::new(),
+            machine: Default::default(),
+            source: String::new(),
+            source_names: 1,
+            source_bytes: 1,
+            rounds: 1,
+            rows: vec![
+                row("-z none", 1000, 0.1),
+                row("-z zstd,19 -C 1M", 400, 9.0),
+                row("-z lz4 -C 4K", 600, 1.0),
+                row("-z lz4 -C 64K", 500, 2.0),
+                row("-z lz4hc -C 4K", 550, 3.0),
+                row("-z lzma -C 4K", 400, 10.0),
+            ],
+        };
+        let options: Vec<&str> = front(&record).unwrap().iter().map(|row| row.options.as_str()).collect();
+        assert_eq!(options, ["-z lz4 -C 4K", "-z lz4 -C 64K", "-z zstd,19 -C 1M"]);
+    }
 }

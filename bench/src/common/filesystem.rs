@@ -13,6 +13,7 @@ pub(crate) use ferofs_devtools::cgroup::Unavailable;
 use ferofs_tests::mount::is_mounted;
 use ferofs_tests::need;
 
+use super::process::resident_peak;
 use super::rounds::run_quietly;
 
 /// A daemon that has mounted nothing after this time hangs.
@@ -39,24 +40,24 @@ pub(crate) struct FileSystem {
 pub(crate) enum Driver {
     /// `ferofs mount --fuse` with further options.
     Ferofs(&'static [&'static str]),
+    /// `bench policy` with this policy of decoding.
+    Policy(&'static str),
     Erofsfuse,
     Squashfuse,
     /// The kernel's driver of this file system type, through a loop device.
     Kernel(&'static str),
-    /// The kernel's EROFS, without a loop device.
-    KernelFile,
 }
 
 impl Driver {
     /// Whether a FUSE daemon answers the reads.
     pub(crate) fn is_daemon(self) -> bool {
-        matches!(self, Self::Ferofs(_) | Self::Erofsfuse | Self::Squashfuse)
+        matches!(self, Self::Ferofs(_) | Self::Policy(_) | Self::Erofsfuse | Self::Squashfuse)
     }
 
     /// Checks the permissions and the kernel, not whether the daemon's program is installed.
     pub(crate) fn check(self) -> Result<(), Unavailable> {
         match self {
-            Self::Ferofs(_) | Self::Erofsfuse | Self::Squashfuse => {
+            Self::Ferofs(_) | Self::Policy(_) | Self::Erofsfuse | Self::Squashfuse => {
                 if fs::File::options().read(true).write(true).open("/dev/fuse").is_err() {
                     return Err(Unavailable("needs /dev/fuse".into()));
                 }
@@ -65,9 +66,8 @@ impl Driver {
                     false => Err(Unavailable("needs fusermount3".into())),
                 }
             }
-            Self::Kernel(_) | Self::KernelFile if !need::is_root() => Err(Unavailable("needs root".into())),
+            Self::Kernel(_) if !need::is_root() => Err(Unavailable("needs root".into())),
             Self::Kernel(kind) => check_kernel(kind),
-            Self::KernelFile => check_kernel("erofs"),
         }
     }
 }
@@ -94,8 +94,6 @@ pub(crate) struct Mounted {
 enum Server {
     Daemon(Child),
     Kernel,
-    /// The kernel; this value unmounts in its own `drop`.
-    KernelFile(#[expect(dead_code, reason = "unmounts when dropped")] ferofs_tests::Mount),
 }
 
 impl FileSystem {
@@ -121,6 +119,11 @@ impl FileSystem {
                 ferofs.args(["mount", "--fuse", "-f"]).args(options);
                 ferofs
             }
+            Driver::Policy(name) => {
+                let mut own = Command::new(std::env::current_exe()?);
+                own.args(["policy", name]);
+                own
+            }
             Driver::Erofsfuse => {
                 let missing = || Unavailable("needs erofsfuse: cargo xtask peers".into());
                 let mut erofsfuse = Command::new(programs.erofsfuse.as_ref().ok_or_else(missing)?);
@@ -140,10 +143,6 @@ impl FileSystem {
                     Command::new("mount").args(["-t", kind, "-o", options]).args([&self.image, &dir]),
                 )?;
                 return Ok(Mounted { dir, server: Server::Kernel });
-            }
-            Driver::KernelFile => {
-                let mount = ferofs_tests::Mount::kernel_file(&self.image, &dir)?;
-                return Ok(Mounted { dir, server: Server::KernelFile(mount) });
             }
         };
         command.args([&self.image, &dir]);
@@ -196,9 +195,8 @@ impl Mounted {
 
     /// The largest resident set of the daemon so far, in bytes; `None` without a daemon.
     pub(crate) fn peak(&self) -> Option<u64> {
-        let status = fs::read_to_string(self.proc("status")?).ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-        Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
+        let Server::Daemon(daemon) = &self.server else { return None };
+        resident_peak(daemon.id())
     }
 
     fn proc(&self, file: &str) -> Option<PathBuf> {
@@ -209,9 +207,6 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        if let Server::KernelFile(_) = self.server {
-            return;
-        }
         let mut umount = if need::is_root() { Command::new("umount") } else { Command::new("fusermount3") };
         if !need::is_root() {
             umount.arg("-u");

@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::common::machine::describe;
 use crate::common::rounds::Spread;
 
 /// The measured part of a page ends with this line, and begins with that of [`begin`]; the text around them is written by hand.
@@ -102,10 +102,7 @@ impl Report {
              compared took turns.\n\n",
             self.bench
         );
-        for line in machine(self.bench)? {
-            // Writing to a string cannot fail.
-            let _ = writeln!(page, "- {line}");
-        }
+        page.push_str(&machine_list()?);
         let mut aims: Vec<&Aim> = self.aims.iter().collect();
         aims.sort_by_key(|aim| aim.is_reached());
         let aims = Table {
@@ -131,6 +128,13 @@ impl Table {
         self.rows.iter().for_each(|row| line(row));
         text
     }
+}
+
+/// The lines of a page that say where was measured.
+pub(crate) fn machine_list() -> Result<String> {
+    let machine = describe(&[])?;
+    let lines = ["date", "kernel", "processor"].map(|name| format!("- {name}: {}\n", machine[name]));
+    Ok(lines.concat())
 }
 
 fn replace_measured(text: &str, begin: &str, measured: &str) -> Result<String> {
@@ -166,29 +170,6 @@ pub(crate) fn number(value: f64) -> String {
         _ => 2,
     };
     format!("{value:.digits$}")
-}
-
-/// Where and with which versions was measured.
-fn machine(bench: &str) -> Result<Vec<String>> {
-    let mut lines = Vec::new();
-    let fleet = bench == "fleet";
-    for (name, command) in [
-        ("date", "date -u +%F"),
-        ("kernel", "uname -sr"),
-        (
-            "processor",
-            "sed -n 's/^model name.*: //p' /proc/cpuinfo | sort | uniq -c | sed 's/^ *//; s/ / x /'",
-        ),
-        ("servers", "nginx -v 2>&1 | sed 's/.*: //'; docker-registry --version 2>&1 | cut -d' ' -f1,3"),
-    ]
-    .into_iter()
-    .filter(|(name, _)| fleet || *name != "servers")
-    {
-        let output = Command::new("sh").args(["-c", command]).output().context(name)?;
-        let output = String::from_utf8_lossy(&output.stdout).trim().replace('\n', ", ");
-        lines.push(format!("{name}: {output}"));
-    }
-    Ok(lines)
 }
 
 #[cfg(test)]

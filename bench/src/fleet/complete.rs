@@ -3,12 +3,11 @@
 use std::fs;
 
 use anyhow::{Result, bail};
+use ferofs_test_server::Server;
 
-use super::calculation::Cost;
 use super::images::LARGE_FILE;
-use super::line::Traffic;
 use super::remote::{CacheDir, Order, read_all, timed};
-use super::{Bench, DIRECT, FAR, NARROW, NamedNetwork, Way};
+use super::{Bench, DIRECT, FAR, NARROW, Network, Traffic};
 use crate::common::report::{Table, Wanted, number, spread};
 use crate::common::rounds::{rotated_order, run_quietly};
 
@@ -29,16 +28,16 @@ struct Run {
 }
 
 pub(super) fn complete(bench: &mut Bench) -> Result<()> {
-    const NETWORKS: [NamedNetwork; 3] = [DIRECT, FAR, NARROW];
+    const NETWORKS: [Network; 3] = [DIRECT, FAR, NARROW];
     const METHODS: [Method; 2] = [Method::Lazy, Method::Pull];
     let mut rows = Vec::new();
     for network in &NETWORKS {
-        let way = Way::to(bench.web.address, network)?;
+        let server = bench.serve(network)?;
         for order in [Order::FourThreads, Order::Tree] {
             let mut runs: [Vec<Run>; 2] = Default::default();
-            for round in 0..bench.options.rounds {
+            for round in 0..bench.rounds {
                 for number in rotated_order(2, round) {
-                    runs[number].push(run(bench, &way, METHODS[number], order)?);
+                    runs[number].push(run(bench, &server, METHODS[number], order)?);
                 }
             }
             let [lazy, pull] = &runs;
@@ -54,9 +53,6 @@ pub(super) fn complete(bench: &mut Bench) -> Result<()> {
             );
             let requests = column(lazy, &|run| run.traffic.requests as f64)?.0;
             let bytes = column(lazy, &|run| run.traffic.bytes as f64)?.0;
-            if network.name == FAR.name && order == Order::Tree {
-                bench.costs.complete = Some(Cost { requests, bytes });
-            }
             rows.push(vec![
                 format!("{}, {}", network.name, order.name()),
                 ratio_text,
@@ -95,13 +91,13 @@ pub(super) fn complete(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-fn run(bench: &Bench, way: &Way, method: Method, order: Order) -> Result<Run> {
+fn run(bench: &Bench, server: &Server, method: Method, order: Order) -> Result<Run> {
     let image = &bench.container;
-    let location = way.url(&image.name());
+    let location = image.url(server);
     let cache = CacheDir::new(&bench.dir)?;
     let cache_option = cache.option();
     let pulled = bench.dir.join("pulled.erofs");
-    let (traffic, cpu) = (bench.web.traffic()?, bench.ferofs.processes.cpu()?);
+    let (traffic, cpu) = (Traffic::of(server), bench.ferofs.processes.cpu()?);
     let (mounted, time) = timed(|| {
         let root = ["--roothash", image.root.as_str()];
         let mounted = match method {
@@ -126,5 +122,5 @@ fn run(bench: &Bench, way: &Way, method: Method, order: Order) -> Result<Run> {
     if method == Method::Pull {
         fs::remove_file(&pulled)?;
     }
-    Ok(Run { seconds: time.as_secs_f64(), cpu, traffic: bench.web.traffic()?.since(traffic) })
+    Ok(Run { seconds: time.as_secs_f64(), cpu, traffic: traffic.until_now(server) })
 }

@@ -1,19 +1,17 @@
-//! How soon the first file is there: with a cold cache, with a full one and no server, and from other servers.
+//! How soon the first file is there: with a cold cache, and with a full one and no server.
 
 use std::path::PathBuf;
-use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use ferofs_test_server::Server;
 
 use super::images::Image;
-use super::line::Traffic;
 use super::remote::{CacheDir, read_file, timed};
-use super::servers::{Certificate, Server, store_object};
-use super::{Bench, DIRECT, FAR, FAR_SLOW_START, NARROW, NamedNetwork, Way};
+use super::{Bench, DIRECT, FAR, NARROW, Network, Traffic};
 use crate::common::report::{Table, Wanted, number, spread};
-use crate::common::rounds::{rotated_order, run_quietly};
+use crate::common::rounds::rotated_order;
 
 /// Rounds of these short measurements for each round of others.
 const MORE_ROUNDS: usize = 3;
@@ -50,30 +48,23 @@ fn file_of(image: &Image, place: Place) -> Result<PathBuf> {
     file.context("no small file")
 }
 
-/// Mounts and reads the first file with an empty cache. `traffic` asks the server for its counters.
-fn start(
-    bench: &Bench,
-    image: &Image,
-    location: &str,
-    place: Place,
-    options: &[&str],
-    traffic: &dyn Fn() -> Result<Traffic>,
-) -> Result<Start> {
+/// Mounts the large image and reads the first file with an empty cache.
+fn start(bench: &Bench, server: &Server, place: Place) -> Result<Start> {
+    let image = &bench.tree;
     let cache = CacheDir::new(&bench.dir)?;
     let cache_option = cache.option();
-    let mut all = vec!["--roothash", &image.root, &cache_option];
-    all.extend(options);
+    let options = ["--roothash", &image.root, &cache_option];
     let file = bench.mount_point().join(file_of(image, place)?);
-    let (traffic_before, cpu_before) = (traffic()?, bench.ferofs.processes.cpu()?);
+    let (traffic, cpu_before) = (Traffic::of(server), bench.ferofs.processes.cpu()?);
     let ((mounted, time), read) = timed(|| {
-        let mounted = timed(|| bench.ferofs.mount(location, &bench.mount_point(), &all))?;
+        let mounted = timed(|| bench.ferofs.mount(&image.url(server), &bench.mount_point(), &options))?;
         read_file(&file)?;
         Ok(mounted)
     })?;
     sleep(SETTLE);
     let cpu = bench.ferofs.processes.cpu()? - cpu_before;
     mounted.end()?;
-    let traffic = traffic()?.since(traffic_before);
+    let traffic = traffic.until_now(server);
     Ok(Start { mounted: time.as_secs_f64(), read: read.as_secs_f64(), cpu, traffic })
 }
 
@@ -97,17 +88,14 @@ fn row(name: &str, starts: &[Start]) -> Result<(f64, Vec<String>)> {
 
 /// The first file of the large image, with an empty cache.
 pub(super) fn first_file(bench: &mut Bench) -> Result<()> {
-    const NETWORKS: [NamedNetwork; 4] = [DIRECT, FAR, NARROW, FAR_SLOW_START];
-    let ways = NETWORKS.iter().map(|network| Way::to(bench.web.address, network));
-    let ways = ways.collect::<Result<Vec<Way>>>()?;
+    const NETWORKS: [Network; 3] = [DIRECT, FAR, NARROW];
+    let servers = NETWORKS.iter().map(|network| bench.serve(network)).collect::<Result<Vec<Server>>>()?;
     let mut rows = Vec::new();
     for (place, place_name) in [(Place::NearRoot, "near the root"), (Place::Deep, "deep")] {
-        let mut starts = vec![Vec::new(); ways.len()];
-        for round in 0..bench.options.rounds * MORE_ROUNDS {
-            for number in rotated_order(ways.len(), round) {
-                let location = ways[number].url(&bench.tree.name());
-                let traffic = || bench.web.traffic();
-                starts[number].push(start(bench, &bench.tree, &location, place, &[], &traffic)?);
+        let mut starts = vec![Vec::new(); servers.len()];
+        for round in 0..bench.rounds * MORE_ROUNDS {
+            for number in rotated_order(servers.len(), round) {
+                starts[number].push(start(bench, &servers[number], place)?);
             }
         }
         for (network, starts) in NETWORKS.iter().zip(&starts) {
@@ -124,8 +112,8 @@ pub(super) fn first_file(bench: &mut Bench) -> Result<()> {
     bench.report.add(&Table {
         title: "First file".into(),
         text: format!(
-            "From the start of `ferofs mount` until a small file of an image of {} MB was read, with an empty cache; nginx. The \
-             path of the file near the root has {near} names, the path of the deep one {deep}. “Slow start”: each connection begins with a window of ten segments, as TCP does. Requests and bytes include the prefetch of metadata that \
+            "From the start of `ferofs mount` until a small file of an image of {} MB was read, with an empty cache. The \
+             path of the file near the root has {near} names, the path of the deep one {deep}. Requests and bytes include the prefetch of metadata that \
              went on meanwhile.",
             bench.tree.size / 1_000_000
         ),
@@ -142,17 +130,17 @@ pub(super) fn remount(bench: &mut Bench) -> Result<()> {
     let cache_option = cache.option();
     let options = ["--roothash", image.root.as_str(), &cache_option];
     let file = bench.mount_point().join(file_of(image, Place::Deep)?);
-    let way = Way::counted(bench.web.address, &DIRECT)?;
-    let location = way.url(&image.name());
+    let server = bench.serve(&DIRECT)?;
+    let location = image.url(&server);
     let mounted = bench.ferofs.mount(&location, &bench.mount_point(), &options)?;
     read_file(&file)?;
     mounted.end()?;
-    // From now on nobody listens there.
-    drop(way);
     sleep(SETTLE);
-    let before = bench.web.traffic()?;
+    // From now on it resets each connection.
+    server.set_down(true);
+    let before = server.counts().connections;
     let (mut mount, mut read) = (Vec::new(), Vec::new());
-    for _ in 0..bench.options.rounds * MORE_ROUNDS {
+    for _ in 0..bench.rounds * MORE_ROUNDS {
         let ((mounted, time), total) = timed(|| {
             let mounted = timed(|| bench.ferofs.mount(&location, &bench.mount_point(), &options))?;
             read_file(&file)?;
@@ -162,7 +150,7 @@ pub(super) fn remount(bench: &mut Bench) -> Result<()> {
         mount.push(time.as_secs_f64() * 1e3);
         read.push(total.as_secs_f64() * 1e3);
     }
-    let requests = bench.web.traffic()?.since(before).requests;
+    let requests = server.counts().connections - before;
     let (median, read) = spread(read)?;
     let rows = vec![vec![read, spread(mount)?.1, requests.to_string()]];
     bench.report.aim("mounted again without a server, first file", median, Wanted::AtMost(50.0), " ms");
@@ -174,72 +162,4 @@ pub(super) fn remount(bench: &mut Bench) -> Result<()> {
         rows,
     });
     Ok(())
-}
-
-/// The first file from each kind of server.
-pub(super) fn other_servers(bench: &mut Bench) -> Result<()> {
-    let image = bench.container.clone();
-    let certificate = Certificate::make(&bench.server_dir("tls"))?;
-    let tls = Server::nginx(&bench.server_dir("nginx-tls"), &bench.dir, Some(&certificate))?;
-    let registry = Server::registry(&bench.server_dir("registry"))?;
-    let mut push = bench.ferofs.command("push");
-    run_quietly(push.arg(&image.path).arg(format!("oci://{}/fleet:1", registry.address)))?;
-    let store = Server::s3_store()?;
-    if let Some(store) = &store {
-        store_object(store.address, "bucket", &image.path)?;
-    } else {
-        println!("left out: an S3 store needs moto_server (pip install 'moto[server]')");
-    }
-    let authorities = format!("--cacert={}", certificate.certificate.display());
-    let name = image.name();
-    let mut kinds = vec![
-        ("http, nginx", bench.web.address, format!("http://ADDRESS/{name}"), vec![]),
-        ("https, nginx", tls.address, format!("https://ADDRESS/{name}"), vec![authorities]),
-        ("oci, docker-registry", registry.address, "oci://ADDRESS/fleet:1".to_owned(), vec![]),
-    ];
-    if let Some(store) = &store {
-        let options = vec!["--s3-endpoint=http://ADDRESS".to_owned()];
-        kinds.push(("s3, moto", store.address, format!("s3://bucket/{name}"), options));
-    }
-    let ways = kinds.iter().map(|(_, server, ..)| Way::counted(*server, &FAR)).collect::<Result<Vec<_>>>()?;
-    let mut starts = vec![Vec::new(); kinds.len()];
-    for round in 0..bench.options.rounds * MORE_ROUNDS {
-        for number in rotated_order(kinds.len(), round) {
-            let (kind, _, location, options) = &kinds[number];
-            let way = &ways[number];
-            let replaced = |text: &str| text.replace("ADDRESS", &way.address.to_string());
-            let options: Vec<String> = options.iter().map(|option| replaced(option)).collect();
-            let options: Vec<&str> = options.iter().map(String::as_str).collect();
-            // The line cannot see requests in encrypted bytes.
-            let traffic = || match &way.line {
-                Some(line) if !kind.starts_with("https") => Ok(line.traffic()),
-                _ => tls.traffic(),
-            };
-            let location = replaced(location);
-            starts[number].push(start(bench, &image, &location, Place::NearRoot, &options, &traffic)?);
-        }
-    }
-    let mut rows = Vec::new();
-    for ((name, ..), starts) in kinds.iter().zip(&starts) {
-        rows.push(row(name, starts)?.1);
-    }
-    bench.report.add(&Table {
-        title: "Other servers".into(),
-        text: format!(
-            "The first file of an image of {} MB with an empty cache at 20 ms, from each kind of server. https has the handshake of TLS; the \
-             name in a registry is resolved by requests of its own; moto copies the whole object for each range.",
-            image.size / 1_000_000
-        ),
-        head: HEAD.to_vec(),
-        rows,
-    });
-    Ok(())
-}
-
-/// curl, which fetches `bytes` bytes of an address and forgets them.
-pub(super) fn curl(location: &str, bytes: u64) -> Command {
-    let mut curl = Command::new("curl");
-    curl.args(["--fail", "--silent", "--show-error", "--noproxy", "*", "--output", "/dev/null"]);
-    curl.args(["--range", &format!("0-{}", bytes.saturating_sub(1))]).arg(location);
-    curl
 }

@@ -4,12 +4,13 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read, Write};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use ferofs_devtools::shell;
+use ferofs_test_server::Server;
 
 /// Where the files come from: real programs, libraries and documents.
 const SOURCE: &str = "/usr";
@@ -92,19 +93,9 @@ impl Image {
         Ok(Self { path, root: fs::read_to_string(&root)?.trim().to_owned(), files, size })
     }
 
-    /// Where the metadata starts, in bytes: its block address is in the superblock.
-    pub(crate) fn metadata(&self) -> Result<u64> {
-        let mut superblock = [0; 128];
-        File::open(&self.path)?.read_exact_at(&mut superblock, 1024)?;
-        // docs/FORMAT.md: the logarithm of the block size, and the address of the metadata.
-        let block_bits = superblock[12];
-        let address = u32::from_le_bytes([40, 41, 42, 43].map(|index: usize| superblock[index]));
-        Ok(u64::from(address) << block_bits)
-    }
-
-    /// The name of the file.
-    pub(crate) fn name(&self) -> String {
-        self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    /// Its address on a server.
+    pub(crate) fn url(&self, server: &Server) -> String {
+        server.url(&format!("/{}", self.path.file_name().unwrap_or_default().to_string_lossy()))
     }
 
     /// `count` small files that lie far apart; other files for each `number`.

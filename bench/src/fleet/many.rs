@@ -1,4 +1,4 @@
-//! Many mounts of one image on one machine, and many machines behind a caching proxy.
+//! Many mounts of one image on one machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,18 +7,13 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::calculation::Cost;
-use super::line::Traffic;
 use super::remote::{CacheDir, read_file, timed};
-use super::servers::Server;
-use super::{Bench, DIRECT, Way};
+use super::{Bench, DIRECT, Traffic};
 use crate::common::report::{Table, Wanted, number};
 
 /// Files that each mount reads, as a program that starts: the same in all mounts, and others.
 const COMMON: usize = 30;
 const OWN: usize = 3;
-/// Machines behind the proxy.
-const NODES: usize = 10;
 /// Time in which prefetches end.
 const SETTLE: Duration = Duration::from_millis(300);
 
@@ -56,8 +51,6 @@ pub(super) fn many(bench: &mut Bench) -> Result<()> {
     });
     let rows = rows.collect();
     if let (Some(first), Some(last)) = (sums.first(), sums.last()) {
-        bench.costs.start =
-            Some(Cost { requests: first.traffic.requests as f64, bytes: first.traffic.bytes as f64 });
         let times = last.mounts as f64;
         let aims = [
             ("memory", last.memory as f64 / first.memory as f64),
@@ -80,7 +73,7 @@ pub(super) fn many(bench: &mut Bench) -> Result<()> {
         head: vec!["mounts", "s", "ms each", "memory, MB", "MB each", "requests", "fetched, MB", "read, MB", "CPU, s"],
         rows,
     });
-    proxy(bench)
+    Ok(())
 }
 
 /// Mounts `count` times, and reads; unmounts at the end.
@@ -88,9 +81,10 @@ fn mounts(bench: &Bench, count: usize) -> Result<Sum> {
     let image = &bench.tree;
     let cache = CacheDir::new(&bench.dir)?;
     let cache_option = cache.option();
-    let location = Way::to(bench.web.address, &DIRECT)?.url(&image.name());
+    let server = bench.serve(&DIRECT)?;
+    let location = image.url(&server);
     let common = image.sample(COMMON, 0);
-    let (traffic, cpu) = (bench.web.traffic()?, bench.ferofs.processes.cpu()?);
+    let (traffic, cpu) = (Traffic::of(&server), bench.ferofs.processes.cpu()?);
     let ((mounted, read), time) = timed(|| {
         let (mut mounted, mut read) = (Vec::with_capacity(count), 0);
         for number in 0..count {
@@ -107,55 +101,11 @@ fn mounts(bench: &Bench, count: usize) -> Result<Sum> {
     let cpu = bench.ferofs.processes.cpu()? - cpu;
     drop(mounted);
     bench.ferofs.processes.wait_for_end()?;
-    let traffic = bench.web.traffic()?.since(traffic);
+    let traffic = traffic.until_now(&server);
     Ok(Sum { mounts: count, seconds: time.as_secs_f64(), memory, traffic, cpu, read })
 }
 
 /// Reads files. Returns the number of bytes.
 fn read_files(mounted: &Path, files: &[PathBuf]) -> Result<u64> {
     files.iter().map(|file| read_file(&mounted.join(file))).sum()
-}
-
-/// Machines with caches of their own behind one caching proxy: what the origin sends, and what the proxy sends.
-fn proxy(bench: &mut Bench) -> Result<()> {
-    let image = &bench.tree;
-    let dir = bench.server_dir("nginx-proxy");
-    if dir.exists() {
-        // What another run has fetched.
-        fs::remove_dir_all(&dir)?;
-    }
-    let proxy = Server::caching_proxy(&dir, bench.web.address)?;
-    let location = format!("http://{}/{}", proxy.address, image.name());
-    let common = image.sample(COMMON, 0);
-    let mut rows = Vec::new();
-    for node in 1..=NODES {
-        let cache = CacheDir::new(&bench.dir)?;
-        let cache_option = cache.option();
-        let before = (bench.web.traffic()?, proxy.traffic()?);
-        let options = ["--roothash", image.root.as_str(), &cache_option];
-        let mounted = bench.ferofs.mount(&location, &bench.mount_point(), &options)?;
-        read_files(mounted.path(), &common)?;
-        read_files(mounted.path(), &image.sample(OWN, node))?;
-        sleep(SETTLE);
-        mounted.end()?;
-        let (origin, sent) = (bench.web.traffic()?.since(before.0), proxy.traffic()?.since(before.1));
-        if node == 1 || node == 2 || node == NODES {
-            rows.push(vec![
-                node.to_string(),
-                sent.requests.to_string(),
-                number(sent.bytes as f64 / 1e6),
-                origin.requests.to_string(),
-                number(origin.bytes as f64 / 1e6),
-            ]);
-        }
-    }
-    bench.report.add(&Table {
-        title: "A caching proxy".into(),
-        text: "Machines with caches of their own start the same program, one after the other, behind nginx with `proxy_cache` and `slice 1m`. The table \
-               shows what one machine asks of the proxy, and the proxy of the origin."
-            .into(),
-        head: vec!["machine", "requests to the proxy", "MB", "requests to the origin", "MB"],
-        rows,
-    });
-    Ok(())
 }

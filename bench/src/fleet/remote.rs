@@ -37,13 +37,10 @@ impl Ferofs {
     pub(crate) fn command(&self, name: &str) -> Command {
         let mut command = Command::new(&self.program);
         command.arg(name).stdin(Stdio::null()).stdout(Stdio::null());
-        // Credentials and proxies of the user who runs the benchmark do not count.
-        for variable in ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "ALL_PROXY", "AWS_PROFILE"]
-        {
+        // Proxies of the user who runs the benchmark do not count.
+        for variable in ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "ALL_PROXY"] {
             command.env_remove(variable);
         }
-        // The S3 store of the benchmark accepts any keys.
-        command.env("AWS_ACCESS_KEY_ID", "benchmark").env("AWS_SECRET_ACCESS_KEY", "benchmark");
         command
     }
 

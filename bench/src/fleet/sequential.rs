@@ -1,12 +1,13 @@
 //! How fast one large file is read, compared with a plain download and with a local image, and what verification costs.
 
-use anyhow::{Context, Result};
+use std::process::Command;
 
-use super::first_file::curl;
+use anyhow::{Context, Result};
+use ferofs_test_server::Server;
+
 use super::images::LARGE_FILE;
-use super::line::Traffic;
 use super::remote::{CacheDir, Mounted, read_file, timed};
-use super::{Bench, DIRECT, FAR, NARROW, NamedNetwork, Way};
+use super::{Bench, DIRECT, FAR, NARROW, Network, Traffic};
 use crate::common::report::{Table, Wanted, number, spread};
 use crate::common::rounds::{rotated_order, run_quietly};
 
@@ -27,18 +28,18 @@ const WARM: usize = 3;
 const LOCAL: usize = 4;
 
 pub(super) fn sequential(bench: &mut Bench) -> Result<()> {
-    const NETWORKS: [NamedNetwork; 3] = [DIRECT, FAR, NARROW];
+    const NETWORKS: [Network; 3] = [DIRECT, FAR, NARROW];
     let mut rows = Vec::new();
     for network in &NETWORKS {
-        let way = Way::to(bench.web.address, network)?;
+        let server = bench.serve(network)?;
         // Without bandwidth limits the other reads do not depend on the line.
         let kinds = if network.name == DIRECT.name { 5 } else { 2 };
         let mut runs: [Vec<Run>; 5] = Default::default();
         // The download needs to know what a read fetches.
         let mut fetched = bench.container.size / 2;
-        for round in 0..bench.options.rounds {
+        for round in 0..bench.rounds {
             for number in rotated_order(kinds, round) {
-                let run = run(bench, &way, number, fetched).with_context(|| network.name)?;
+                let run = run(bench, &server, number, fetched).with_context(|| network.name)?;
                 if number == COLD {
                     fetched = run.traffic.bytes.min(bench.container.size);
                 }
@@ -123,9 +124,9 @@ fn compare_with_local(bench: &mut Bench, [cold, unverified, warm, local]: [&[Run
     Ok(())
 }
 
-fn run(bench: &Bench, way: &Way, kind: usize, fetched: u64) -> Result<Run> {
+fn run(bench: &Bench, server: &Server, kind: usize, fetched: u64) -> Result<Run> {
     let image = &bench.container;
-    let location = way.url(&image.name());
+    let location = image.url(server);
     let processes = &bench.ferofs.processes;
     if kind == DOWNLOAD {
         let cpu = processes.cpu()?;
@@ -157,10 +158,18 @@ fn run(bench: &Bench, way: &Way, kind: usize, fetched: u64) -> Result<Run> {
         }
         _ => mount(&verified)?,
     };
-    let (traffic, cpu) = (bench.web.traffic()?, processes.cpu()?);
+    let (traffic, cpu) = (Traffic::of(server), processes.cpu()?);
     let (bytes, time) = timed(|| read_file(&mounted.path().join(LARGE_FILE)))?;
     let cpu = processes.cpu()? - cpu;
     mounted.end()?;
-    let traffic = bench.web.traffic()?.since(traffic);
+    let traffic = traffic.until_now(server);
     Ok(Run { seconds: time.as_secs_f64(), cpu, bytes: bytes as f64, traffic })
+}
+
+/// curl, which fetches `bytes` bytes of an address and forgets them.
+fn curl(location: &str, bytes: u64) -> Command {
+    let mut curl = Command::new("curl");
+    curl.args(["--fail", "--silent", "--show-error", "--noproxy", "*", "--output", "/dev/null"]);
+    curl.args(["--range", &format!("0-{}", bytes.saturating_sub(1))]).arg(location);
+    curl
 }

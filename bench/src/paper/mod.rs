@@ -7,9 +7,18 @@
 
 mod evaluation;
 mod experiments;
+pub(crate) mod policy;
 mod record;
 mod report;
-mod setup;
+/// What the experiments work on: the machine, the test data, the systems to compare, and their images.
+mod setup {
+    pub(crate) mod data;
+    pub(crate) mod machine;
+    pub(crate) mod programs;
+    pub(crate) mod scale;
+    pub(crate) mod systems;
+    pub(crate) mod workspace;
+}
 
 use std::fs;
 use std::path::PathBuf;
@@ -49,7 +58,7 @@ pub(crate) fn paper(options: &[&str]) -> Result<()> {
         let newest_erofsfuse = peers::installed(&scratch::target_dir()).map(|bin| bin.join("erofsfuse"));
         let erofsfuse = newest_erofsfuse.or_else(|| need::find_tool("erofsfuse"));
         let tools = Tools::find();
-        let log = Log::open(&raw, machine::describe(scale, &tools, &dir, &options.data))?;
+        let log = Log::open(&raw, machine::describe(scale, &tools, &dir, &options.data)?)?;
         let daemons = DaemonPrograms { ferofs, erofsfuse };
         let workspace = Workspace { dir: dir.clone(), scale, daemons, tools, user_data: options.data };
         workspace.remove_stale_mounts()?;
@@ -62,7 +71,7 @@ pub(crate) fn paper(options: &[&str]) -> Result<()> {
     if options.publish {
         report::publish(&log, &dir)?;
     }
-    println!("{}", dir.join("report.html").display());
+    println!("{}", dir.join("report.md").display());
     Ok(())
 }
 
@@ -109,6 +118,9 @@ impl Options {
                 "--out" => parsed.out = Some(value()?.into()),
                 "--data" => {
                     let path = PathBuf::from(value()?);
+                    if !path.is_file() {
+                        bail!("--data: no such file: {}", path.display());
+                    }
                     parsed.data.push(path.canonicalize().with_context(|| path.display().to_string())?);
                 }
                 "--only" => {
@@ -132,8 +144,8 @@ mod tests {
     #[test]
     fn options_are_parsed() {
         let options =
-            Options::parse(&["--quick", "--out", "x", "--only", "boot", "--data", "/proc"]).unwrap();
-        assert!(options.quick && options.only == ["boot"] && options.data == [PathBuf::from("/proc")]);
+            Options::parse(&["--quick", "--out", "x", "--only", "boot", "--data", "/proc/stat"]).unwrap();
+        assert!(options.quick && options.only == ["boot"] && options.data == [PathBuf::from("/proc/stat")]);
         assert!(Options::parse(&["--only", "nothing"]).is_err());
         assert!(Options::parse(&["--out"]).is_err());
         assert!(Options::parse(&["--data", "/does/not/exist"]).is_err());

@@ -1,21 +1,18 @@
-//! What general compression makes of a tree: compressed archives, and the content of different files for several windows. A window finds
-//! what is repeated within its size, so that the difference of two sizes is what repetitions at the distances between them save.
+//! What general compression makes of a tree: compressed archives.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use ferofs_tests::{Run, scratch};
 
 use super::{TIMEOUT, succeed};
 use crate::common::walk;
 
 /// Windows of zstd for archives, as powers of two.
-pub(super) const ARCHIVE_WINDOWS: [u32; 3] = [23, 27, 30];
-/// Windows for content: Linux's limit for Zstandard, that for LZMA, and two beyond.
-pub(super) const CONTENT_WINDOWS: [u32; 4] = [20, 23, 27, 30];
+pub(super) const ARCHIVE_WINDOWS: [u32; 2] = [23, 27];
 
 /// A compressed stream.
 #[derive(Clone, Copy, Debug)]
@@ -27,15 +24,12 @@ pub(super) struct Compressed {
 
 /// What was measured for a tree.
 pub(super) struct Content {
-    /// Bytes of all files, and of those with different content.
+    /// Bytes of all files.
     pub(super) all: u64,
-    pub(super) different: u64,
     /// The order of files that gives the smaller archive with the first of [`ARCHIVE_WINDOWS`].
     pub(super) best_order: &'static str,
     /// Archives in that order, by window.
     pub(super) archives: BTreeMap<u32, Compressed>,
-    /// The content of different files as one stream, by paths without the version, by window.
-    pub(super) streams: BTreeMap<u32, Compressed>,
 }
 
 /// Measures `tree`, whose versions are its directories.
@@ -49,24 +43,18 @@ pub(super) fn measure(tree: &Path) -> Result<Content> {
     })?;
     let mut without_version = paths.clone();
     without_version.sort_by_cached_key(|path| path_without_version(path));
-    let pack = "tar --null --no-recursion -cf - -T -";
     let [first, later @ ..] = ARCHIVE_WINDOWS;
-    let of_tree = compressed(tree, &paths, pack, first)?;
-    let of_paths = compressed(tree, &without_version, pack, first)?;
+    let of_tree = compressed(tree, &paths, first)?;
+    let of_paths = compressed(tree, &without_version, first)?;
     let (best_order, order, best) = match of_tree.size < of_paths.size {
         true => ("of the tree", &paths, of_tree),
         false => ("of paths without the version", &without_version, of_paths),
     };
     let mut archives = BTreeMap::from([(first, best)]);
     for window in later {
-        archives.insert(window, compressed(tree, order, pack, window)?);
+        archives.insert(window, compressed(tree, order, window)?);
     }
-    let (files, different) = different_files(tree, &without_version)?;
-    let mut streams = BTreeMap::new();
-    for window in CONTENT_WINDOWS {
-        streams.insert(window, compressed(tree, &files, "xargs -0 cat", window)?);
-    }
-    Ok(Content { all, different, best_order, archives, streams })
+    Ok(Content { all, best_order, archives })
 }
 
 /// The path below the directory of the version, without other components that are the version's name.
@@ -76,23 +64,8 @@ fn path_without_version(path: &Path) -> PathBuf {
     components.filter(|component| Some(*component) != version).collect()
 }
 
-/// The first file of each content, and the bytes of these.
-fn different_files(tree: &Path, paths: &[PathBuf]) -> Result<(Vec<PathBuf>, u64)> {
-    let mut seen: HashSet<Vec<u8>> = HashSet::new();
-    let (mut different, mut bytes) = (Vec::new(), 0);
-    for path in paths {
-        let content = fs::read(tree.join(path)).with_context(|| path.display().to_string())?;
-        let len = content.len() as u64;
-        if seen.insert(content) {
-            bytes += len;
-            different.push(path.clone());
-        }
-    }
-    Ok((different, bytes))
-}
-
-/// Compresses what `pack` makes of a list of paths. The measured time and memory are those of zstd alone.
-fn compressed(tree: &Path, paths: &[PathBuf], pack: &str, window: u32) -> Result<Compressed> {
+/// Compresses an archive of a list of paths. The measured time and memory are those of zstd alone.
+fn compressed(tree: &Path, paths: &[PathBuf], window: u32) -> Result<Compressed> {
     let dir = scratch();
     let (list, stream, archive) =
         (dir.path().join("list"), dir.path().join("stream"), dir.path().join("archive"));
@@ -102,9 +75,8 @@ fn compressed(tree: &Path, paths: &[PathBuf], pack: &str, window: u32) -> Result
         names.push(0);
     }
     fs::write(&list, names)?;
-    let pack = format!("{pack} < \"$1\" > \"$2\"");
-    let packing = Run::limited("sh", None, TIMEOUT).args(["-c", &pack, "sh"]);
-    succeed("packing", packing.arg(&list).arg(&stream).dir(tree))?;
+    let tar = Run::limited("tar", None, TIMEOUT).args(["--null", "--no-recursion", "-cf"]).arg(&stream);
+    succeed("tar", tar.arg("-T").arg(&list).dir(tree))?;
     let window = format!("--long={window}");
     let run = Run::limited("zstd", None, TIMEOUT).args(["-q", "-15", &window, "-o"]);
     let outcome = succeed("zstd", run.arg(&archive).arg(&stream))?;

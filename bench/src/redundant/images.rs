@@ -1,4 +1,4 @@
-//! Images of a tree with many versions: sizes, processor time and memory of each program and setting, and what the preset's image consists of.
+//! Images of a tree with many versions: sizes, processor time and memory of each program and setting.
 
 use std::fs;
 use std::path::Path;
@@ -40,7 +40,6 @@ pub(super) struct Images {
     pub(super) erofs: Built,
     /// In the order of [`SETTINGS`].
     pub(super) ferofs: Vec<Built>,
-    pub(super) parts: Parts,
 }
 
 impl Images {
@@ -59,19 +58,6 @@ impl Images {
             _ => anyhow::bail!("the preset was not measured"),
         }
     }
-}
-
-/// What an image consists of, in bytes of whole blocks.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Parts {
-    /// Blocks of compressed content.
-    pub(super) encoded: u64,
-    /// Blocks of content that is not compressed.
-    pub(super) stored: u64,
-    /// Inodes, indexes, directories, also if they are compressed.
-    pub(super) metadata: u64,
-    /// Blocks that nothing uses.
-    pub(super) unused: u64,
 }
 
 /// Builds all images of `tree`, one after the other at `image`.
@@ -94,26 +80,6 @@ pub(super) fn measure(tree: &Path, image: &Path, ferofs: &Path) -> Result<Images
         let run = Run::limited(ferofs, None, TIMEOUT).args(["build", "--quiet"]).args(settings.split(' '));
         images.push(built(format!("ferofs build `{settings}`"), run.args([tree, image]))?);
     }
-    // The last image is that of the preset.
-    let parts = parts(image, ferofs)?;
     fs::remove_file(image)?;
-    Ok(Images { squashfs, erofs, ferofs: images, parts })
-}
-
-/// Asks `ferofs inspect` what each block of an image is.
-fn parts(image: &Path, ferofs: &Path) -> Result<Parts> {
-    let inspect = Run::limited(ferofs, None, TIMEOUT).args(["inspect", "--json"]).arg(image);
-    let report: serde_json::Value = serde_json::from_slice(&succeed("ferofs inspect", inspect)?.stdout)?;
-    let block = report["superblock"]["block_size"].as_u64().context("no block size")?;
-    let mut parts = Parts::default();
-    for (kind, blocks) in report["block_kinds"].as_object().context("no kinds of blocks")? {
-        let part = match kind.as_str() {
-            "metadata" | "directory" => &mut parts.metadata,
-            "stored" => &mut parts.stored,
-            "unused" | "hole" => &mut parts.unused,
-            _ => &mut parts.encoded,
-        };
-        *part += blocks.as_u64().context("a number of blocks")? * block;
-    }
-    Ok(parts)
+    Ok(Images { squashfs, erofs, ferofs: images })
 }

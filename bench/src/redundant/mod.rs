@@ -3,7 +3,6 @@
 //! aims into docs/results/redundant.md.
 
 mod content;
-mod distance;
 mod families;
 mod images;
 mod snapshots;
@@ -20,6 +19,7 @@ use ferofs_tests::{Run, scratch};
 use self::content::{ARCHIVE_WINDOWS, Content};
 use self::families::Family;
 use self::images::Images;
+use crate::common::options::Options;
 use crate::common::report::{Report, Table, Wanted};
 
 /// A command that takes longer than this fails the benchmark: it hangs.
@@ -33,7 +33,7 @@ const TO_ARCHIVE: f64 = 1.15;
 const ORDER_TIME: f64 = 1.3;
 
 pub(crate) fn redundant(options: &[&str]) -> Result<()> {
-    let options = Options::parse(options)?;
+    let options = Options::parse(options, &families::FAMILIES.map(|family| family.name), &[], |_, _| {})?;
     install::install(&[EROFS_UTILS, SQUASHFS, ZSTD])?;
     let ferofs = shell::build_ferofs("release")?;
     let work_dir = scratch();
@@ -41,14 +41,13 @@ pub(crate) fn redundant(options: &[&str]) -> Result<()> {
     let mut report = Report::new("redundant");
     let (mut worst_48bit, mut worst_order) = (0.0, 0.0);
     for Family { name, make } in families::FAMILIES {
-        if !options.has_family(name) {
+        if !options.has_part(name) {
             continue;
         }
         let tree = complete_tree(name, make)?;
         let images = images::measure(&tree, &image, &ferofs).context(name)?;
         let content = content::measure(&tree).context(name)?;
         report.add(&sizes(name, &images, &content));
-        report.add(&distance::table(name, &images, &content)?);
         aims(name, &images, &content, &mut report)?;
         let sizes = images.with_48bit().map(|(without, with)| with as f64 / without as f64);
         worst_48bit = sizes.fold(worst_48bit, f64::max);
@@ -66,38 +65,6 @@ pub(crate) fn redundant(options: &[&str]) -> Result<()> {
         report.publish(&shell::repository().join("docs/results/redundant.md"), 1)?;
     }
     Ok(())
-}
-
-#[derive(Default)]
-struct Options {
-    only: Vec<String>,
-    publish: bool,
-}
-
-impl Options {
-    fn parse(options: &[&str]) -> Result<Self> {
-        let mut parsed = Self::default();
-        let mut options = options.iter();
-        while let Some(option) = options.next() {
-            match *option {
-                "--only" => parsed.only.push((*options.next().context("--only needs a family")?).to_owned()),
-                "--publish" => parsed.publish = true,
-                unknown => bail!("unknown option {unknown}"),
-            }
-        }
-        let families = families::FAMILIES.map(|family| family.name);
-        if let Some(unknown) = parsed.only.iter().find(|name| !families.contains(&name.as_str())) {
-            bail!("--only: no such family: {unknown}; the families are {}", families.join(", "));
-        }
-        if parsed.publish && !parsed.only.is_empty() {
-            bail!("--publish needs all families: it cannot be combined with --only");
-        }
-        Ok(parsed)
-    }
-
-    fn has_family(&self, name: &str) -> bool {
-        self.only.is_empty() || self.only.iter().any(|family| family == name)
-    }
 }
 
 /// The tree of a family, made by the first run that needs it.
@@ -134,15 +101,11 @@ fn sizes(family: &str, images: &Images, content: &Content) -> Table {
         let what = format!("tar in the order {}, `zstd -15 --long={window}`", content.best_order);
         row(what, archive.size, archive.cpu.as_secs_f64(), archive.peak);
     }
-    for (window, stream) in &content.streams {
-        let what = format!("content of different files as one stream, `zstd -15 --long={window}`");
-        row(what, stream.size, stream.cpu.as_secs_f64(), stream.peak);
-    }
     Table {
         title: format!("{family}: sizes"),
         text: format!(
-            "The tree has {} bytes of files, {} of them in files with different content. \"Ratio\" is the size relative to that of mksquashfs.",
-            content.all, content.different
+            "The tree has {} bytes of files. \"Ratio\" is the size relative to that of mksquashfs.",
+            content.all
         ),
         head: vec!["", "bytes", "ratio", "CPU s", "peak MB"],
         rows,
@@ -172,20 +135,4 @@ fn succeed(what: &str, run: Run) -> Result<ferofs_tests::Outcome> {
         bail!("{what}: {}", outcome.stderr);
     }
     Ok(outcome)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Options;
-
-    #[test]
-    fn options_select_families() {
-        assert!(Options::parse(&["--only", "python", "--only", "layers"]).unwrap().has_family("layers"));
-        assert!(!Options::parse(&["--only", "python"]).unwrap().has_family("layers"));
-        let all = Options::parse(&["--publish"]).unwrap();
-        assert!(all.has_family("nightly") && all.publish);
-        for wrong in [&["--only", "x"][..], &["--only"], &["--publish", "--only", "python"], &["--x"]] {
-            assert!(Options::parse(wrong).is_err(), "{wrong:?}");
-        }
-    }
 }

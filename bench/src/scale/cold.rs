@@ -7,8 +7,8 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use super::Bench;
-use super::process;
 use crate::common::fio;
+use crate::common::process;
 use crate::common::report::{Table, Wanted, number, spread};
 use crate::common::rounds::run_quietly;
 use crate::common::walk::{each_file, size_of_tree};
@@ -31,7 +31,7 @@ pub(super) fn cold(bench: &mut Bench) -> Result<()> {
     let image = bench.images.join("cold");
     let (mut cold, mut theirs, mut warm, mut sequential, mut random) =
         <(Vec<f64>, Vec<f64>, Vec<f64>, Vec<f64>, Vec<f64>)>::default();
-    for _ in 0..bench.options.rounds {
+    for _ in 0..bench.rounds {
         let build = |bench: &Bench| {
             let ferofs = &mut Command::new(&bench.ferofs);
             process::run(ferofs.args(["build", "--quiet", "-z", "lz4"]).args([&source, &image]))
@@ -83,7 +83,7 @@ pub(super) fn output(bench: &mut Bench) -> Result<()> {
     let mut rows = Vec::new();
     for algorithm in ["lz4", "none"] {
         let (mut on_disk, mut in_memory) = (Vec::new(), Vec::new());
-        for round in 0..=bench.options.rounds {
+        for round in 0..=bench.rounds {
             for (dir, seconds) in [(&bench.disk, &mut on_disk), (&bench.images, &mut in_memory)] {
                 let image = dir.join("output");
                 let ferofs = &mut Command::new(&bench.ferofs);
@@ -112,7 +112,7 @@ pub(super) fn output(bench: &mut Bench) -> Result<()> {
 }
 
 /// Copies files of the system to the disk.
-pub(super) fn tree(dir: &Path) -> Result<PathBuf> {
+fn tree(dir: &Path) -> Result<PathBuf> {
     let tree = dir.join("cold");
     if tree.is_dir() {
         return Ok(tree);

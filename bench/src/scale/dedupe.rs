@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 use ferofs_build::data::encode::dedupe::{ExtentFingerprint, ExtentIndex, StoredExtent};
 
 use super::Bench;
-use super::process::resident_peak;
 use super::trees::random;
+use crate::common::process::resident_peak;
 use crate::common::report::{Table, Wanted, number};
 
 /// Bytes of content that one job of a build reads.
@@ -31,7 +31,7 @@ fn fresh(job: u64, content: &mut [u8]) {
 }
 
 pub(super) fn dedupe(bench: &mut Bench) -> Result<()> {
-    let jobs = bench.options.dedupe_bytes / JOB as u64;
+    let jobs = bench.dedupe_bytes / JOB as u64;
     let index = ExtentIndex::new(&bench.disk);
     let (mut content, mut two) = (vec![0; JOB], vec![0; 2 * JOB]);
     let before = resident_peak(std::process::id()).context("/proc")?;
@@ -88,7 +88,7 @@ pub(super) fn dedupe(bench: &mut Bench) -> Result<()> {
         text: format!(
             "The table shows the index of `-E dedupe` for {} GB of generated content on one thread: incompressible bytes in jobs of 1 MiB, of which each fifth \
              repeats two earlier ones from another offset on, and extents of 8 KiB.",
-            number(bench.options.dedupe_bytes as f64 / 1e9)
+            number(bench.dedupe_bytes as f64 / 1e9)
         ),
         head: vec!["", ""],
         rows: vec![

@@ -6,9 +6,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::process::{self, Cost};
 use super::{Bench, trees};
 use crate::common::filesystem::{DaemonPrograms, Driver, FileSystem};
+use crate::common::process::{self, Cost};
 use crate::common::report::{Table, Wanted, number};
 
 /// The most bytes for each name that a build may take.
@@ -27,7 +27,7 @@ struct Line {
 
 pub(super) fn names(bench: &mut Bench) -> Result<()> {
     let sizes: Vec<usize> =
-        (4..).map(|power| 10usize.pow(power)).take_while(|size| *size <= bench.options.names).collect();
+        (4..).map(|power| 10usize.pow(power)).take_while(|size| *size <= bench.names).collect();
     let mut lines: Vec<Line> = Vec::new();
     for (column, size) in sizes.iter().enumerate() {
         let source = trees::small_files(&bench.trees, *size)?;
@@ -43,7 +43,7 @@ pub(super) fn names(bench: &mut Bench) -> Result<()> {
             }
         };
         measure(bench, &source, *size, &mut add)?;
-        if *size > 100_000 || bench.options.removes {
+        if *size > 100_000 || bench.names > 1_000_000 {
             fs::remove_dir_all(&source)?;
         }
     }
@@ -153,32 +153,6 @@ fn report(bench: &mut Bench, sizes: &[usize], lines: &[Line]) {
         rows: memory,
     });
     let Some(last) = sizes.len().checked_sub(2) else { return };
-    let pairs = || (0..=last).map(|at| (at, sizes[at], sizes[at + 1]));
-    let mut slopes = Vec::new();
-    for line in lines {
-        let mut row = vec![line.job.to_owned(), line.tool.to_owned()];
-        for (at, few, many) in pairs() {
-            let cell = line.costs[at].zip(line.costs[at + 1]).map(|(less, more)| {
-                let names = (many - few) as f64;
-                let bytes = (more.peak as f64 - less.peak as f64) / names;
-                let ratio = (more.seconds / many as f64) / (less.seconds / few as f64);
-                (bytes, ratio)
-            });
-            row.push(cell.map_or("-".into(), |(bytes, ratio)| {
-                format!("{} B, {}", number(bytes.max(0.0)), number(ratio))
-            }));
-        }
-        slopes.push(row);
-    }
-    let heads = ["10^4 to 10^5", "10^5 to 10^6", "10^6 to 10^7", "10^7 to 10^8"];
-    bench.report.add(&Table {
-        title: "Slopes".into(),
-        text: "The table shows for each step how many bytes of memory each further name takes, and the time for each name as a multiple of that in the \
-               smaller tree."
-            .into(),
-        head: ["job", "tool"].into_iter().chain(heads.into_iter().take(last + 1)).collect(),
-        rows: slopes,
-    });
     for line in lines.iter().filter(|line| line.tool == "ferofs") {
         let (Some(less), Some(more)) = (line.costs[last], line.costs[last + 1]) else { continue };
         let (few, many) = (sizes[last] as f64, sizes[last + 1] as f64);

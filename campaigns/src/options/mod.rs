@@ -4,9 +4,29 @@
 //! compares each image with what it must show (`expected`). `generate::shrink` makes a failing case smaller, and `report` prints and
 //! keeps it. `known` lists all options that must occur.
 
-mod execute;
-mod expected;
-mod generate;
+/// Executes the steps of a case, and compares each image with the expected tree.
+mod execute {
+    pub(crate) mod archive;
+    pub(crate) mod oracles;
+    pub(crate) mod perform;
+    pub(crate) mod refusal;
+    pub(crate) mod sources;
+    pub(crate) mod workspace;
+}
+/// The tree that an image must show, in memory, and the effects of settings on it.
+mod expected {
+    pub(crate) mod effect;
+    pub(crate) mod model;
+}
+/// Generates cases from a seed, and makes a failing case smaller.
+mod generate {
+    pub(crate) mod case;
+    pub(crate) mod choose;
+    pub(crate) mod sequence;
+    pub(crate) mod settings;
+    pub(crate) mod shrink;
+    pub(crate) mod tree;
+}
 mod known;
 mod report;
 
@@ -83,7 +103,8 @@ pub(crate) fn run(options: &[&str]) -> Result<()> {
         return Ok(());
     }
     need::many_open_files();
-    let oracles = Oracles::find(need::kernel_has_erofs() && kernel_is_new());
+    // The newest feature of the format is the metabox.
+    let oracles = Oracles::find(need::kernel_has_erofs() && need::is_linux_since(6, 17));
     if let Some(case) = &plan.repeat {
         return repeat(case, &oracles);
     }
@@ -108,14 +129,6 @@ pub(crate) fn run(options: &[&str]) -> Result<()> {
     let report = search.report.into_inner();
     let cases = search.next.load(Ordering::Relaxed);
     report.finish(search.images.load(Ordering::Relaxed), cases, search.start.elapsed())
-}
-
-/// Whether the kernel has all features of the format: the newest is the metabox.
-fn kernel_is_new() -> bool {
-    let name = rustix::system::uname();
-    let release = name.release().to_string_lossy().into_owned();
-    let mut numbers = release.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
-    (numbers.next(), numbers.next()) >= (Some(6), Some(17))
 }
 
 fn repeat(case: &Case, oracles: &Oracles) -> Result<()> {

@@ -10,7 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use ferofs_format::FormatError;
-use ferofs_read::escape::Escaped;
+use ferofs_read::escape::{Escaped, PathPrefix};
 
 /// The result of building.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -276,17 +276,6 @@ impl From<ferofs_threads::Error> for Error {
         match error {
             ferofs_threads::Error::NotStarted(source) => Self::io_unnamed("start a thread", source),
             ferofs_threads::Error::Ended => Self::Interrupted,
-        }
-    }
-}
-
-struct PathPrefix<'a>(Option<&'a Path>);
-
-impl fmt::Display for PathPrefix<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(path) => write!(f, "{}: ", Escaped::path(path)),
-            None => Ok(()),
         }
     }
 }

@@ -164,7 +164,7 @@ fn read_trees(
     contents.is_external = options.source.data == SourceData::External;
     let mut layers = LayeredTree::new(time);
     if let Some(below) = &options.source.lower_image {
-        let number = contents.add_image(below)?;
+        let number = contents.add_image(below, &options.run.cancel)?;
         image::read(options, number, Whiteouts::Keep, &contents, &mut layers)?;
     }
     for (layer, source) in
@@ -221,7 +221,7 @@ pub(crate) fn read_layer(
         #[cfg(feature = "oci")]
         SourceFormat::Oci => oci::read(options, source, contents, layers, warnings),
         SourceFormat::Image => {
-            let number = contents.add_image(source)?;
+            let number = contents.add_image(source, &options.run.cancel)?;
             image::read(options, number, options.source.whiteouts, contents, layers)
         }
         #[cfg(feature = "tar")]

@@ -12,4 +12,13 @@ pub(crate) mod overwrite;
 pub(crate) mod remote;
 pub(crate) mod seal;
 pub(crate) mod signature;
-pub(crate) mod suggestion;
+
+/// Returns "; the nearest is X" if one of `names` is similar to `name`, else nothing.
+pub(crate) fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> String {
+    // Jaro-Winkler similarity, from 0 to 1. Names below this value look unrelated to people.
+    const MIN_SIMILARITY: f64 = 0.75;
+    let similarity = |other: &str| strsim::jaro_winkler(name, other);
+    let best = names.into_iter().max_by(|a, b| similarity(a).total_cmp(&similarity(b)));
+    best.filter(|best| similarity(best) > MIN_SIMILARITY)
+        .map_or(String::new(), |best| format!("; the nearest is {best}"))
+}

@@ -1,14 +1,13 @@
 //! The error of this crate's operations. It wraps those of reading and building.
 
-mod patch;
-
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub use self::patch::PatchFault;
+#[cfg(feature = "patch")]
+pub use ferofs_patch::{AfterFailure, PatchFault};
 pub use ferofs_read::Corruption;
-use ferofs_read::escape::Escaped;
+use ferofs_read::escape::{Escaped, PathPrefix};
 
 /// The result of this crate's operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -31,6 +30,7 @@ pub enum Error {
     #[error(transparent)]
     Read(ferofs_read::Error),
     /// An image could not be built.
+    #[cfg(feature = "build")]
     #[error(transparent)]
     Build(ferofs_build::Error),
     /// A seal cannot be made or used, or a block does not have the digest that it promises.
@@ -73,9 +73,11 @@ pub enum Error {
         problem: String,
     },
     /// A patch, or an image's history, cannot be used.
+    #[cfg(feature = "patch")]
     #[error(transparent)]
     Patch(#[from] PatchFault),
     /// One of several patches cannot be used.
+    #[cfg(feature = "patch")]
     #[error("{}: {cause}", Escaped::path(path))]
     InPatch {
         /// The file of the patch.
@@ -83,54 +85,13 @@ pub enum Error {
         /// The reason.
         cause: Box<Error>,
     },
-    /// A later patch of a file with several patches cannot be used. The image is in the state after the ones before it that fit.
-    #[error("patch {number} of the file: {cause} ({applied} before it are applied)")]
-    InSequence {
-        /// The number of the patch in the file, from 1 on.
-        number: usize,
-        /// The number of patches before it that were applied.
-        applied: u64,
-        /// The reason.
-        cause: Box<Error>,
-    },
-    /// A change of an image failed after its first write.
-    #[error("{cause}; {image}")]
-    Unfinished {
-        /// Why it failed.
-        cause: Box<Error>,
-        /// The state of the image now.
-        image: AfterFailure,
-    },
+    /// A patch could not be applied, or another change of an image failed.
+    #[cfg(feature = "patch")]
+    #[error(transparent)]
+    Apply(ferofs_patch::Error),
     /// The operation was cancelled.
     #[error("interrupted")]
     Interrupted,
-}
-
-/// The state of an image after a change that failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum AfterFailure {
-    /// All writes were undone.
-    #[error("the image is as before")]
-    Unchanged,
-    /// The superblock is the old one. What was written stays, so that the same change continues there.
-    #[error(
-        "the image shows the old tree; the same command continues where this one stopped, and `ferofs patch repair` removes \
-         what was written"
-    )]
-    Resumable,
-    /// The superblock is the old one, but other writes could not be undone.
-    #[error(
-        "the image shows the old tree; bytes that it does not use were written and could not be restored: the next change \
-         of the image, or `ferofs patch repair`, removes them"
-    )]
-    Leftovers,
-    /// Writing the superblock's sector failed, and writing the old one back failed, too.
-    #[error(
-        "the superblock may be the old one, the new one, or damaged: `ferofs patch log` shows the image's state, and \
-         `ferofs patch repair` restores a damaged superblock"
-    )]
-    UncertainSuperblock,
 }
 
 impl Error {
@@ -142,12 +103,6 @@ impl Error {
     /// An I/O failure of `action` on something without a name.
     pub fn io_unnamed(action: &'static str, source: impl Into<io::Error>) -> Self {
         Self::Io { action, path: None, source: source.into() }
-    }
-
-    /// This failure of a change, with the state of the image after it.
-    #[cfg(feature = "patch")]
-    pub(crate) fn unfinished(self, image: AfterFailure) -> Self {
-        Self::Unfinished { cause: Box::new(self), image }
     }
 
     /// Whether all further work on the image fails in the same way: it was cancelled, or a limit was reached.
@@ -181,6 +136,7 @@ impl From<ferofs_read::Error> for Error {
     }
 }
 
+#[cfg(feature = "build")]
 impl From<ferofs_build::Error> for Error {
     fn from(error: ferofs_build::Error) -> Self {
         match error {
@@ -189,6 +145,19 @@ impl From<ferofs_build::Error> for Error {
             ferofs_build::Error::SourceChanged(path) => Self::SourceChanged(path),
             ferofs_build::Error::Read(error) => Self::Read(error),
             error => Self::Build(error),
+        }
+    }
+}
+
+#[cfg(feature = "patch")]
+impl From<ferofs_patch::Error> for Error {
+    fn from(error: ferofs_patch::Error) -> Self {
+        match error {
+            ferofs_patch::Error::Io { action, path, source } => Self::Io { action, path, source },
+            ferofs_patch::Error::Interrupted => Self::Interrupted,
+            ferofs_patch::Error::Read(error) => Self::Read(error),
+            ferofs_patch::Error::Patch(fault) => Self::Patch(fault),
+            error => Self::Apply(error),
         }
     }
 }
@@ -217,17 +186,6 @@ impl fmt::Display for AndMore {
             0 => Ok(()),
             1 => f.write_str(" and 1 more file"),
             files => write!(f, " and {files} more files"),
-        }
-    }
-}
-
-struct PathPrefix<'a>(Option<&'a Path>);
-
-impl fmt::Display for PathPrefix<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(path) => write!(f, "{}: ", Escaped::path(path)),
-            None => Ok(()),
         }
     }
 }

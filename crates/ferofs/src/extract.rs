@@ -65,7 +65,7 @@ pub fn extract(
         _ => (target, None),
     };
     let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
-    image.budget().cancel_with(&options.cancel);
+    let image = &image.cancelled_by(&options.cancel);
     let mut extraction = Extraction {
         image,
         options,

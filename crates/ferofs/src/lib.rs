@@ -48,11 +48,13 @@
 
 #![deny(unsafe_code)]
 
+#[cfg(feature = "build")]
 pub use ferofs_build as build;
 pub use ferofs_read as read;
 pub use ferofs_verity as verity;
 
 pub mod check;
+#[cfg(feature = "build")]
 pub mod diff;
 pub mod error;
 #[cfg(feature = "extract")]
@@ -61,8 +63,12 @@ pub mod inspect;
 #[cfg(feature = "patch")]
 pub mod patch;
 mod range_marks;
+#[cfg(feature = "build")]
 pub mod seal;
 
-pub use error::{AfterFailure, Corruption, Error, Result};
+#[cfg(feature = "patch")]
+pub use error::AfterFailure;
+pub use error::{Corruption, Error, Result};
+#[cfg(feature = "build")]
 pub use ferofs_build::NewFile;
 pub use ferofs_read::escape;

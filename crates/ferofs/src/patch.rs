@@ -1,14 +1,11 @@
 //! Brings an image up to date with a small patch, in place or in memory, and goes back to earlier states. docs/PATCH_FORMAT.md
 //! describes the format and the reasons.
 //!
+//! The crate `ferofs-patch` applies patches; its items are here, too. This module makes them, with the feature `build`:
+//!
 //! | module | job |
 //! |---|---|
 //! | `create` | makes a patch: compares, encodes, lays out |
-//! | `format` | the patch file |
-//! | `sequence` | files of several patches |
-//! | `cost` | what applying a patch costs |
-//! | `apply` | applies a patch, rolls back, repairs |
-//! | `image` | what both sides need of an image: superblock sector, history, digest, interrupted changes |
 //! | `add`, `compose`, `squash` | creates and applies at once; makes one patch of several; builds the current tree again |
 //!
 //! ```
@@ -41,34 +38,27 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#[cfg(feature = "build")]
 mod add;
-mod apply;
+#[cfg(feature = "build")]
 mod compose;
-mod cost;
+#[cfg(feature = "build")]
 mod create;
-mod format;
-mod image;
-mod sequence;
+#[cfg(feature = "build")]
 mod squash;
 
+#[cfg(feature = "build")]
 pub use self::add::add;
-pub use self::apply::commit::TrailingData;
-pub use self::apply::lazy_region::PieceCache;
-pub use self::apply::medium::{FileMedium, Medium};
-pub use self::apply::repair::{Repaired, repair};
-pub use self::apply::resume::ApplyProgress;
-pub use self::apply::rollback::rollback;
-pub use self::apply::{apply, apply_with, overlay, overlay_with};
+#[cfg(feature = "build")]
 pub use self::compose::compose;
-pub use self::cost::ApplyCost;
+#[cfg(feature = "build")]
 pub use self::create::options::{CreateOptions, Encoding, GrowthParts, IgnoredAttributes, PatchSummary};
+#[cfg(feature = "build")]
 pub use self::create::{PatchFile, create};
-pub use self::format::change::{Change, ChangeKind, NewParents};
-pub use self::format::reader::{Patch, SizeParts};
-pub use self::image::history::{Origin, State, log};
-pub use self::sequence::{AppliedPatches, PatchReader};
+#[cfg(feature = "build")]
 pub use self::squash::{squash, squash_in_place, squash_options};
-pub use crate::error::PatchFault;
-
-#[cfg(test)]
-mod tests;
+pub use ferofs_patch::{
+    AppliedPatches, ApplyCost, ApplyProgress, Change, ChangeKind, Error as ApplyError, FileMedium, Medium,
+    NewParents, Origin, Patch, PatchFault, PatchReader, PieceCache, Repaired, SizeParts, State, TrailingData,
+    apply, apply_with, log, overlay, overlay_with, repair, rollback,
+};

@@ -11,7 +11,7 @@
 //! | [`feature`], [`superblock`], [`device`] | the image as a whole | 1, 5 |
 //! | [`inode`], [`dirent`], [`xattr`] | the tree | 2, 3, 4 |
 //! | [`algorithm`] | compression algorithms and their configurations | 6.1 |
-//! | [`area`] | places of inodes and directory blocks in new metadata | |
+//! | [`area`] | allocates places in the metadata area: for building and for patches | 2 |
 //! | [`map`] | where a file's data is: chunks, compression indexes, extents | 5, 6 |
 
 #![no_std]

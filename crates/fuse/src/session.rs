@@ -8,6 +8,8 @@ use std::sync::{Arc, OnceLock};
 
 use ferofs_read::Image;
 use fuser::{Config, MountOption, Session, SessionACL};
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use rustix::io::Errno;
 
 use crate::filesystem::{Access, ImageFilesystem, Opened};
 use crate::page_store::PageStore;
@@ -163,6 +165,15 @@ pub fn can_survive_process() -> bool {
         number[..digits].parse::<u32>().unwrap_or(0)
     });
     (numbers.next(), numbers.next()) >= (Some(6), Some(9))
+}
+
+/// Whether the daemon of the FUSE mount on `dir` has ended. The number of a mount is not enough: Linux gives it to the next mount.
+pub fn has_no_daemon(dir: &Path) -> bool {
+    // A request to the daemon: Linux refuses it if nobody can answer. rustix does not have this flag for musl.
+    let flags = AtFlags::from_bits_retain(libc::AT_STATX_FORCE_SYNC.cast_unsigned())
+        | AtFlags::SYMLINK_NOFOLLOW
+        | AtFlags::NO_AUTOMOUNT;
+    matches!(statx(CWD, dir, flags, StatxFlags::SIZE), Err(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
 /// Whether every user may open the FUSE device. Each thread of a session opens it for itself; if only root may open it, a

@@ -8,7 +8,8 @@ mod prefetch;
 
 use std::cell::{Cell, OnceCell};
 use std::ops::Range;
-use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 use ferofs_format::inode::FileType;
 use ferofs_format::xattr::LongPrefix;
@@ -45,11 +46,12 @@ pub const BOOKKEEPING: (usize, usize) =
 /// Bytes at most of a random request whose encoded bytes are read with one call, even if it needs only parts of clusters.
 const SMALL_REQUEST: usize = 16 << 10;
 
-/// Reads metadata and content of one image.
+/// Reads metadata and content of one image. A clone shares all but the tokens that cancel its reads.
+#[derive(Clone)]
 pub(crate) struct ContentReader {
     pub volume: Volume,
-    pub engine: Engine,
-    slow_lookups: SlowLookups,
+    pub engine: Arc<Engine>,
+    slow_lookups: Arc<SlowLookups>,
     /// The packed inode, read once.
     packed: OnceLock<Inode>,
     /// The metabox's inode, read once.
@@ -147,8 +149,15 @@ fn is_whole(extent: &Extent, wanted: usize) -> bool {
 
 impl ContentReader {
     pub(crate) fn new(volume: Volume, engine: Engine) -> Self {
-        let (slow_lookups, packed, metabox) = (SlowLookups::default(), OnceLock::new(), OnceLock::new());
-        Self { volume, engine, slow_lookups, packed, metabox }
+        let (packed, metabox) = (OnceLock::new(), OnceLock::new());
+        Self { volume, engine: Arc::new(engine), slow_lookups: Arc::default(), packed, metabox }
+    }
+
+    /// The same reader; its reads also end soon after `cancel` is set.
+    pub(crate) fn cancelled_by(&self, cancel: &Arc<AtomicBool>) -> Self {
+        let mut reader = self.clone();
+        reader.volume.budget.cancel_with(cancel);
+        reader
     }
 
     /// Counters of all reads so far, and the memory held.

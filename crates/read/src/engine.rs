@@ -10,6 +10,7 @@
 
 pub(crate) mod buffer_pool;
 pub(crate) mod clusters;
+#[cfg(feature = "comparison")]
 pub(crate) mod comparison;
 pub(crate) mod decode;
 pub(crate) mod options;
@@ -19,3 +20,4 @@ pub(crate) mod request;
 pub(crate) mod run;
 pub(crate) mod scratch;
 pub(crate) mod state;
+pub(crate) mod strategy;

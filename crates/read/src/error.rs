@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::escape::Escaped;
+use crate::escape::{Escaped, PathPrefix};
 use ferofs_format::{BytePos, Fault, FormatError, Nid, Structure};
 
 /// The result of reading.
@@ -109,17 +109,6 @@ impl std::fmt::Display for LimitKind {
             Self::Names => "the image has more directory entries than an image of its size can have",
             Self::Request => "one request causes more work than a request may need",
         })
-    }
-}
-
-struct PathPrefix<'a>(Option<&'a Path>);
-
-impl fmt::Display for PathPrefix<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(path) => write!(f, "{}: ", Escaped::path(path)),
-            None => Ok(()),
-        }
     }
 }
 

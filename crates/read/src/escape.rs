@@ -32,6 +32,19 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
+/// The start of a message about something that may have a name: the path and a colon, or nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct PathPrefix<'a>(pub Option<&'a Path>);
+
+impl fmt::Display for PathPrefix<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(path) => write!(f, "{}: ", Escaped::path(path)),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Whether a terminal may take the character as a command: control characters, line and paragraph separators, and marks
 /// that change the direction of text, which can make a name look like another.
 #[must_use]

@@ -167,6 +167,13 @@ impl Image {
         source.read_exact_at(pos.get(), buf).map_err(|e| Error::io_unnamed("read image", e))
     }
 
+    /// The same image for one operation, whose reads fail with [`crate::Error::Interrupted`] a few milliseconds after `cancel` is set. Reads
+    /// through other handles go on.
+    #[must_use]
+    pub fn cancelled_by(&self, cancel: &Arc<AtomicBool>) -> Self {
+        Self { content: Arc::new(self.content.cancelled_by(cancel)), prefixes: Arc::clone(&self.prefixes) }
+    }
+
     /// The limit on the work that this image may cause. Code whose work depends on the contents of the image charges it here.
     #[must_use]
     pub fn budget(&self) -> &Budget {
@@ -192,10 +199,10 @@ impl Image {
         self.content.volume.devices.are_same(&other.content.volume.devices)
     }
 
-    /// Whether both are clones of one opened image.
+    /// Whether both are handles of one opened image.
     #[must_use]
     pub fn is_clone_of(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.content, &other.content)
+        Arc::ptr_eq(&self.content.engine, &other.content.engine)
     }
 
     /// The device that holds `pos`, and where there; device 0 is the unified address space.

@@ -103,10 +103,10 @@
 //!
 //! # Memory and decoding
 //!
-//! [`EngineOptions`] set how much memory it may hold, how it decodes, and what it keeps:
+//! [`EngineOptions`] set how much memory it may hold, and what it keeps:
 //!
 //! ```
-//! use ferofs_read::{FileOffset, Image, LowMemory, OpenOptions, Policy};
+//! use ferofs_read::{FileOffset, Image, LowMemory, OpenOptions};
 //!
 //! # let dir = tempfile::tempdir()?;
 //! # std::fs::create_dir(dir.path().join("tree"))?;
@@ -117,7 +117,6 @@
 //! let mut options = OpenOptions::default();
 //! options.engine.memory_limit = Some(1 << 20);
 //! options.engine.low_memory = LowMemory::Auto;
-//! options.engine.policy = Policy::Paper;
 //! options.engine.record = true;
 //! let image = Image::open_with(Box::new(bytes), Vec::new(), &options)?;
 //! let often = image.resolve("often".as_ref(), true)?;
@@ -139,6 +138,7 @@
 //! | `lzma`, `deflate`, `zstd` | decoders of these algorithms. Without one, reads of files that need it fail |
 //! | `serde` | [`Stats`] can be serialized |
 //! | `liblz4` (not by default) | liblz4 decodes LZ4, 4 to 7 % faster than the decoder in Rust |
+//! | `comparison` (not by default) | the policies of decoding that the EROFS paper compares, for benchmarks. Needs Unix; has the only `unsafe` code |
 //!
 //! LZ4 is always decoded. With no feature, the crate has no C code, and runs in WebAssembly.
 //!
@@ -148,6 +148,8 @@
 //! `metadata` (inodes, attributes, maps of files) -> `engine` (decoding) -> `content` (bytes of a file) ->
 //! `image` ([`Image`], the interface) -> `tree` (directories, paths, [`walk`], open files) -> `profile`. `accounting` limits and
 //! counts the work and memory of all of them.
+
+#![cfg_attr(not(feature = "comparison"), forbid(unsafe_code))]
 
 pub mod access;
 pub mod error;
@@ -170,8 +172,11 @@ pub use accounting::budget::Budget;
 pub use accounting::pressure::{LowMemory, PressureFile};
 pub use accounting::stats::{Io, Stats};
 pub use content::{BOOKKEEPING, InodeReader};
-pub use engine::comparison::policy::{Policy, Strategy};
+#[cfg(feature = "comparison")]
+pub use engine::comparison::policy::Policy;
 pub use engine::options::EngineOptions;
+#[cfg(feature = "comparison")]
+pub use engine::strategy::Strategy;
 pub use error::{Corruption, Error, LimitKind, Result};
 pub use ferofs_format::inode::{DataLayout, FileType, Place, Rdev, Timestamp};
 pub use ferofs_format::superblock::{Compression, Superblock};

@@ -57,15 +57,16 @@ impl Header {
     }
 }
 
-/// The medium of an open image.
+/// The medium of an open image. A clone shares all but the tokens that cancel its reads.
+#[derive(Clone)]
 pub(crate) struct Volume {
     pub superblock: Superblock,
     pub configs: CompressionConfigs,
-    pub slots: Vec<DeviceSlot>,
-    pub devices: Devices,
-    cache: BlockCache,
+    pub slots: Arc<[DeviceSlot]>,
+    pub devices: Arc<Devices>,
+    cache: Arc<BlockCache>,
     pub budget: Budget,
-    pub counters: Counters,
+    pub counters: Arc<Counters>,
     pub memory: Arc<Memory>,
     /// Whether a device is on a source that [prefers batches](Source::prefers_batches).
     pub batches: bool,
@@ -79,15 +80,14 @@ impl Volume {
         let Header { superblock, configs, slots, devices } = header;
         let cache = BlockCache::new(superblock.block_size.bytes(), metadata_cache, Arc::clone(&memory));
         let (batches, prefetch_distance) = devices.hints();
-        let counters = Counters::default();
         Self {
             superblock,
             configs,
-            slots,
-            devices,
-            cache,
+            slots: slots.into(),
+            devices: Arc::new(devices),
+            cache: Arc::new(cache),
             budget,
-            counters,
+            counters: Arc::default(),
             memory,
             batches,
             prefetch_distance,

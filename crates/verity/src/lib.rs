@@ -47,7 +47,7 @@ pub use error::{Error, IntegrityError, Result};
 pub use fsverity::fsverity_digest;
 pub use layout::TreeLayout;
 pub use params::{HashAlgorithm, Params, SALT_MAX};
-pub use seal::{Seal, appended_position, verify_all};
+pub use seal::{Seal, appended_position, check_end, verify_all};
 pub use superblock::{SUPERBLOCK_SIZE, Superblock, Unfinished};
 pub use tree::{HashBlock, TreeBuilder, make_tree};
 pub use verify::{BlockVerifier, VerifiedSource};

@@ -160,6 +160,20 @@ pub fn appended_position(file: &dyn Source) -> Result<u64> {
     len.and_then(|len| len.checked_next_multiple_of(4096)).ok_or(Error::NoImage)
 }
 
+/// Fails if the verified bytes are no complete image. The number of blocks is in the superblock of the seal, which nothing verifies: with a
+/// smaller number, the image would end early, or hashes would take the place of the image.
+///
+/// # Errors
+/// [`Error::Superblock`]; as [`appended_position`].
+pub fn check_end(verified: &dyn Source) -> Result<()> {
+    // At most one block of zeroes more than the image has.
+    let end = appended_position(verified)?;
+    if verified.size().next_multiple_of(4096) < end {
+        return Err(Error::Superblock("covers only a part of the image"));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Read;

@@ -42,6 +42,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
             &["lib"],
         ],
     ),
+    ("patch", &[&["error"], &["image"], &["format"], &["apply"], &["cost", "sequence"], &["lib"]]),
     (
         "ferofs",
         &[&["error"], &["range_marks"], &["check", "diff", "extract", "inspect", "patch", "seal"], &["lib"]],
@@ -76,6 +77,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
             &["lib"],
         ],
     ),
+    ("device", &[&["failure"], &["args"], &["change", "check", "seal"], &["mount"], &["lib"]]),
     ("capi", &[&["status"], &["image"], &["content"], &["names"], &["lib"]]),
     (
         "fuse",

@@ -2,7 +2,6 @@
 
 pub(crate) mod amplification;
 pub(crate) mod boot;
-pub(crate) mod build;
 pub(crate) mod memory;
 pub(crate) mod reads;
 pub(crate) mod sizes;
@@ -15,7 +14,7 @@ use super::evaluation::Evaluation;
 pub(crate) type Experiment = fn(&mut Evaluation) -> Result<()>;
 
 /// All experiments, the most important first: a run that ends early leaves out the last ones.
-pub(crate) const EXPERIMENTS: [(&str, Experiment); 12] = [
+pub(crate) const EXPERIMENTS: [(&str, Experiment); 8] = [
     ("sizes", sizes::sizes),
     ("micro", reads::micro),
     ("io", amplification::amplification),
@@ -24,9 +23,4 @@ pub(crate) const EXPERIMENTS: [(&str, Experiment); 12] = [
     ("tails", memory::latency),
     ("savings", reads::savings),
     ("strategies", reads::strategies),
-    ("readers", reads::readers),
-    ("clusters", reads::clusters),
-    ("window", sizes::window),
-    // The slow builds take longest.
-    ("build", build::build),
 ];

@@ -1,5 +1,5 @@
 //! Reads of large files by fio through mounts: the paper's micro-benchmarks (figures 7 and 8), throughput against space savings (figure
-//! 11), decoding strategies (section 5.6), several readers, and cluster sizes.
+//! 11), and decoding strategies (section 5.6).
 
 use std::fmt::{self, Display, Formatter};
 use std::fs;
@@ -7,15 +7,14 @@ use std::fs;
 use anyhow::{Context, Result};
 
 use super::super::evaluation::Evaluation;
+use super::super::policy::POLICIES;
 use super::super::record::{Values, values};
-use super::super::setup::systems::{ImageFormat, System, erofs, main_systems, systems};
+use super::super::setup::systems::{System, erofs, main_systems, systems};
 use super::super::setup::workspace::{FILE, Workspace, require};
-use super::amplification;
 use crate::common::filesystem::Driver;
 use crate::common::fio::{Job, Pattern};
 use crate::common::rounds::{PageCache, set_page_cache};
 
-const MIB: f64 = 1_048_576.0;
 /// Bytes that fio must have read before the machine's processor time is reported: in a shorter run, fio's own start would be most of
 /// it.
 const MIN_BYTES_FOR_CPU: u64 = 48 << 20;
@@ -85,17 +84,7 @@ pub(crate) fn savings(evaluation: &mut Evaluation) -> Result<()> {
 
 /// Section 5.6.
 pub(crate) fn strategies(evaluation: &mut Evaluation) -> Result<()> {
-    let ways: [(&str, &'static [&'static str]); 8] = [
-        ("auto", &["--decode", "auto"]),
-        ("paper", &["--decode", "paper"]),
-        ("commercial", &["--decode", "commercial"]),
-        ("in-place", &["--decode", "in-place"]),
-        ("rolling", &["--decode", "rolling"]),
-        ("vmap", &["--decode", "vmap"]),
-        ("buffer", &["--decode", "buffer"]),
-        ("direct", &["--decode", "direct"]),
-    ];
-    let systems = ways.map(|(name, options)| System::new(name, &erofs(), Driver::Ferofs(options)));
+    let systems = POLICIES.map(|(name, _)| System::new(name, &erofs(), Driver::Policy(name)));
     let cases = Pattern::ALL.map(|pattern| ReadCase { dataset: "text".into(), pattern });
     evaluation.measure_all(
         "strategies",
@@ -114,51 +103,7 @@ pub(crate) fn strategies(evaluation: &mut Evaluation) -> Result<()> {
     )
 }
 
-/// Several threads read at the same time.
-pub(crate) fn readers(evaluation: &mut Evaluation) -> Result<()> {
-    let mut cases = Vec::new();
-    for pattern in [Pattern::Sequential, Pattern::Random] {
-        cases.extend(
-            evaluation.workspace.scale.readers.iter().map(|readers| PlotCase { pattern, x: *readers }),
-        );
-    }
-    evaluation.measure_all(
-        "readers",
-        evaluation.workspace.scale.rounds,
-        &cases,
-        &main_systems(),
-        |workspace, case, system| {
-            let job = Job { pattern: case.pattern, readers: case.x, ..whole_file(workspace, "text")? };
-            read(workspace, "text", system, job, PageCache::Warm)
-        },
-    )
-}
-
-/// The cluster size: its effect on image size, speed and read amplification.
-pub(crate) fn clusters(evaluation: &mut Evaluation) -> Result<()> {
-    let sizes = [4, 16, 64, 256, 1024];
-    let cases = sizes.map(|size| PlotCase { pattern: Pattern::Random, x: size });
-    let systems = [("ferofs (FUSE)", Driver::Ferofs(&[])), ("EROFS (kernel)", Driver::Kernel("erofs"))];
-    let systems = systems.map(|(name, driver)| System::new(name, &erofs(), driver));
-    evaluation.measure_all(
-        "clusters",
-        evaluation.workspace.scale.rounds,
-        &cases,
-        &systems,
-        |workspace, case, system| {
-            let format = ImageFormat::Ferofs(format!("-z lz4hc,9 -C {}K", case.x));
-            let system = System { format, ..system.clone() };
-            let job = Job { pattern: case.pattern, ..whole_file(workspace, "text")? };
-            let mut all = read(workspace, "text", &system, job, PageCache::Cold)?;
-            let image = fs::metadata(workspace.image("text", &system.format)?)?.len();
-            all.extend(values([("mib", image as f64 / MIB)]));
-            all.extend(amplification::issued(workspace, "text", case.pattern, &system)?);
-            Ok(all)
-        },
-    )
-}
-
-/// A case of a line plot: a pattern, and the position on the x axis.
+/// A pattern, and the percentage that compression saves.
 struct PlotCase {
     pattern: Pattern,
     x: u64,
@@ -202,7 +147,7 @@ fn read(workspace: &Workspace, dataset: &str, system: &System, job: Job, cache: 
 }
 
 /// Processor seconds of all processes since the machine's start.
-pub(crate) fn cpu_seconds() -> Result<f64> {
+fn cpu_seconds() -> Result<f64> {
     let text = fs::read_to_string("/proc/stat")?;
     let line = text.lines().next().context("/proc/stat is empty")?;
     // user, nice, system, idle, iowait, irq, softirq, steal: in hundredths of a second.

@@ -1,17 +1,14 @@
-//! The compressed size of large files (the paper's figure 9), also with smaller LZ4 windows.
+//! The compressed size of large files (the paper's figure 9).
 
 use std::fs;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::super::evaluation::Evaluation;
 use super::super::record::{Values, values};
 use super::super::setup::systems::{ImageFormat, System, systems};
-use super::super::setup::workspace::{FILE, Workspace, require};
-use super::amplification;
+use super::super::setup::workspace::Workspace;
 use crate::common::filesystem::Driver;
-use crate::common::fio::{Job, Pattern};
-use crate::common::rounds::{PageCache, set_page_cache};
 
 const MIB: f64 = 1_048_576.0;
 
@@ -55,42 +52,4 @@ fn size(workspace: &Workspace, dataset: &str, system: &System) -> Result<Values>
     let source = workspace.size(dataset)?;
     let percent = bytes as f64 / source as f64 * 100.0;
     Ok(values([("mib", bytes as f64 / MIB), ("percent", percent)]))
-}
-
-/// The size of LZ4's window, in KiB: the largest distance of a match.
-pub(crate) fn window(evaluation: &mut Evaluation) -> Result<()> {
-    let cases = [64, 32, 16, 8].map(|size| format!("window @ {size}"));
-    let clusters = ["4K", "64K"].map(|size| format!("ferofs {size}"));
-    evaluation.measure_all("window", 1, &cases, &clusters, |workspace, case, cluster| {
-        let window = case.trim_start_matches("window @ ");
-        let cluster = cluster.trim_start_matches("ferofs ");
-        let format = ImageFormat::Ferofs(format!("-z lz4hc,9,dictsize={window}K -C {cluster}"));
-        let system = System::new("ferofs", &format, Driver::Ferofs(&["--decode", "rolling"]));
-        let mut all = size(workspace, "text", &system)?;
-        // A machine that cannot mount still measures the size.
-        if system.driver.check().is_ok() {
-            all.extend(values([("pool_kib", pool_peak(workspace, &system)? / 1024.0)]));
-        }
-        Ok(all)
-    })
-}
-
-/// The largest number of bytes of its page pool that the read engine used at once during random reads by fio.
-fn pool_peak(workspace: &Workspace, system: &System) -> Result<f64> {
-    require(workspace.tools.fio.as_deref(), "fio")?;
-    let file_system = workspace.file_system("text", system)?;
-    set_page_cache(&file_system.image, PageCache::Warm)?;
-    let mounted = file_system.mount(&workspace.daemons, &workspace.mount_point()?)?;
-    let size = workspace.size("text")?;
-    let job = Job {
-        pattern: Pattern::Random,
-        size,
-        total: size / 8,
-        seconds: workspace.scale.fio_seconds,
-        readers: 1,
-    };
-    job.run(&mounted.path().join(FILE))?;
-    amplification::stats(workspace, mounted.path())?["pool_peak"]
-        .as_f64()
-        .context("ferofs stats has no pool_peak")
 }

@@ -13,7 +13,6 @@ pub(crate) struct Figure {
     /// What the paper or another source says about it.
     pub(crate) paper: &'static str,
     pub(crate) metrics: &'static [Metric],
-    pub(crate) plot: Plot,
     pub(crate) claims: &'static [Claim],
 }
 
@@ -23,15 +22,6 @@ pub(crate) struct Metric {
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
     pub(crate) digits: usize,
-}
-
-/// How the report draws the first metric.
-#[derive(Debug)]
-pub(crate) enum Plot {
-    /// One plot for each case, with a bar for each system.
-    Bars,
-    /// A line for each system; the number after `@` in the case is the position on the x axis. The title of that axis.
-    Lines(&'static str),
 }
 
 /// A statement that the values can confirm or not.
@@ -65,7 +55,7 @@ const SQUASHFS: &[&str] =
     &["squashfs 4K (kernel)", "squashfs 8K (kernel)", "squashfs 16K (kernel)", "squashfs 128K (kernel)"];
 const ALL: &[&str] = &[""];
 
-pub(crate) const FIGURES: [Figure; 13] = [
+pub(crate) const FIGURES: [Figure; 8] = [
     Figure {
         experiment: "micro",
         title: "FIO micro-benchmarks (figures 7 and 8)",
@@ -74,7 +64,6 @@ pub(crate) const FIGURES: [Figure; 13] = [
                 given only for runs that read much.",
         paper: "“EROFS outperforms existing compressed read-only file systems with various micro-benchmarks” (abstract).",
         metrics: &[SPEED, CPU, DAEMON],
-        plot: Plot::Bars,
         claims: &[
             Claim {
                 statement: "The kernel's EROFS reads faster than squashfs of any block size",
@@ -106,7 +95,6 @@ pub(crate) const FIGURES: [Figure; 13] = [
         paper: "EROFS is deployed “while nearly halving the storage usage” (abstract). Fixed-size output compresses better \
                 than fixed-size input (section 2).",
         metrics: &[metric("percent", "percent of the source", 1), metric("mib", "MiB", 1)],
-        plot: Plot::Bars,
         claims: &[Claim {
             statement: "EROFS with clusters of 4 KiB is smaller than squashfs with blocks of 4 KiB",
             system: "ferofs 4K",
@@ -127,7 +115,6 @@ pub(crate) const FIGURES: [Figure; 13] = [
             metric("gone_mib", "lost, MiB", 1),
             metric("private_mib", "private, MiB", 1),
         ],
-        plot: Plot::Bars,
         claims: &[
             Claim {
                 statement: "The kernel's EROFS needs less memory than squashfs with blocks of 128 KiB",
@@ -160,7 +147,6 @@ pub(crate) const FIGURES: [Figure; 13] = [
             metric("own_times", "of these, read by ferofs itself", 2),
             metric("issued_mib", "MiB read", 1),
         ],
-        plot: Plot::Bars,
         claims: &[
             Claim {
                 statement: "For random and strided reads, the kernel's EROFS reads less than squashfs with blocks of 8 and 128 KiB",
@@ -191,7 +177,6 @@ pub(crate) const FIGURES: [Figure; 13] = [
         about: "Generated files: a percentage of each block is zero and the rest is random, so compression saves about this percentage.",
         paper: "No number is public.",
         metrics: &[SPEED, CPU],
-        plot: Plot::Lines("percent saved"),
         claims: &[Claim {
             statement: "With the largest savings, the kernel's EROFS reads faster than ext4",
             system: KERNEL,
@@ -203,10 +188,9 @@ pub(crate) const FIGURES: [Figure; 13] = [
     Figure {
         experiment: "strategies",
         title: "Decoding strategies and policies (section 5.6)",
-        about: "ferofs with each value of `--decode`; the image is in the page cache.",
+        about: "ferofs with each policy of decoding; the image is in the page cache.",
         paper: "No number is public. In user space the order may differ from the kernel's: see READING.md.",
         metrics: &[SPEED, DAEMON],
-        plot: Plot::Bars,
         claims: &[Claim {
             statement: "The default decoding policy needs less processor time than vmap alone and buffer alone",
             system: "auto",
@@ -214,15 +198,6 @@ pub(crate) const FIGURES: [Figure; 13] = [
             cases: ALL,
             relation: Relation::LessThan(&["vmap", "buffer"]),
         }],
-    },
-    Figure {
-        experiment: "readers",
-        title: "Several readers",
-        about: "Threads read one file at the same time, each its own part; the image is in the page cache.",
-        paper: "Not in the paper.",
-        metrics: &[SPEED, CPU],
-        plot: Plot::Lines("readers"),
-        claims: &[],
     },
     Figure {
         experiment: "tails",
@@ -236,7 +211,6 @@ pub(crate) const FIGURES: [Figure; 13] = [
             metric("max_us", "longest, µs", 0),
             SPEED,
         ],
-        plot: Plot::Bars,
         claims: &[Claim {
             statement: "With 32 MiB, the 99th percentile of ferofs is lower than that of squashfs with blocks of 128 KiB",
             system: FEROFS,
@@ -255,7 +229,6 @@ pub(crate) const FIGURES: [Figure; 13] = [
             metric("ms", "milliseconds", 1),
             metric("daemon_ms", "the daemon's processor time, ms", 0),
         ],
-        plot: Plot::Bars,
         claims: &[
             Claim {
                 statement: "Programs start faster from the kernel's EROFS than from ext4",
@@ -279,53 +252,5 @@ pub(crate) const FIGURES: [Figure; 13] = [
                 relation: Relation::LessThan(&["erofsfuse"]),
             },
         ],
-    },
-    Figure {
-        experiment: "build",
-        title: "Building",
-        about: "Each tool builds images of the tree of programs with its algorithms. The files are in the page cache. EROFS images use fragments.",
-        paper: "Not in the paper.",
-        metrics: &[
-            metric("seconds", "seconds", 2),
-            metric("cpu_s", "processor seconds", 2),
-            metric("peak_mib", "peak memory, MiB", 0),
-            metric("mib", "MiB", 1),
-            metric("percent", "percent of the source", 1),
-        ],
-        plot: Plot::Bars,
-        claims: &[],
-    },
-    Figure {
-        experiment: "walk",
-        title: "Reading the whole tree, file by file",
-        about: "One thread reads each file, in the order of their names.",
-        paper: "Not in the paper.",
-        metrics: &[
-            metric("seconds", "seconds", 2),
-            metric("mib_s", "MiB/s", 1),
-            metric("cpu_s", "processor seconds of the machine", 2),
-            metric("daemon_s", "of these, the daemon's", 2),
-        ],
-        plot: Plot::Bars,
-        claims: &[],
-    },
-    Figure {
-        experiment: "window",
-        title: "LZ4's window",
-        about: "LZ4HC with smaller windows (the largest distance of a match), and the largest part of its page pool that the read \
-                engine then uses with `--decode rolling`.",
-        paper: "No number is public.",
-        metrics: &[metric("percent", "percent of the source", 1), metric("pool_kib", "page pool, KiB", 0)],
-        plot: Plot::Lines("window, KiB"),
-        claims: &[],
-    },
-    Figure {
-        experiment: "clusters",
-        title: "Cluster size",
-        about: "LZ4HC with clusters of 4 KiB to 1 MiB: speed of random reads from an image that is not in the page cache, image size, and read amplification.",
-        paper: "Not in the paper, which uses 4 KiB.",
-        metrics: &[SPEED, metric("mib", "MiB", 1), metric("times", "bytes read per byte requested", 2), CPU],
-        plot: Plot::Lines("cluster size, KiB"),
-        claims: &[],
     },
 ];

@@ -1,5 +1,5 @@
-//! The Markdown summary for the repository: which statements the measurements confirm, and the speed of reading. Its table contains only
-//! measured medians.
+//! The pages in Markdown. The summary for the repository: which statements the measurements confirm, and the speed of reading. The report
+//! of a run: also all tables. Tables contain only measured medians.
 
 use std::fmt::Write;
 
@@ -7,21 +7,21 @@ use super::figures::{FIGURES, Figure};
 use super::summary::{Cell, Summary, Verdict};
 use crate::common::rounds::Spread;
 
-/// The experiment whose first metric the page shows as a table: the others are in the log, and in the HTML report.
+/// The experiment whose first metric the summary shows as a table: the others are in the log, and in the report.
 const TABLE: &str = "micro";
 const READING: &str = "\n## Reading\n\n\
     The table shows the speed with which fio reads a large file in pieces of 4 KiB: in sequence, at random, and the first piece of each 128 KiB. \
     The image is not in the page cache at the start.\n";
 
 /// A table of a figure: one metric in all cases or, if there is only one case, all metrics.
-pub(crate) struct Table<'a> {
-    pub(crate) title: String,
-    pub(crate) heads: Vec<String>,
+struct Table<'a> {
+    title: String,
+    heads: Vec<String>,
     /// A system, and its cells with their number of decimals.
-    pub(crate) rows: Vec<(&'a str, Vec<(Cell<'a>, usize)>)>,
+    rows: Vec<(&'a str, Vec<(Cell<'a>, usize)>)>,
 }
 
-pub(crate) fn tables<'a>(summary: &Summary<'a>, figure: &Figure) -> Vec<Table<'a>> {
+fn tables<'a>(summary: &Summary<'a>, figure: &Figure) -> Vec<Table<'a>> {
     let experiment = figure.experiment;
     let cases = summary.cases(experiment);
     let systems = summary.systems(experiment);
@@ -98,6 +98,19 @@ pub(crate) fn page(summary: &Summary) -> String {
         if let Some(table) = tables(summary, figure).first() {
             page.push_str(READING);
             write_table(&mut page, table);
+        }
+    }
+    page
+}
+
+/// The summary, then all tables of all figures.
+pub(crate) fn report(summary: &Summary) -> String {
+    let mut page = page(summary);
+    for figure in &FIGURES {
+        let _ =
+            writeln!(page, "\n## {}\n\n{}\n\n**The paper:** {}", figure.title, figure.about, figure.paper);
+        for table in tables(summary, figure) {
+            write_table(&mut page, &table);
         }
     }
     page

@@ -1,10 +1,8 @@
-//! The report, made from the log alone: an HTML page, and a Markdown summary for the repository.
+//! The report, made from the log alone: a page with all tables, and a summary for the repository.
 
 pub(crate) mod figures;
-mod html;
 mod markdown;
 mod summary;
-mod svg;
 
 use std::fs;
 use std::path::Path;
@@ -15,10 +13,10 @@ use self::summary::Summary;
 use super::record::Log;
 use ferofs_devtools::shell;
 
-/// Writes `report.html` and `paper.md` to the directory of the log.
+/// Writes `report.md` and `paper.md` to the directory of the log.
 pub(crate) fn write(log: &Log, dir: &Path) -> Result<()> {
     let summary = Summary::new(log);
-    fs::write(dir.join("report.html"), html::page(&summary))?;
+    fs::write(dir.join("report.md"), markdown::report(&summary))?;
     fs::write(dir.join("paper.md"), markdown::page(&summary))?;
     Ok(())
 }
@@ -35,7 +33,7 @@ pub(crate) fn publish(log: &Log, dir: &Path) -> Result<()> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use ferofs_tests::{Run, need};
+    use ferofs_tests::need;
 
     use super::super::record::{Key, Machine, Outcome, Values};
     use super::figures::FIGURES;
@@ -118,9 +116,11 @@ mod tests {
     #[test]
     fn the_summary_has_only_measured_numbers() {
         let log = sample();
-        let page = markdown::page(&Summary::new(&log));
-        assert_all_measured(&page, &log);
-        assert!(page.contains("needs mkfs.btrfs"), "{page}");
+        for page in [markdown::page(&Summary::new(&log)), markdown::report(&Summary::new(&log))] {
+            assert_all_measured(&page, &log);
+            assert!(page.contains("needs mkfs.btrfs"), "{page}");
+        }
+        let page = markdown::report(&Summary::new(&log));
         assert!(page.contains("fio: exit code 1"));
     }
 
@@ -135,44 +135,5 @@ mod tests {
         let page = fs::read_to_string(results.join("paper.md")).unwrap();
         assert_all_measured(&page, &log);
         assert!(page == markdown::page(&Summary::new(&log)), "cargo xtask bench paper --report --publish");
-    }
-
-    #[test]
-    fn a_browser_shows_the_page() {
-        let dir = ferofs_tests::scratch();
-        let page = dir.path().join("report.html");
-        write(&sample(), dir.path()).unwrap();
-        let html = fs::read_to_string(&page).unwrap();
-        for address in ["http://", "https://", "url(", "@import", "<script", "src="] {
-            let own = html.replace("http://www.w3.org/2000/svg", "");
-            assert!(!own.contains(address), "{address}: the page loads nothing");
-        }
-        assert!(html.contains("needs mkfs.btrfs &amp; &lt;more&gt;") && html.contains("Linux &lt;6&gt;"));
-        let Some(browser) = need::tool("chromium", "the report in a browser") else { return };
-        let run = |arguments: &[String]| {
-            let outcome = Run::new(&browser)
-                .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
-                .arg(format!("--user-data-dir={}", dir.path().join("profile").display()))
-                .args(arguments)
-                .arg(format!("file://{}", page.display()))
-                .run();
-            assert_eq!(outcome.code, 0, "{}", outcome.stderr);
-            String::from_utf8_lossy(&outcome.stdout).into_owned()
-        };
-        let dom = run(&["--dump-dom".into()]);
-        for figure in &FIGURES {
-            let start = dom
-                .find(&format!("<section id=\"{}\"", figure.experiment))
-                .expect("each figure has a section");
-            let section =
-                &dom[start..start + dom[start..].find("</section>").expect("the end of the section")];
-            // The browser parsed the plots as SVG.
-            assert!(section.contains("<svg") && section.contains("</svg>"), "{}", figure.experiment);
-            assert!(section.contains("<table>") && section.contains("left out: needs mkfs.btrfs"));
-        }
-        let picture = dir.path().join("picture.png");
-        run(&[format!("--screenshot={}", picture.display()), "--window-size=1200,4000".into()]);
-        // A picture of an empty page is much smaller.
-        assert!(fs::metadata(picture).unwrap().len() > 50_000);
     }
 }

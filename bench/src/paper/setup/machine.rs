@@ -1,7 +1,7 @@
 //! Describes the machine and the versions of all measured programs, and prepares its memory.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use super::super::record::Machine;
 use super::scale::Scale;
 use super::workspace::Tools;
+use crate::common::machine;
 use crate::common::rounds::run_quietly;
 use ferofs_devtools::shell;
 
@@ -34,36 +35,29 @@ pub(crate) fn free_memory() -> Result<u64> {
     Ok(kib << 10)
 }
 
-pub(crate) fn describe(scale: &Scale, tools: &Tools, out: &Path, data: &[std::path::PathBuf]) -> Machine {
-    let cores = std::thread::available_parallelism().map_or(0, std::num::NonZeroUsize::get);
-    let processor = line("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".into());
-    let memory = line("/proc/meminfo", "MemTotal").unwrap_or_else(|| "unknown".into());
-    let system = fs::read_to_string("/etc/os-release").unwrap_or_default();
-    let system = system.lines().find_map(|line| line.strip_prefix("PRETTY_NAME=")).unwrap_or("unknown");
-    let names = data.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
-    let mut machine = Machine::new();
-    let mut set = |name: &str, text: &str| machine.insert(name.to_owned(), text.trim().to_owned());
-    set("processor", &format!("{processor}, {cores} cores"));
-    set("memory", &memory);
-    set("kernel", &output("uname", &["-sr"]));
-    set("system", system.trim_matches('"'));
-    set("storage", &storage(out));
-    set("date", &output("date", &["-u", "+%Y-%m-%d %H:%M UTC"]));
-    set("scale", scale.name);
-    set("data", if names.is_empty() { "none was given" } else { &names });
-    set("ferofs", &ferofs_version());
-    set("load at the start", &fs::read_to_string("/proc/loadavg").unwrap_or_default());
-    for (name, program, option) in [
+pub(crate) fn describe(scale: &Scale, tools: &Tools, out: &Path, data: &[PathBuf]) -> Result<Machine> {
+    let programs = [
         ("erofs-utils", tools.mkfs_erofs.as_deref(), "-V"),
         ("squashfs-tools", tools.mksquashfs.as_deref(), "-version"),
         ("btrfs-progs", tools.mkfs_btrfs.as_deref(), "-V"),
         ("e2fsprogs", tools.mke2fs.as_deref(), "-V"),
         ("fio", tools.fio.as_deref(), "--version"),
+    ];
+    let installed = programs.into_iter().filter_map(|(name, program, option)| Some((name, program?, option)));
+    let mut machine = machine::describe(&installed.collect::<Vec<_>>())?;
+    let memory = fs::read_to_string("/proc/meminfo")?;
+    let memory = memory.lines().find_map(|line| line.strip_prefix("MemTotal:")).unwrap_or("unknown");
+    let names = data.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+    for (name, text) in [
+        ("memory", memory),
+        ("storage", &storage(out)),
+        ("scale", scale.name),
+        ("data", if names.is_empty() { "none was given" } else { &names }),
+        ("ferofs", &ferofs_version()),
     ] {
-        let version = program.map_or("missing".into(), |program| output(program, &[option]));
-        set(name, version.lines().next().unwrap_or("?"));
+        machine.insert(name.to_owned(), text.trim().to_owned());
     }
-    machine
+    Ok(machine)
 }
 
 /// The version of ferofs: git's hash of the folder `crates`, which changes of other folders do not affect.
@@ -84,17 +78,4 @@ fn storage(dir: &Path) -> String {
     let text = String::from_utf8_lossy(&text).into_owned();
     let last = text.lines().last().unwrap_or("unknown");
     last.split_whitespace().collect::<Vec<_>>().join(" on ")
-}
-
-fn line(file: &str, name: &str) -> Option<String> {
-    let text = fs::read_to_string(file).ok()?;
-    let line = text.lines().find(|line| line.starts_with(name))?;
-    Some(line.split_once(':')?.1.trim().to_owned())
-}
-
-/// What a program prints on standard output and standard error.
-fn output(program: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> String {
-    let output = Command::new(program).args(arguments).output();
-    let both = output.map(|output| [output.stdout, output.stderr].concat()).unwrap_or_default();
-    String::from_utf8_lossy(&both).trim().to_owned()
 }

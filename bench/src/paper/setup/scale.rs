@@ -19,12 +19,8 @@ pub(crate) struct Scale {
     pub(crate) datasets: &'static [&'static str],
     /// Percentages that compression saves.
     pub(crate) savings: &'static [u64],
-    /// Numbers of threads that read side by side.
-    pub(crate) readers: &'static [u64],
     /// The number of programs whose start is measured.
     pub(crate) programs: usize,
-    /// Whether to measure builds that take minutes.
-    pub(crate) slow_builds: bool,
 }
 
 pub(crate) const FULL: Scale = Scale {
@@ -36,9 +32,7 @@ pub(crate) const FULL: Scale = Scale {
     generated_size: 128 * MIB,
     datasets: &["text", "mixed"],
     savings: &[0, 25, 50, 75, 95],
-    readers: &[1, 2, 4],
     programs: 5,
-    slow_builds: true,
 };
 
 pub(crate) const QUICK: Scale = Scale {
@@ -50,7 +44,5 @@ pub(crate) const QUICK: Scale = Scale {
     generated_size: 32 * MIB,
     datasets: &["text"],
     savings: &[0, 50, 95],
-    readers: &[1, 4],
     programs: 2,
-    slow_builds: false,
 };

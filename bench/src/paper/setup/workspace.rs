@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use ferofs_devtools::{peers, shell};
+use ferofs_devtools::peers;
 use ferofs_tests::mount::is_mounted;
 use ferofs_tests::{need, scratch};
 
@@ -60,7 +60,7 @@ pub(crate) struct Workspace {
     pub(crate) scale: &'static Scale,
     pub(crate) daemons: DaemonPrograms,
     pub(crate) tools: Tools,
-    /// Files and directories from `--data`, measured in addition.
+    /// Files from `--data`, measured in addition.
     pub(crate) user_data: Vec<PathBuf>,
 }
 
@@ -94,14 +94,9 @@ impl Workspace {
 
     /// The names of the large files that experiments read.
     pub(crate) fn datasets(&self) -> Vec<String> {
-        let files = self.user_data.iter().filter(|path| path.is_file());
-        let names = files.filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
+        let names =
+            self.user_data.iter().filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
         self.scale.datasets.iter().map(|name| (*name).to_owned()).chain(names).collect()
-    }
-
-    /// The name of the tree that experiments build and walk: "tree" if the user gave a directory, else "programs".
-    pub(crate) fn tree(&self) -> &'static str {
-        if self.user_data.iter().any(|path| path.is_dir()) { "tree" } else { "programs" }
     }
 
     /// The directory of a dataset: it contains one large [`FILE`], or a tree. Makes it if it does not exist.
@@ -124,10 +119,6 @@ impl Workspace {
                 linux_source::write_text(&file, self.scale.file_size).map_err(unavailable)?;
             }
             "mixed" => data::archive(&file, self.scale.file_size)?,
-            "tree" => {
-                let dir = self.user_data.iter().find(|path| path.is_dir()).context("no tree was given")?;
-                shell::run(Command::new("cp").args(["-a", "-T"]).args([dir, &part]))?;
-            }
             "programs" => programs::create_tree(&part, self.scale.programs)?,
             _ if given.is_some() => drop(fs::copy(given.context("it is there")?, &file)?),
             _ => {

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ferofs_format::DeviceId;
 use ferofs_read::{FileSource, Image};
@@ -205,13 +205,13 @@ impl Contents {
         Ok(file)
     }
 
-    /// Registers the image at `path`, and returns its number.
-    pub fn add_image(&mut self, path: &Path) -> Result<u16> {
+    /// Registers the image at `path`, and returns its number. Its reads end soon after `cancel` is set.
+    pub fn add_image(&mut self, path: &Path, cancel: &Arc<AtomicBool>) -> Result<u16> {
         let file = File::open(path).map_err(|e| Error::io("open", path, e))?;
         let bytes = file.metadata().map_err(|e| Error::io("stat", path, e))?.len();
         let file = self.add_file(file, path)?;
         let id = file.id();
-        let image = SourceImage::open(&file)?;
+        let image = SourceImage::open(&file, cancel)?;
         if self.is_external {
             let uuid = Some(image.image().superblock().uuid);
             self.devices.push(Device { file: id, bytes, uuid, is_stream: false });

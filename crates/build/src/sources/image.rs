@@ -70,9 +70,6 @@ pub fn read(
     // The first name of each file with several links.
     let mut firsts: HashMap<Nid, Vec<u8>> = HashMap::new();
     layer.put(layers, b"", &root)?;
-    if source.file().is_some() {
-        layer.image.budget().cancel_with(&options.run.cancel);
-    }
     let mut walk = DirectoryWalk::new(layer.image, root.nid());
     while let Some(step) = walk.next() {
         options.run.check_cancelled()?;

@@ -29,6 +29,7 @@ use crate::options::Options;
 use crate::options::source::{SourceData, SourceFormat, Whiteouts};
 use crate::paths::as_path;
 use crate::sources::content::Contents;
+use crate::tree::acl;
 use crate::tree::layered_tree::{self, Body, LayeredFile, LayeredTree};
 use crate::tree::origin::{Origin, SourcePosition, Span};
 use limits::Limits;
@@ -178,8 +179,13 @@ impl ArchiveReader<'_> {
             return result.map_err(|fault| members.error(Some(&path), offset, fault.into()));
         }
         let wrong = |members: &Members<'_>, fault| members.error(Some(&path), offset, fault);
-        let xattrs = member.records.xattrs().map_err(|fault| wrong(members, fault))?;
-        for name in member.records.unsupported_acls(&xattrs) {
+        let mut xattrs = member.records.xattrs().map_err(|fault| wrong(members, fault))?;
+        let malformed: Vec<_> = xattrs
+            .extract_if(.., |(name, value)| acl::is_malformed(name, value))
+            .map(|(name, _)| name)
+            .collect();
+        let unsupported = member.records.unsupported_acls(&xattrs);
+        for name in unsupported.chain(malformed.iter().map(Vec::as_slice)) {
             let name = ferofs_read::escape::Escaped(name).to_string();
             self.layers.count_memory(limits::WARNING + path.len() as u64);
             self.warnings.push(Warning::UnsupportedXattr { path: as_path(&path).to_owned(), name });

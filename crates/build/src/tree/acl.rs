@@ -37,6 +37,11 @@ fn text(value: &[u8]) -> Option<String> {
     Some(entries?.join(","))
 }
 
+/// Whether the attribute `name` is for an ACL, but `value` is none.
+pub(crate) fn is_malformed(name: &[u8], value: &[u8]) -> bool {
+    record_name(name).is_some() && text(value).is_none() || lacks_ids(name, value)
+}
+
 /// Whether the attribute `name` is an ACL with an entry for a user or group that has no ID in this namespace.
 pub(crate) fn lacks_ids(name: &[u8], value: &[u8]) -> bool {
     let has_id = |tag: u16| tag == USER || tag == GROUP;

@@ -73,7 +73,7 @@ fn compressor(text: &str) -> Result<Compressor, CompressionError> {
         "zstd" => (Algorithm::Zstd, None),
         name => {
             let names = ["lz4", "lz4hc", "lzma", "deflate", "libdeflate", "zstd"];
-            return Err(CompressionError::Compressor(crate::args::suggestion::nearest(name, names)));
+            return Err(CompressionError::Compressor(crate::args::nearest(name, names)));
         }
     };
     let mut compressor = Compressor { algorithm, level, dictionary: None, bits: LzmaBits::default() };

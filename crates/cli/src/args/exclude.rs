@@ -17,12 +17,19 @@ pub(crate) struct ExcludeArgs {
     exclude: Vec<OsString>,
 
     /// Exclude paths, relative to the source, in which this regular expression matches; may be given several times
-    #[arg(long, value_name = "REGEX")]
+    #[arg(long, value_name = "REGEX", value_parser = regex)]
     exclude_regex: Vec<regex::bytes::Regex>,
 
     /// Exclude what the patterns in this file match, one in each line, with `#` for comments; may be given several times
     #[arg(long, value_name = "FILE")]
     exclude_from: Vec<PathBuf>,
+}
+
+fn regex(text: &str) -> Result<regex::bytes::Regex, String> {
+    match text {
+        "" => Err(String::from("an empty expression matches every path; `.*` says so on purpose")),
+        text => regex::bytes::Regex::new(text).map_err(|error| error.to_string()),
+    }
 }
 
 impl ExcludeArgs {

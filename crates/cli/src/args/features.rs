@@ -3,7 +3,7 @@
 use ferofs::build::{Compression, Fragments as Packing, IndexKind, InodeForm, Options};
 
 use crate::args::byte_size;
-use crate::args::suggestion::nearest;
+use crate::args::nearest;
 
 /// An extended option that is unknown, has a wrong value, or needs another option.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

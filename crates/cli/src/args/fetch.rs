@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use ferofs::read::Source;
 use ferofs_remote::Location;
 use ferofs_remote::cache::Cache;
@@ -48,11 +49,16 @@ pub(crate) struct FetchArgs {
     pub(crate) remote: RemoteArgs,
 }
 
+/// Takes an empty value, too: an empty variable is one that is not set.
+pub(crate) fn cache_dir() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().map(PathBuf::from)
+}
+
 /// Where the cache is.
 #[derive(clap::Args, Debug, Clone, Default)]
 pub(crate) struct CacheArgs {
     /// Keep what is fetched in this directory [default: /var/cache/ferofs for root, otherwise ~/.cache/ferofs]
-    #[arg(long, value_name = "DIR", env = "FEROFS_CACHE_DIR")]
+    #[arg(long, value_name = "DIR", env = "FEROFS_CACHE_DIR", value_parser = cache_dir())]
     pub(crate) cache_dir: Option<PathBuf>,
 
     /// Keep at most this many bytes in the cache [default: no limit]
@@ -99,7 +105,7 @@ impl CacheArgs {
                 || std::env::temp_dir().join(format!("ferofs-{}", rustix::process::geteuid().as_raw()));
             cache.map_or_else(fallback, |cache| cache.join("ferofs"))
         };
-        self.cache_dir.clone().unwrap_or_else(default)
+        self.cache_dir.clone().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or_else(default)
     }
 
     /// Opens the cache.

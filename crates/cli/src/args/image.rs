@@ -1,17 +1,18 @@
 //! Arguments that name an image (file, offset, extra devices, patches), and how commands open it.
 
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use ferofs::patch::{PatchReader, PieceCache};
 use ferofs::read::{FileSource, Image, OpenOptions, Source};
+use ferofs::verity::check_end;
 
 use super::byte_size;
 use super::fetch::{FetchArgs, RemoteBytes};
 use super::image_name::ImageName;
-use super::seal::{OpenSeal, SealArgs, check_end};
+use super::seal::{OpenSeal, SealArgs};
 use crate::exit::{About, Failure};
 
 #[derive(clap::Args, Debug, Clone)]
@@ -179,10 +180,11 @@ pub(crate) fn refuse_as_outputs(outputs: &[&Path], inputs: &[&Path]) -> Result<(
     })
 }
 
-/// Tells regular files apart, also those that do not exist yet.
+/// Tells regular files apart, also those that do not exist yet, and block devices.
 #[derive(Debug, PartialEq, Eq)]
 enum FileIdentity {
     Inode(u64, u64),
+    Device(u64),
     /// The directory, without symbolic links, and the name.
     Name(PathBuf),
 }
@@ -191,7 +193,11 @@ impl FileIdentity {
     /// `None` for what is no file, or cannot become one.
     fn of(path: &Path) -> Option<Self> {
         if let Ok(metadata) = std::fs::metadata(path) {
-            return metadata.is_file().then(|| Self::Inode(metadata.dev(), metadata.ino()));
+            return match metadata.file_type() {
+                kind if kind.is_file() => Some(Self::Inode(metadata.dev(), metadata.ino())),
+                kind if kind.is_block_device() => Some(Self::Device(metadata.rdev())),
+                _ => None,
+            };
         }
         let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
         Some(Self::Name(std::fs::canonicalize(dir).ok()?.join(path.file_name()?)))

@@ -3,7 +3,7 @@
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use ferofs::build::{FsConfig, KnownFormat, Labels};
@@ -51,7 +51,13 @@ pub(crate) enum OutputKind {
 impl OverwriteArgs {
     /// Fails if writing `path` would replace something of another kind than `kind`, and --force is not given.
     pub(crate) fn check(self, path: &Path, kind: OutputKind) -> Result<(), Failure> {
-        if self.force || path == Path::new("-") {
+        if path == Path::new("-") {
+            return Ok(());
+        }
+        if let Some(dir) = fuse_mount_of(path) {
+            return Err(Failure::about(path, format!("is mounted through FUSE on {dir}: unmount it first")));
+        }
+        if self.force {
             return Ok(());
         }
         let metadata = match std::fs::metadata(path) {
@@ -82,6 +88,21 @@ impl OverwriteArgs {
             }
         }
     }
+}
+
+/// The directory on which a FUSE daemon shows the block device `path`. The kernel protects only the devices that it has mounted itself.
+fn fuse_mount_of(path: &Path) -> Option<String> {
+    let device = |path: &Path| {
+        let metadata = std::fs::metadata(path).ok()?;
+        metadata.file_type().is_block_device().then(|| metadata.rdev())
+    };
+    let own = device(path)?;
+    let table = std::fs::read_to_string("/proc/self/mounts").ok()?;
+    table.lines().find_map(|line| {
+        let (source, rest) = line.split_once(' ')?;
+        let (dir, rest) = rest.split_once(' ')?;
+        (rest.starts_with("fuse.") && device(Path::new(source)) == Some(own)).then(|| dir.to_owned())
+    })
 }
 
 /// The name of what would be lost; `None` for nothing, or a file of the same kind.

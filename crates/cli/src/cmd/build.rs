@@ -1,8 +1,10 @@
 //! `ferofs build`: builds an image from a directory, archives, an OCI image layout, or EROFS images.
 
+mod compress;
 mod display;
 mod estimate;
 mod metadata;
+mod owners;
 pub(crate) mod preset;
 mod requirement;
 mod seal;
@@ -14,19 +16,19 @@ use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use clap::error::ErrorKind;
 use ferofs::build::{
-    BlockSize, Compression, Definitions, HotFiles, Options, Platform, Priorities, SourceData, SourceFormat,
-    Summary, Timestamp, Warning, Whiteouts, block_size as natural_block_size, build,
+    BlockSize, Definitions, HotFiles, Options, Platform, Priorities, SourceData, SourceFormat, Summary,
+    Timestamp, Warning, Whiteouts, block_size as natural_block_size, build,
 };
 
 use ferofs::seal::{BuildSeal, BuiltSeal};
 
 use crate::args::byte_size;
-use crate::args::compression::CompressionOptions;
 use crate::args::exclude::ExcludeArgs;
 use crate::args::features::ChunkEntries;
 use crate::args::image::refuse_as_output;
@@ -35,10 +37,12 @@ use crate::cmd::mount::memory::read_profile;
 use crate::exit::{Failure, OUTPUT_FAILURE, Outcome};
 use crate::print::output::{is_strict, message, print_line};
 use crate::signals::{GRACE_PERIOD, cancel_on_signals};
+use compress::CompressArgs;
 use display::Display;
 use metadata::MetadataArgs;
 pub(crate) use metadata::source_date_epoch;
-use preset::{Form, Level, Order, Preset};
+use owners::OwnerArgs;
+use preset::{Form, Order};
 use requirement::Requirement;
 pub(crate) use seal::SealArgs;
 use versions::Version;
@@ -93,66 +97,8 @@ pub(crate) struct Args {
     #[arg(long)]
     aufs: bool,
 
-    /// Compress file data with this algorithm: lz4, lz4hc, lzma, deflate or zstd; none stores it uncompressed
-    /// [default: that of --preset]
-    ///
-    /// A level may follow: lz4hc,12 or zstd,level=19. dictsize=BYTES sets the window in which the compressor searches
-    /// for matches (not for deflate). --compress-hints can select further algorithms, which follow after colons:
-    /// lz4hc,12:zstd,19
-    #[arg(short = 'z', long, value_name = "X[,LEVEL]")]
-    compress: Option<String>,
-
-    /// Use a set of options for a purpose. -z and -C replace its algorithm and its cluster size, -E adds features or turns
-    /// them off (^X). Each preset names the first Linux version that mounts its images [default: `default`, if neither -z,
-    /// --chunk-size nor --index-only is given]
-    #[arg(long, value_enum, value_name = "NAME")]
-    preset: Option<Preset>,
-
     #[command(flatten)]
-    level: Level,
-
-    /// Largest compressed size of a pcluster: a multiple of the block size, up to 256
-    /// blocks and at most 1M. A larger size makes the image smaller and random reads slower [default: that of --preset; the block size with -z alone]
-    #[arg(short = 'C', long, value_name = "SIZE", value_parser = byte_size::pcluster, allow_negative_numbers = true)]
-    cluster_size: Option<u32>,
-
-    /// Turn on features, separated by commas; ^X turns X off
-    ///
-    /// These make the image smaller and need a newer Linux: ztailpacking (5.17), fragments[=SIZE], all-fragments[=SIZE]
-    /// and dedupe (6.1), 48bit and dot-omitted (6.15). legacy-compress writes full instead of compact indexes. All other
-    /// extended options of mkfs.erofs are accepted too.
-    #[arg(short = 'E', long, value_name = "X[,...]", allow_hyphen_values = true)]
-    features: Vec<String>,
-
-    /// Build an image that grows little by patches: no tails of files are stored behind inodes, as a patch copies them whenever an
-    /// attribute of the file changes. Compressed images get fragments, which need Linux 6.1. -E wins
-    #[arg(long, conflicts_with_all = ["index_only", "chunk_size"])]
-    for_updates: bool,
-
-    /// Compress inodes, and the attributes and data stored behind them, in pclusters of at most SIZE bytes, with X
-    /// [default: the first algorithm of -z] (Linux 6.17)
-    #[arg(short = 'm', long, value_name = "SIZE[:X]")]
-    compress_metadata: Option<String>,
-
-    /// Compress directories that are larger than one block
-    #[arg(long)]
-    compress_directories: bool,
-
-    /// Compress files of more than 4 MiB with this algorithm instead of that of -z. zstd finds repetitions up to 1 MiB back, lzma up to
-    /// 8 MiB, which matters for programs and databases [default: that of --preset, else that of -z]
-    #[arg(long, value_name = "X[,LEVEL]")]
-    compress_large: Option<String>,
-
-    /// Read the pcluster size and the algorithm for some files from FILE
-    ///
-    /// Each line is `SIZE [NUMBER] REGEX`. It applies to paths, relative to SOURCE, in which the regular expression
-    /// matches. SIZE 0 stores these files uncompressed. NUMBER selects an algorithm of -z; 0, the default, is the first.
-    #[arg(long, value_name = "FILE")]
-    compress_hints: Option<PathBuf>,
-
-    /// Largest decoded size of an extent (for example 64K or 1MiB); at least the block size [default: no limit]
-    #[arg(long, value_name = "SIZE", value_parser = byte_size::argument::<u32>)]
-    max_extent_bytes: Option<u32>,
+    compress: CompressArgs,
 
     /// Store the data of identical files once for each file, instead of sharing it
     #[arg(long)]
@@ -221,25 +167,8 @@ pub(crate) struct Args {
     #[arg(long)]
     skip_unreadable: bool,
 
-    /// Set the owner of all files to this user ID
-    #[arg(long, value_name = "UID")]
-    force_uid: Option<u32>,
-
-    /// Set the group of all files to this group ID
-    #[arg(long, value_name = "GID")]
-    force_gid: Option<u32>,
-
-    /// Set the owner and the group of all files to root
-    #[arg(long, conflicts_with_all = ["force_uid", "force_gid"])]
-    all_root: bool,
-
-    /// Add N to the user ID of every file; N may be negative
-    #[arg(long, value_name = "N", default_value_t = 0, allow_hyphen_values = true)]
-    uid_offset: i64,
-
-    /// Add N to the group ID of every file; N may be negative
-    #[arg(long, value_name = "N", default_value_t = 0, allow_hyphen_values = true)]
-    gid_offset: i64,
+    #[command(flatten)]
+    owners: OwnerArgs,
 
     #[command(flatten)]
     metadata: MetadataArgs,
@@ -324,12 +253,16 @@ pub(crate) fn run(args: &Args) -> Outcome {
             .exit()
     };
     let (mut options, form) = args.options(source, upper, image)?;
-    refuse_archives_as_output(&options, image)?;
+    refuse_sources_as_output(&options, image)?;
     args.overwrite.check(image, OutputKind::Image { offset: options.output.offset })?;
     if let Some(device) = options.data.chunks.as_ref().and_then(|chunks| chunks.device.as_ref()) {
         args.overwrite.check(device, OutputKind::Chunks)?;
     }
-    args.seal.refuse_outputs(&args.paths, args.overwrite)?;
+    let device = options.data.chunks.as_ref().and_then(|chunks| chunks.device.clone());
+    let paths: Vec<&Path> = args.paths.iter().map(PathBuf::as_path).collect();
+    device.iter().try_for_each(|device| refuse_as_output(device, &paths))?;
+    let others: Vec<PathBuf> = args.paths.iter().cloned().chain(device).collect();
+    args.seal.refuse_outputs(&others, args.overwrite)?;
     let seal = args.seal.apply(&mut options)?;
     let Args { quiet, verbose, json, timings, .. } = *args;
     let printed = PrintOptions { quiet, verbose, json, timings, hides: |_| false, form: Some(&form) };
@@ -347,7 +280,7 @@ pub(crate) fn execute(
     sealed: Option<(&BuildSeal, &SealArgs)>,
     printed: PrintOptions<'_>,
 ) -> Outcome {
-    refuse_archives_as_output(options, image)?;
+    refuse_sources_as_output(options, image)?;
     cancel_on_signals(&options.run.cancel, GRACE_PERIOD)?;
     let interactive = !printed.quiet && std::io::stderr().is_terminal();
     let display = interactive.then(|| Display::start(&options.run.progress));
@@ -370,9 +303,12 @@ pub(crate) fn execute(
     Ok(0)
 }
 
-/// The image may replace a source image, whose files it contains. An archive would be lost.
-fn refuse_archives_as_output(options: &Options, image: &Path) -> Result<(), Failure> {
-    if options.source.format != SourceFormat::Archive {
+/// The image may replace a source image, whose files it contains. Other sources would be lost: an archive, an image whose data the new one
+/// refers to, and a device, which is written in place.
+fn refuse_sources_as_output(options: &Options, image: &Path) -> Result<(), Failure> {
+    let in_place = std::fs::metadata(image).is_ok_and(|metadata| metadata.file_type().is_block_device());
+    let keeps_data = options.source.data == SourceData::External;
+    if options.source.format != SourceFormat::Archive && !keeps_data && !in_place {
         return Ok(());
     }
     let sources = std::iter::once(&options.source.path).chain(&options.source.upper_layers);
@@ -490,10 +426,7 @@ impl Args {
         options.source.archive_limit_factor = self.archive_limits;
         options.source.one_file_system = self.one_file_system;
         options.source.skip_unreadable = self.skip_unreadable;
-        options.attributes.force_uid = self.force_uid.or(self.all_root.then_some(0));
-        options.attributes.force_gid = self.force_gid.or(self.all_root.then_some(0));
-        options.attributes.uid_offset = self.uid_offset;
-        options.attributes.gid_offset = self.gid_offset;
+        self.owners.apply(&mut options);
         options.output.verify = self.verify;
         self.metadata.apply(&mut options)?;
         let form = self.form(options.image.block_size);
@@ -504,7 +437,7 @@ impl Args {
     /// Sets how content is encoded. Messages are about `image`.
     fn apply(&self, form: &Form, options: &mut Options, image: &Path) -> Result<(), Failure> {
         options.data.order = form.order.map(Order::content_order).unwrap_or_default();
-        options.data.compression = self.compression(form, image, options.image.block_size)?;
+        options.data.compression = self.compress.compression(form, image, options.image.block_size)?;
         let extended = form.extended().and_then(|extended| extended.apply(options).map(|()| extended));
         let extended = extended.map_err(|reason| Failure::about(image, format!("-E {reason}")))?;
         if let Some(chunks) = &mut options.data.chunks {
@@ -519,38 +452,10 @@ impl Args {
         Ok(Some(HotFiles::new(profile, self.store_hottest.unwrap_or(0).into())))
     }
 
-    fn compression(
-        &self,
-        form: &Form,
-        image: &Path,
-        block_size: BlockSize,
-    ) -> Result<Option<Compression>, Failure> {
-        let read = |path: &PathBuf| {
-            std::fs::read_to_string(path).map_err(|e| Failure::about(path, format!("read: {e}")))
-        };
-        let hints = self.compress_hints.as_ref().map(read).transpose()?;
-        let setting = CompressionOptions {
-            hints: hints.as_deref(),
-            max_extent: self.max_extent_bytes,
-            ..form.compression()
-        };
-        let refuse = |(option, reason)| Failure::about(image, format!("{option}: {reason}"));
-        setting.compression(block_size).map_err(refuse)
-    }
-
     /// The values of the options that a preset has, and of the preset.
     fn form(&self, block_size: BlockSize) -> Form {
-        let has_default = self.compress.is_none() && !self.index_only && !self.metadata.has_chunks();
-        let preset = self.preset.or(has_default.then_some(Preset::Default)).map(Preset::settings);
-        let preset = self.level.settings().or(preset);
-        let mut form =
-            Form::new(preset, self.compress.as_deref(), self.cluster_size, &self.features, block_size);
-        if self.for_updates {
-            form.keep_tails_apart(&self.features);
-        }
-        form.large = self.compress_large.clone().or(form.large);
-        form.metadata = self.compress_metadata.clone().or(form.metadata);
-        form.directories |= self.compress_directories;
+        let may_default = !self.index_only && !self.metadata.has_chunks();
+        let mut form = self.compress.form(block_size, may_default);
         form.order = self.order.or(form.order);
         form
     }
@@ -569,6 +474,7 @@ mod tests {
     use clap::Parser as _;
     use ferofs::build::ContentOrder;
 
+    use super::preset::Preset;
     use super::*;
 
     #[derive(clap::Parser)]

@@ -11,7 +11,6 @@ use serde_json::json;
 
 use crate::args::image::ImageArgs;
 use crate::exit::{Failure, Outcome};
-use crate::print::names::shown;
 use crate::print::output::{json as json_text, message, print_line};
 use crate::print::progress::Display;
 use ferofs::escape::Escaped;
@@ -121,24 +120,8 @@ pub(crate) fn check_opened(opened: Result<Image, Failure>, options: &Options) ->
 
 /// Prints a line for each finding: the file, what is wrong, and where.
 pub(crate) fn print_findings(path: &Path, image: &Image, report: &Report) {
-    let block_size = image.superblock().block_size;
-    let warnings = report.warnings.iter().map(|finding| ("warning: ", finding));
-    for (level, finding) in report.findings.iter().map(|finding| ("", finding)).chain(warnings) {
-        let Finding { corruption, content, also, .. } = finding;
-        let mut line = format!("{}: {}: {level}{corruption}", Escaped::path(path), shown(&finding.path));
-        if let Some(pos) = corruption.pos {
-            line += &format!(", block {}", pos.block(block_size).get());
-        }
-        if let Some(content) = content {
-            line += &format!(", file bytes {}..{}", content.start, content.end);
-        }
-        if let Some(also) = also {
-            line += &format!(", shared with {}", shown(also));
-        }
-        message!("{line}");
-    }
-    if report.unlisted > 0 {
-        message!("{}: {} more findings", Escaped::path(path), report.unlisted);
+    for line in report.lines(image.superblock().block_size) {
+        message!("{}: {line}", Escaped::path(path));
     }
 }
 

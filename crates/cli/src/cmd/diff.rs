@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 use crate::args::byte_size::human;
 use crate::args::seal::SealArgs;
 use crate::exit::{About, Failure, Outcome};
-use crate::print::names::shown;
 use crate::print::output::{json as json_text, message};
 use crate::print::progress::Display;
+use crate::print::shown;
 
 /// Exit codes of diff(1).
 const DIFFERENT: u8 = 1;

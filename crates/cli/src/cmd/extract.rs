@@ -14,7 +14,7 @@ use ferofs::read::{Image, Inode, Nid};
 use ferofs::{Error, NewFile};
 use indicatif::HumanBytes;
 
-use crate::args::image::{ImageArgs, refuse_as_output};
+use crate::args::image::{ImageArgs, refuse_as_outputs};
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::exit::{About, FAILURE, Failure, OUTPUT_FAILURE, Outcome, warn};
 use crate::print::output::{is_strict, message, print_line};
@@ -127,7 +127,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
     options.owners &= !args.no_preserve_owner;
     options.permissions = !args.no_preserve_perms;
     options.xattrs = !args.no_xattrs;
-    args.tar.iter().try_for_each(|archive| refuse_as_output(archive, &[&args.image.path]))?;
+    let outputs: Vec<&Path> = args.tar.iter().chain(&args.metadata).map(PathBuf::as_path).collect();
+    refuse_as_outputs(&outputs, &[&args.image.path])?;
     for file in &args.metadata {
         args.outputs.check(file, metadata_file::kind(file))?;
     }

@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use crate::args::image::{ImageArgs, refuse_as_output};
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::exit::{About, Failure, Outcome};
-use crate::print::names::shown;
 use crate::print::output::{json as json_text, message};
+use crate::print::shown;
 use ferofs::escape::Escaped;
 
 /// Inodes and files that `--block` lists at most. More are left out: with deduplication, a block can have as many owners

@@ -15,6 +15,7 @@ mod prefetch;
 pub(crate) mod stats;
 mod umount;
 pub(crate) mod unmount_helper;
+mod written_files;
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -70,6 +71,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     check_directory(&args.dir)?;
     let daemon = is_daemon();
+    if !daemon {
+        written_files::check(args)?;
+    }
     let patched = !args.patches.is_empty();
     let sealed = args.image.seal.root.is_some();
     let remote = args.image.is_remote();
@@ -157,7 +161,7 @@ pub(crate) fn reattach(dir: &Path) -> Outcome {
     if std::fs::symlink_metadata(dir).is_ok_and(|metadata| !metadata.is_dir()) {
         return fail("not a directory; ferofs has no NBD devices");
     }
-    if !unmount_helper::has_no_daemon(dir) {
+    if !ferofs_fuse::has_no_daemon(dir) {
         return fail("no mount that has lost its daemon");
     }
     let absolute = umount::absolute(dir)?;

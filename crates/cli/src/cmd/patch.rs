@@ -5,6 +5,7 @@ mod args;
 mod create;
 mod show;
 
+use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,6 +16,7 @@ use ferofs::read::{FileSource, Hex};
 use indicatif::HumanBytes;
 
 use self::args::{EncodingArgs, TrailingArgs};
+use crate::args::image::refuse_as_output;
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::args::signature::SignArgs;
 use crate::cmd::build::source_date_epoch;
@@ -198,6 +200,10 @@ fn run_squash(args: &SquashArgs) -> Outcome {
     args.shown.apply();
     if let Some(out) = &args.out {
         args.overwrite.check(out, OutputKind::Image { offset: 0 })?;
+        // A regular file is replaced when the new image is complete, a device is written in place.
+        if std::fs::metadata(out).is_ok_and(|metadata| metadata.file_type().is_block_device()) {
+            refuse_as_output(out, &[&args.image])?;
+        }
     }
     let mut options = squash_options(&args.image).about(&args.image)?;
     options.run.workers = args.encoding.workers;

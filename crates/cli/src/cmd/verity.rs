@@ -10,11 +10,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use ferofs::read::FileSource;
-use ferofs::verity::{Digest, Seal, appended_position, fsverity_digest, make_tree, verify_all};
+use ferofs::verity::{Digest, Seal, appended_position, check_end, fsverity_digest, make_tree, verify_all};
 
 use super::threads;
 use crate::args::byte_size;
-use crate::args::seal::check_end;
 use crate::args::signature::{self, SignArgs};
 use crate::exit::{About, Failure, Outcome};
 use crate::print::output::print_line;

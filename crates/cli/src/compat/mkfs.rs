@@ -34,7 +34,7 @@ use crate::args::byte_size;
 use crate::args::compression::CompressionOptions;
 use crate::args::exclude::relative;
 use crate::args::features::{ChunkEntries, ExtendedError, ExtendedOptions};
-use crate::args::image::ImageArgs;
+use crate::args::image::{ImageArgs, refuse_as_outputs};
 use crate::cmd::build::{PrintOptions, source_date_epoch};
 use crate::compat::usage;
 use crate::exit::{About, Failure, Outcome};
@@ -437,6 +437,8 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
     if args.incremental.is_some() {
         return args.add_to_image(options);
     }
+    let outputs = args.blobdev.iter().chain(&args.block_list_file).chain(&args.vmdk_desc);
+    refuse_as_outputs(&outputs.map(PathBuf::as_path).collect::<Vec<_>>(), &[&args.image])?;
     let mut descriptor = None;
     if let Some(path) = &args.vmdk_desc {
         let files =

@@ -323,14 +323,18 @@ fn is_valid_name(prefix: NamePrefix, rest: &[u8]) -> bool {
         && prefix.text().len().saturating_add(rest.len()) <= xattr::NAME_MAX
 }
 
-/// Whether Linux can read the value of an ACL: a version of 4 bytes, and entries of 8 bytes with a known tag.
+/// Whether Linux can read the value of an ACL: a version of 4 bytes, and entries of 8 bytes with a known tag; those for a certain user or
+/// group have an ID.
 fn is_valid_acl(value: &[u8]) -> bool {
     let Some((version, entries)) = value.split_first_chunk() else { return false };
     let (entries, rest) = entries.as_chunks::<8>();
     *version == 2u32.to_le_bytes()
         && !entries.is_empty()
         && rest.is_empty()
-        && entries.iter().all(|[low, high, ..]| matches!((low, high), (1 | 2 | 4 | 8 | 16 | 32, 0)))
+        && entries.iter().all(|[low, high, _, _, id @ ..]| match (low, high) {
+            (2 | 8, 0) => *id != [0xff; 4],
+            (tag, high) => matches!((tag, high), (1 | 4 | 16 | 32, 0)),
+        })
 }
 
 /// A piece of a file.
@@ -362,6 +366,8 @@ mod tests {
         }
         let acl = [2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255];
         assert!(is_valid_acl(&acl));
+        let of_user = [2, 0, 0, 0, 2, 0, 7, 0, 255, 255, 255, 255];
+        assert!(!is_valid_acl(&of_user) && is_valid_acl(&[&of_user[..8], &[1, 0, 0, 0]].concat()));
         for (at, byte) in [(0, 3), (4, 3), (5, 1)] {
             let mut bad = acl;
             bad[at] = byte;

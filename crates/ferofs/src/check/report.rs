@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use ferofs_format::BlockSize;
 use ferofs_read::error::Corruption;
+use ferofs_read::escape::Escaped;
 
 /// The options of a check.
 #[derive(Clone, Debug)]
@@ -49,6 +51,22 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// The finding in a line: the path, what is wrong, and where. `level` comes before what is wrong, for example "warning: ".
+    fn line(&self, level: &str, block_size: BlockSize) -> String {
+        let Self { path, corruption, content, also } = self;
+        let mut line = format!("/{}: {level}{corruption}", Escaped::path(path));
+        if let Some(pos) = corruption.pos {
+            line += &format!(", block {}", pos.block(block_size).get());
+        }
+        if let Some(content) = content {
+            line += &format!(", file bytes {}..{}", content.start, content.end);
+        }
+        if let Some(also) = also {
+            line += &format!(", shared with /{}", Escaped::path(also));
+        }
+        line
+    }
+
     /// The order of a file's findings.
     pub(super) fn key(&self) -> (Option<u64>, Option<u64>, String) {
         let start = self.content.as_ref().map(|content| content.start);
@@ -77,6 +95,14 @@ pub struct Report {
 }
 
 impl Report {
+    /// A line for each finding and warning, and one for those that are not listed.
+    pub fn lines(&self, block_size: BlockSize) -> impl Iterator<Item = String> {
+        let findings = self.findings.iter().map(move |finding| finding.line("", block_size));
+        let warnings = self.warnings.iter().map(move |finding| finding.line("warning: ", block_size));
+        let unlisted = (self.unlisted > 0).then(|| format!("{} more findings", self.unlisted));
+        findings.chain(warnings).chain(unlisted)
+    }
+
     /// Whether no rule is broken, apart from [warnings](Self::warnings). Without [`Options::content`], content was not read.
     #[must_use]
     pub const fn is_sound(&self) -> bool {

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use rustix::fs::{Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::fs::{Gid, Mode, Stat, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 
 use super::extraction::{Extraction, LostXattr};
@@ -30,18 +30,20 @@ impl Extraction<'_> {
     /// capabilities, and all other changes may change times.
     pub(super) fn set_metadata(&self, file: BorrowedFd<'_>, inode: &Inode, path: &Path) -> Result<()> {
         if self.options.owners {
-            let (uid, gid) = owner(inode);
+            let (uid, gid) = owner(inode, path)?;
             // Not rustix's, which never calls libc.
-            std::os::unix::fs::fchown(file, uid.map(Uid::as_raw), gid.map(Gid::as_raw))
+            std::os::unix::fs::fchown(file, Some(uid.as_raw()), Some(gid.as_raw()))
                 .map_err(|e| Error::io("chown", path, e))?;
         }
         self.remove_acls(inode, path, |name| rustix::fs::fremovexattr(file, name))?;
         let bits = self.permissions(inode);
         set_mode(file, bits).map_err(|e| Error::io("chmod", path, e))?;
+        check_set_ids(bits, path, || rustix::fs::fstat(file))?;
         self.each_xattr(inode, path, |name, value| {
             rustix::fs::fsetxattr(file, name, value, XattrFlags::empty())
         })?;
-        rustix::fs::futimens(file, &times(inode)).map_err(|e| Error::io("set times", path, e))
+        rustix::fs::futimens(file, &times(inode)).map_err(|e| Error::io("set times", path, e))?;
+        check_time(inode, path, || rustix::fs::fstat(file))
     }
 
     /// Sets all attributes of a file that cannot be opened for its content: symbolic link, device, fifo, socket.
@@ -53,15 +55,20 @@ impl Extraction<'_> {
     ) -> Result<()> {
         let (dir, name, flags) = address.at();
         if self.options.owners {
-            let (uid, gid) = owner(inode);
-            rustix::fs::chownat(dir, name, uid, gid, flags).map_err(|e| Error::io("chown", path, e))?;
+            let (uid, gid) = owner(inode, path)?;
+            rustix::fs::chownat(dir, name, Some(uid), Some(gid), flags)
+                .map_err(|e| Error::io("chown", path, e))?;
         }
         if inode.file_type() != FileType::Symlink {
             self.remove_acls(inode, path, |name| address.remove_xattr(name))?;
-            address.set_mode(self.permissions(inode)).map_err(|e| Error::io("chmod", path, e))?;
+            let bits = self.permissions(inode);
+            address.set_mode(bits).map_err(|e| Error::io("chmod", path, e))?;
+            check_set_ids(bits, path, || rustix::fs::statat(dir, name, flags))?;
         }
         self.each_xattr(inode, path, |name, value| address.set_xattr(name, value))?;
-        rustix::fs::utimensat(dir, name, &times(inode), flags).map_err(|e| Error::io("set times", path, e))
+        rustix::fs::utimensat(dir, name, &times(inode), flags)
+            .map_err(|e| Error::io("set times", path, e))?;
+        check_time(inode, path, || rustix::fs::statat(dir, name, flags))
     }
 
     /// The image's permissions, or those that the umask allows. Without the image's owner, setuid and setgid bits would give the
@@ -169,11 +176,13 @@ fn xattr_error(path: &Path, name: &CStr, error: Errno) -> Error {
     Error::Xattr { path: path.to_owned(), name, source: error.into() }
 }
 
-fn owner(inode: &Inode) -> (Option<Uid>, Option<Gid>) {
-    // The largest id means "do not change" to the system, and no file can have it.
-    let known = |id: u32| (id != u32::MAX).then_some(id);
+/// The largest ID means "do not change" to the system: a setuid program would keep the owner who extracts it.
+fn owner(inode: &Inode, path: &Path) -> Result<(Uid, Gid)> {
     let disk = inode.on_disk();
-    (known(disk.uid).map(Uid::from_raw), known(disk.gid).map(Gid::from_raw))
+    if disk.uid == u32::MAX || disk.gid == u32::MAX {
+        return Err(Error::io("chown", path, Errno::INVAL));
+    }
+    Ok((Uid::from_raw(disk.uid), Gid::from_raw(disk.gid)))
 }
 
 /// The process's umask. It is read from /proc: umask(2) would change it for a moment, also for other threads.
@@ -182,6 +191,41 @@ pub(super) fn umask() -> u16 {
     let mask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
     // If it is unknown, a strict one is safe.
     mask.and_then(|mask| u16::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o077)
+}
+
+/// Linux leaves out the setgid bit, and gives no error, if the process may not set it (`CAP_FSETID`).
+fn check_set_ids(bits: u16, path: &Path, stat: impl FnOnce() -> Result<Stat, Errno>) -> Result<()> {
+    if bits & SET_IDS == 0 {
+        return Ok(());
+    }
+    let stored = stat().map_err(|e| Error::io("stat", path, e))?.st_mode;
+    match (stored as u16 ^ bits) & SET_IDS {
+        0 => Ok(()),
+        _ => {
+            Err(Error::io("chmod", path, io::Error::other("the system leaves out the setuid or setgid bit")))
+        }
+    }
+}
+
+/// Linux replaces a time that the file system cannot store by the nearest one, and gives no error.
+pub(super) fn check_time(
+    inode: &Inode,
+    path: &Path,
+    stat: impl FnOnce() -> Result<Stat, Errno>,
+) -> Result<()> {
+    let wanted = inode.mtime().secs;
+    // All file systems store the times in which a signed number of 32 bits is not negative.
+    if i32::try_from(wanted).is_ok_and(|secs| secs >= 0) {
+        return Ok(());
+    }
+    let stored = stat().map_err(|e| Error::io("stat", path, e))?.st_mtime;
+    match stored == wanted {
+        true => Ok(()),
+        false => {
+            let reason = format!("the file system stores {stored} instead of {wanted} seconds since 1970");
+            Err(Error::io("set times", path, io::Error::other(reason)))
+        }
+    }
 }
 
 fn times(inode: &Inode) -> Timestamps {

@@ -61,7 +61,7 @@ pub fn write_tar(
     let (tasks, task) = bounded::<Task>(workers);
     let (order, ordered) = bounded::<Receiver<Vec<u8>>>(workers + 2);
     let (used, spare) = unbounded::<Vec<u8>>();
-    image.budget().cancel_with(&options.cancel);
+    let image = &image.cancelled_by(&options.cancel);
     let mut archive = Archive { image, options, on_error, stopped: OnceLock::new() };
     let failed = |e| Error::io_unnamed("write archive", e);
     let mut written = 0;

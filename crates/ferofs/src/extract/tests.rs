@@ -187,3 +187,21 @@ fn a_panic_of_a_reader_ends_the_extraction() {
         assert!(catch(|| crate::check::check(&image, &options)).is_err(), "{workers} workers, check");
     }
 }
+
+#[test]
+fn a_time_that_the_file_system_cannot_store_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let old = dir.path().join("source/old");
+    fs::create_dir_all(dir.path().join("source")).unwrap();
+    fs::write(&old, "x").unwrap();
+    let early = std::time::UNIX_EPOCH - std::time::Duration::from_secs(1000);
+    fs::File::options().write(true).open(&old).unwrap().set_modified(early).unwrap();
+    let path = dir.path().join("image");
+    build::build(&build::Options::new(dir.path().join("source")), &path).unwrap();
+    let image = Image::open(ferofs_read::FileSource::open(&path, 0).unwrap()).unwrap();
+    let inode = image.resolve("/old".as_ref(), false).unwrap();
+    let stored = |path: &Path| metadata::check_time(&inode, path, || rustix::fs::stat(path));
+    stored(&old).unwrap();
+    let error = stored(&path).unwrap_err().to_string();
+    assert!(error.contains("instead of -1000 seconds"), "{error}");
+}

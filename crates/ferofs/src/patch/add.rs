@@ -2,14 +2,11 @@
 
 use std::path::Path;
 
-use super::apply::apply;
-use super::apply::commit::TrailingData;
-use super::apply::medium::FileMedium;
 use super::create::append_patch;
 use super::create::options::{CreateOptions, PatchSummary};
-use super::format::reader::Patch;
 use crate::error::{Error, PatchFault, Result};
 use ferofs_build::output::{Output, file_id};
+use ferofs_patch::{FileMedium, Patch, TrailingData, apply};
 
 /// Adds the sources of `options` to the tree of `image`: files replace files of the same path, directories are merged. Returns
 /// `None` if that changes nothing. The image shows the old tree or the new one at any moment, and

@@ -3,12 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::apply::lazy_region::PieceCache;
 use super::create::create;
 use super::create::options::{CreateOptions, PatchSummary};
-use super::sequence::PatchReader;
 use crate::error::{Error, Result};
 use ferofs_build::SourceFormat;
+use ferofs_patch::{Error as ApplyError, PatchReader, PieceCache};
 use ferofs_read::{FileSource, Image, Source};
 
 /// Makes a patch that leads from the image `base` to the tree that `patches` show, one applied to the result of the other, and
@@ -27,7 +26,8 @@ pub fn compose(
     let mut image: Arc<dyn Source> = Arc::new(FileSource::open(base, 0)?);
     let (cache, mut last) = (PieceCache::default(), None);
     for path in patches {
-        let in_patch = |error| Error::InPatch { path: path.clone(), cause: Box::new(error) };
+        let in_patch =
+            |error: ApplyError| Error::InPatch { path: path.clone(), cause: Box::new(error.into()) };
         let cancel = &options.build.run.cancel;
         let next = PatchReader::open(path).and_then(|mut patches| patches.overlay(image, &cache, cancel));
         let (next, applied) = next.map_err(in_patch)?;

@@ -45,12 +45,12 @@ use self::options::{CreateOptions, Encoding, PatchSummary};
 use self::region::Region;
 use self::survey::Survey;
 use crate::error::{Error, PatchFault, Result};
-use crate::patch::format::header::Header;
-use crate::patch::format::writer;
-use crate::patch::image::digest::PartDigests;
-use crate::patch::image::history::History;
-use crate::patch::image::journal::MaskedSource;
-use crate::patch::image::sector::{SECTOR_POS, SuperblockArea};
+use ferofs_patch::format::header::Header;
+use ferofs_patch::format::writer;
+use ferofs_patch::image::digest::PartDigests;
+use ferofs_patch::image::history::History;
+use ferofs_patch::image::journal::MaskedSource;
+use ferofs_patch::image::sector::{SECTOR_POS, SuperblockArea};
 
 /// Bytes of the old image's metadata that the reader caches: each inode is read several times. Above this, metadata is read
 /// from the file again.
@@ -227,7 +227,7 @@ fn append_file(
     header.longest_extent = pieces.iter().map(|piece| piece.longest_extent).max().unwrap_or(0);
     let patch_len =
         writer::write(&header, &context.methods, &pieces, &region.changes, &relocations, |bytes| {
-            Ok(output.append(bytes)?)
+            Ok::<(), Error>(output.append(bytes)?)
         })?;
     Ok(PatchSummary {
         patch_len,

@@ -2,14 +2,13 @@
 
 use std::path::Path;
 
-use super::apply::commit::{TrailingData, check_trailing, recover};
-use super::apply::medium::FileMedium;
 use super::create::encoding;
 use super::create::survey::Survey;
-use super::image::sector::SuperblockArea;
 use crate::error::{Error, PatchFault, Result};
 use ferofs_build::{Fragments, Options, SourceFormat, Summary, build};
 use ferofs_format::xattr::LongPrefix;
+use ferofs_patch::image::sector::SuperblockArea;
+use ferofs_patch::{Error as ApplyError, FileMedium, TrailingData, check_trailing, recover};
 use ferofs_read::{FileSource, Image, Source};
 
 /// The options to build the current tree of `image` again: with its block size, UUID, label and time, and encoded like the old
@@ -70,7 +69,7 @@ pub fn squash_in_place(image: &Path, options: &Options) -> Result<Summary> {
     recover(&medium, &area)?;
     // The new file ends with the image.
     match check_trailing(&medium, area.size()..medium.size(), TrailingData::Keep) {
-        Err(Error::Patch(PatchFault::TrailingData { pos, .. })) => {
+        Err(ApplyError::Patch(PatchFault::TrailingData { pos, .. })) => {
             return Err(Error::Patch(PatchFault::DataBehind(pos)));
         }
         checked => checked?,

@@ -4,14 +4,12 @@
 //! that is a hole. Code that reads an image charges its work here, before or after doing it. Beyond the limit, or after
 //! the operation was cancelled, [`Budget::charge`] fails, which ends every loop.
 //!
-//! A command has one budget for all of its reads. A server has no total limit, but each [request](Budget::request) has a
+//! A command has one budget for all of its reads; each operation on the image may have a token that cancels it alone. A server has no total limit, but each [request](Budget::request) has a
 //! limit of its own.
 
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-use parking_lot::Mutex;
 
 use crate::error::{Error, LimitKind, Result};
 
@@ -44,16 +42,21 @@ thread_local! {
     static IN_REQUEST: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The budget of one open image.
-#[derive(Debug)]
+/// The budget of one open image, and the tokens that cancel the work of one of its handles.
+#[derive(Clone, Debug)]
 pub struct Budget {
-    work: AtomicU64,
+    spent: Arc<Spent>,
     work_limit: u64,
-    names: AtomicU64,
     names_limit: u64,
-    /// All work ends soon after this or `cancel` is set. This one is the image's, the other one the current operation's.
-    cancel_image: Option<Arc<AtomicBool>>,
-    cancel: Mutex<Option<Arc<AtomicBool>>>,
+    /// Work ends soon after one of these is set.
+    cancel: Vec<Arc<AtomicBool>>,
+}
+
+/// What all handles of an image used together.
+#[derive(Debug, Default)]
+struct Spent {
+    work: AtomicU64,
+    names: AtomicU64,
 }
 
 impl Budget {
@@ -61,18 +64,16 @@ impl Budget {
     pub(crate) fn new(bytes: u64, factor: Option<u32>, cancel: Option<Arc<AtomicBool>>) -> Self {
         let times = |amount: u64| factor.map_or(u64::MAX, |factor| amount.saturating_mul(factor.into()));
         Self {
-            work: AtomicU64::new(0),
+            spent: Arc::default(),
             work_limit: times(BASE_WORK.saturating_add(bytes.saturating_mul(WORK_PER_BYTE))),
-            names: AtomicU64::new(0),
             names_limit: times(BASE_NAMES.saturating_add(bytes / BYTES_PER_NAME)),
-            cancel_image: cancel,
-            cancel: Mutex::default(),
+            cancel: cancel.into_iter().collect(),
         }
     }
 
-    /// All work ends soon after `cancel` is set.
-    pub fn cancel_with(&self, cancel: &Arc<AtomicBool>) {
-        *self.cancel.lock() = Some(Arc::clone(cancel));
+    /// Work ends soon after `cancel` is set, too.
+    pub(crate) fn cancel_with(&mut self, cancel: &Arc<AtomicBool>) {
+        self.cancel.push(Arc::clone(cancel));
     }
 
     /// Counts `work` units of about 100 ns.
@@ -105,7 +106,7 @@ impl Budget {
         if self.names_limit == u64::MAX {
             return Ok(());
         }
-        match self.names.fetch_add(names, Ordering::Relaxed).saturating_add(names) <= self.names_limit {
+        match self.spent.names.fetch_add(names, Ordering::Relaxed).saturating_add(names) <= self.names_limit {
             true => Ok(()),
             false => Err(Error::Limit { what: LimitKind::Names, limit: self.names_limit }),
         }
@@ -117,16 +118,14 @@ impl Budget {
             CREDIT.set(0);
             return Err(Error::Limit { what: LimitKind::Request, limit: REQUEST });
         }
-        let cancel = self.cancel.lock();
-        if self.cancel_image.iter().chain(&*cancel).any(|cancel| cancel.load(Ordering::Relaxed)) {
+        if self.cancel.iter().any(|cancel| cancel.load(Ordering::Relaxed)) {
             return Err(Error::Interrupted);
         }
-        drop(cancel);
         let wanted = work.saturating_sub(CREDIT.get()).saturating_add(BATCH);
-        let before = self.work.fetch_add(wanted, Ordering::Relaxed);
+        let before = self.spent.work.fetch_add(wanted, Ordering::Relaxed);
         if self.work_limit != u64::MAX && before.saturating_add(wanted) > self.work_limit {
             // Later calls of other threads fail too, and the sum cannot overflow.
-            self.work.store(self.work_limit, Ordering::Relaxed);
+            self.spent.work.store(self.work_limit, Ordering::Relaxed);
             return Err(Error::Limit { what: LimitKind::Work, limit: self.work_limit });
         }
         CREDIT.set(BATCH);
@@ -175,12 +174,14 @@ mod tests {
 
     #[test]
     fn cancelling_ends_unlimited_work() {
-        let budget = Budget::new(0, None, None);
-        budget.charge(BASE_WORK * 4).unwrap();
+        let other = Budget::new(0, None, None);
+        other.charge(BASE_WORK * 4).unwrap();
         let cancel = Arc::new(AtomicBool::new(true));
+        let mut budget = other.clone();
         budget.cancel_with(&cancel);
         let (work, error) = ends(&budget);
         assert!(matches!(error, Error::Interrupted) && work <= 2 * BATCH, "{work}: {error}");
+        other.charge(BASE_WORK).unwrap();
         let budget = Budget::new(0, None, Some(cancel));
         let (work, error) = ends(&budget);
         assert!(matches!(error, Error::Interrupted) && work <= 2 * BATCH, "{work}: {error}");

@@ -7,8 +7,8 @@ use ferofs_codec::{DecodeError, Portion, decode_lz4_range};
 use ferofs_format::Algorithm;
 
 use super::buffer_pool::PAGE;
-use super::comparison::policy::Strategy;
 use super::request::{Request, not_built, undecodable};
+use super::strategy::Strategy;
 use crate::accounting::stats::Counter;
 use crate::error::Result;
 use crate::metadata::extent::Location;
@@ -55,8 +55,12 @@ impl Request<'_> {
         let encoded = self.without_padding(cluster.algorithm, cluster.at, encoded)?;
         let (skip, end) = (wanted.skip, wanted.skip + out.len());
         let max_buffered = (cluster.algorithm == Algorithm::Lz4).then(|| self.max_buffered());
-        match engine.policy.choose(max_buffered, skip, out.len()) {
-            Strategy::Direct | Strategy::InPlace => {
+        #[cfg(not(feature = "comparison"))]
+        let strategy = Strategy::fastest(max_buffered, skip, end);
+        #[cfg(feature = "comparison")]
+        let strategy = engine.policy.choose(max_buffered, skip, out.len());
+        match strategy {
+            Strategy::Direct => {
                 self.count(Counter::Direct, end);
                 self.decode_from_start(cluster, encoded, wanted, out)
             }
@@ -65,7 +69,11 @@ impl Request<'_> {
                 let mut window = self.buffer(engine.lz4_window);
                 decode_lz4_range(encoded, &mut window, skip, out).map_err(|_| undecodable(cluster.at))
             }
-            Strategy::Vmap => match engine.scratch.mapped(end) {
+            // The policy does not choose it here.
+            #[cfg(feature = "comparison")]
+            Strategy::InPlace => self.decode_buffered(cluster, encoded, wanted, out),
+            #[cfg(feature = "comparison")]
+            Strategy::Vmap => match engine.scratch.pool().map(end) {
                 Some(mut mapped) => {
                     self.decode_and_copy(cluster, encoded, wanted, &mut mapped, Counter::Vmap, out)
                 }

@@ -1,5 +1,6 @@
-//! How much memory the engine may hold, and how it decodes.
+//! How much memory the engine may hold.
 
+#[cfg(feature = "comparison")]
 use super::comparison::policy::Policy;
 use crate::accounting::pressure::LowMemory;
 
@@ -27,6 +28,7 @@ pub struct EngineOptions {
     /// When to read without caches. Default: never.
     pub low_memory: LowMemory,
     /// How clusters are decoded. Default: the fastest way.
+    #[cfg(feature = "comparison")]
     pub policy: Policy,
     /// Count which ranges are read, for [`Image::profile`](crate::Image::profile). Default: no.
     pub record: bool,
@@ -41,6 +43,7 @@ impl Default for EngineOptions {
             packed_cache: 16 << 20,
             memory_limit: None,
             low_memory: LowMemory::default(),
+            #[cfg(feature = "comparison")]
             policy: Policy::default(),
             record: false,
         }

@@ -73,7 +73,7 @@ impl Request<'_> {
     ) -> Result<()> {
         self.charge_decoding(cluster.algorithm, cluster.encoded_len, len)?;
         let lz4 = cluster.algorithm == Algorithm::Lz4;
-        if lz4 && is_whole && cluster.exact && self.engine.policy.in_place(len) {
+        if lz4 && is_whole && cluster.exact && self.engine.in_place(len) {
             // With the margin after it, any LZ4 cluster decodes where its encoded bytes end.
             let decode_len = len.max(cluster.encoded_len) + in_place_margin(cluster.encoded_len);
             let out = decoding.buffer(decode_len);

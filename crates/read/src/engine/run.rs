@@ -170,7 +170,7 @@ impl Request<'_> {
         let exact = self.exact(piece.partial);
         let encoded = buf.len() - self.without_padding(algorithm, at, &buf[start..])?.len()..buf.len();
         let has_margin = exact && buf.len() - len >= in_place_margin(encoded.len());
-        if algorithm == Algorithm::Lz4 && has_margin && self.engine.policy.in_place(len) {
+        if algorithm == Algorithm::Lz4 && has_margin && self.engine.in_place(len) {
             self.count(Counter::InPlace, len);
             return decode_lz4_in_place(buf, encoded, len).map(drop).map_err(|_| undecodable(at));
         }

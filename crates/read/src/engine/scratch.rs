@@ -1,15 +1,14 @@
 //! Buffers and decoders that requests borrow while they decode. Buffers come from the pool, or else from the heap.
 
-use std::io;
 use std::ops::{Deref, DerefMut};
 
 use ferofs_codec::Decoder;
 use parking_lot::Mutex;
 
-use super::buffer_pool::{BufferPool, PooledBuffer};
-use super::comparison::policy::Policy;
-#[cfg(unix)]
-use super::comparison::vmap::{MappedPages, PagePool, Pages};
+#[cfg(not(feature = "comparison"))]
+use super::buffer_pool::{BufferPool as Pool, PooledBuffer as PoolBuffer};
+#[cfg(feature = "comparison")]
+use super::comparison::pool::{Pool, PoolBuffer};
 use crate::accounting::memory::Memory;
 use crate::accounting::stats::{Counter, Counters};
 
@@ -24,74 +23,11 @@ pub(crate) struct Scratch {
     decoders: Mutex<Vec<Decoder>>,
 }
 
-/// The pool of buffers.
-#[derive(Debug)]
-pub(crate) enum Pool {
-    /// For the default policy.
-    Buffers(BufferPool),
-    /// For the other policies.
-    #[cfg(unix)]
-    Pages(PagePool),
-}
-
-impl Pool {
-    /// A pool of at most `len` bytes, as `policy` needs it.
-    ///
-    /// # Errors
-    /// When the system has no memory for pages.
-    pub(crate) fn new(len: usize, policy: Policy) -> io::Result<Self> {
-        Ok(match policy {
-            Policy::Auto => Self::Buffers(BufferPool::new(len)),
-            #[cfg(unix)]
-            Policy::Paper | Policy::Commercial | Policy::Always(_) => Self::Pages(PagePool::new(len)?),
-            #[cfg(not(unix))]
-            Policy::Paper | Policy::Commercial | Policy::Always(_) => {
-                return Err(io::ErrorKind::Unsupported.into());
-            }
-        })
-    }
-
-    /// Bytes of the pool.
-    pub(crate) fn len(&self) -> usize {
-        match self {
-            Self::Buffers(pool) => pool.len(),
-            #[cfg(unix)]
-            Self::Pages(pool) => pool.len(),
-        }
-    }
-
-    /// The most bytes that were in use at once.
-    pub(crate) fn peak(&self) -> usize {
-        match self {
-            Self::Buffers(pool) => pool.peak(),
-            #[cfg(unix)]
-            Self::Pages(pool) => pool.peak(),
-        }
-    }
-
-    fn take(&self, len: usize) -> Option<Buffer<'_>> {
-        match self {
-            Self::Buffers(pool) => pool.take(len).map(Buffer::Pooled),
-            #[cfg(unix)]
-            Self::Pages(pool) => pool.take(len).map(Buffer::Pages),
-        }
-    }
-}
-
 /// Memory that a request uses for a while, with any content.
 #[derive(Debug)]
 pub(crate) enum Buffer<'a> {
-    Pooled(PooledBuffer<'a>),
-    #[cfg(unix)]
-    Pages(Pages<'a>),
-    #[cfg(unix)]
-    Mapped(MappedPages<'a>),
-    Heap {
-        bytes: Vec<u8>,
-        scratch: &'a Scratch,
-        memory: &'a Memory,
-        keep: bool,
-    },
+    Pool(PoolBuffer<'a>),
+    Heap { bytes: Vec<u8>, scratch: &'a Scratch, memory: &'a Memory, keep: bool },
 }
 
 impl Scratch {
@@ -112,7 +48,7 @@ impl Scratch {
         keep: bool,
     ) -> Buffer<'a> {
         if let Some(buffer) = self.pool.take(len) {
-            return buffer;
+            return Buffer::Pool(buffer);
         }
         counters.add(Counter::PoolMisses, 1);
         let spare = {
@@ -128,19 +64,6 @@ impl Scratch {
         });
         bytes.resize(len, 0);
         Buffer::Heap { bytes, scratch: self, memory, keep }
-    }
-
-    /// Scattered pages of the pool as a buffer of `len` bytes, if there are enough.
-    pub(crate) fn mapped(&self, len: usize) -> Option<Buffer<'_>> {
-        match &self.pool {
-            Pool::Buffers(_) => {
-                // Only a pool of pages uses it.
-                let _ = len;
-                None
-            }
-            #[cfg(unix)]
-            Pool::Pages(pool) => pool.map(len).map(Buffer::Mapped),
-        }
     }
 
     /// Runs `work` with a decoder.
@@ -166,11 +89,7 @@ impl Deref for Buffer<'_> {
 
     fn deref(&self) -> &[u8] {
         match self {
-            Self::Pooled(buffer) => buffer,
-            #[cfg(unix)]
-            Self::Pages(pages) => pages,
-            #[cfg(unix)]
-            Self::Mapped(mapped) => mapped,
+            Self::Pool(buffer) => buffer,
             Self::Heap { bytes, .. } => bytes,
         }
     }
@@ -179,11 +98,7 @@ impl Deref for Buffer<'_> {
 impl DerefMut for Buffer<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
         match self {
-            Self::Pooled(buffer) => buffer,
-            #[cfg(unix)]
-            Self::Pages(pages) => pages,
-            #[cfg(unix)]
-            Self::Mapped(mapped) => mapped,
+            Self::Pool(buffer) => buffer,
             Self::Heap { bytes, .. } => bytes,
         }
     }
@@ -205,15 +120,18 @@ impl Drop for Buffer<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::buffer_pool::PAGE;
+    use super::super::buffer_pool::{BufferPool, PAGE};
     use super::*;
 
     #[test]
     fn heap_buffers_are_used_again() {
-        let (scratch, memory) = (Scratch::new(Pool::new(PAGE, Policy::Auto).unwrap()), Memory::new(None));
+        let pool = BufferPool::new(PAGE);
+        #[cfg(feature = "comparison")]
+        let pool = Pool::Buffers(pool);
+        let (scratch, memory) = (Scratch::new(pool), Memory::new(None));
         let counters = Counters::default();
         let first = scratch.buffer(100, &memory, &counters, true);
-        assert!(matches!(first, Buffer::Pooled(_)));
+        assert!(matches!(first, Buffer::Pool(_)));
         let second = scratch.buffer(100_000, &memory, &counters, true);
         assert!(matches!(second, Buffer::Heap { .. }) && second.len() == 100_000);
         drop(second);

@@ -2,18 +2,21 @@
 
 use std::sync::Arc;
 
+#[cfg(not(feature = "comparison"))]
+use super::buffer_pool::BufferPool;
 use super::clusters::Clusters;
-use super::comparison::policy::Policy;
+#[cfg(feature = "comparison")]
+use super::comparison::{policy::Policy, pool::Pool};
 use super::options::EngineOptions;
 use super::pinned::Pins;
-use super::scratch::{Pool, Scratch};
+use super::scratch::Scratch;
 use crate::access::announcements::Announcements;
 use crate::access::requests::Patterns;
 use crate::accounting::memory::Memory;
 use crate::accounting::pressure::{Pressure, PressureFile};
 use crate::accounting::recorder::Recorder;
 use crate::accounting::stats::{Counter, Counters};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::volume::block_cache::BlockCache;
 
 /// Bytes of the smallest buffers for decoded clusters of files, and of the packed inode. Most LZ4 clusters of one block fit,
@@ -24,6 +27,7 @@ const LEAST_PACKED: usize = 4 << 10;
 /// The state that all requests of an image share.
 #[derive(Debug)]
 pub(crate) struct Engine {
+    #[cfg(feature = "comparison")]
     pub policy: Policy,
     memory: Arc<Memory>,
     /// Bytes of the window for a rolling decode of LZ4.
@@ -52,13 +56,17 @@ impl Engine {
         pressure: Option<&PressureFile>,
         memory: Arc<Memory>,
     ) -> Result<Self> {
+        #[cfg(not(feature = "comparison"))]
+        let pool = BufferPool::new(options.pool);
+        #[cfg(feature = "comparison")]
         let pool = Pool::new(options.pool, options.policy)
-            .map_err(|e| Error::io_unnamed("allocate the page pool", e))?;
+            .map_err(|e| crate::error::Error::io_unnamed("allocate the page pool", e))?;
         memory.take(pool.len());
         let clusters =
             |budget, least| Clusters::new(budget, least, options.memory_limit.is_none(), Arc::clone(&memory));
         let encoded = options.encoded_cache;
         Ok(Self {
+            #[cfg(feature = "comparison")]
             policy: options.policy,
             lz4_window: ferofs_codec::lz4_window(max_distance),
             scratch: Scratch::new(pool),
@@ -72,6 +80,17 @@ impl Engine {
             pinned_ranges: Pins::default(),
             memory,
         })
+    }
+
+    /// Whether a whole LZ4 cluster of `_len` decoded bytes is decoded in place, if that is possible.
+    #[cfg(not(feature = "comparison"))]
+    pub(crate) const fn in_place(&self, _len: usize) -> bool {
+        true
+    }
+
+    #[cfg(feature = "comparison")]
+    pub(crate) const fn in_place(&self, len: usize) -> bool {
+        self.policy.in_place(len)
     }
 
     /// Frees caches and idle buffers.

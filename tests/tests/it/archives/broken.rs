@@ -65,6 +65,12 @@ fn every_damage_is_reported_with_member_and_position() {
         ("negative", archive(&[Header::new("bad", b'0', 0).with(124, &[0xff; 12]).bytes()]), "bad: the size"),
         ("octal", archive(&[Header::new("bad", b'0', 0).with(124, b"0000009\0").bytes()]), "bad: the size"),
         ("pax size", archive(&[pax(&[("size", b"-1")]), file("bad", b"")]), "bad: the size"),
+        (
+            "an owner that Linux has no ID for",
+            archive(&[Header::new("bad", b'0', 0).with(108, b"\x80\0\0\0\xff\xff\xff\xff").bytes()]),
+            "bad: the owner",
+        ),
+        ("a group", archive(&[pax(&[("gid", b"4294967295")]), file("bad", b"")]), "bad: the owner"),
         ("pax", archive(&[member(Header::new("x", b'x', 5), b"99 a="), file("bad", b"")]), "extended header"),
         ("long name", archive(&[Header::new("x", b'L', 1 << 32).bytes()]), "extended header of 4294967296"),
         ("long name that ends", Header::new("x", b'L', 60 << 10).bytes(), "the archive ends within"),
@@ -329,4 +335,15 @@ fn large_pax_headers_come_through_a_gzip_pipe() {
     for value in &values {
         assert!(bytes.windows(value.len()).any(|part| part == value));
     }
+}
+
+#[test]
+fn an_attribute_for_an_acl_that_is_none_is_left_out_with_a_warning() {
+    let fixture = Fixture::empty();
+    let records: [(&str, &[u8]); 2] =
+        [("SCHILY.xattr.system.posix_acl_access", b"garbage"), ("SCHILY.xattr.user.note", b"text")];
+    let (image, outcome) = build(&fixture, &archive(&[pax(&records), file("name", b"x")]), &[]);
+    let told = outcome.success().stderr;
+    assert!(told.contains("name: attribute system.posix_acl_access left out"), "{told}");
+    ferofs().args(["check", "--deep"]).arg(&image).run().success();
 }

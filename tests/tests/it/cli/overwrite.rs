@@ -176,3 +176,76 @@ fn a_device_with_a_file_system_is_not_written() {
     }
     assert_eq!((as_before.code, mkfs.code), (0, 0), "{}", mkfs.stderr);
 }
+
+#[test]
+fn two_outputs_are_not_one_file() {
+    let fixture = Fixture::empty();
+    fs::write(fixture.source().join("file"), [b'x'; 9000]).unwrap();
+    let old = fixture.build("old", ["-T", "1"]);
+    let (new, source) = (fixture.path("new"), fixture.source());
+    let with = |option: &str, path: &Path| {
+        let mut option = OsString::from(format!("{option}="));
+        option.push(path);
+        option
+    };
+    let commands: [Vec<OsString>; 4] = [
+        vec![
+            "build".into(),
+            "--chunk-size=4096".into(),
+            with("--chunk-device", &new),
+            source.clone().into(),
+            new.clone().into(),
+        ],
+        vec!["build".into(), with("--verity", &new), source.clone().into(), new.clone().into()],
+        vec!["extract".into(), with("--tar", &new), with("--metadata", &new), old.clone().into()],
+        vec!["extract".into(), with("--metadata", &new), with("--metadata", &new), old.clone().into()],
+    ];
+    for command in commands {
+        let refused = ferofs().args(&command).run();
+        assert!(refused.stderr.contains("another output"), "{command:?}: {}", refused.stderr);
+        assert!(refused.code != 0 && !new.exists(), "{command:?}");
+    }
+    for option in ["--blobdev", "--block-list-file", "--vmdk-desc"] {
+        let words = [
+            OsString::from("--chunksize=4096"),
+            with(option, &new),
+            new.clone().into(),
+            source.clone().into(),
+        ];
+        let refused = mkfs_command(&fixture).args(words).run();
+        assert!(refused.code != 0 && !new.exists(), "{option}: {}", refused.stderr);
+    }
+}
+
+#[test]
+fn an_empty_expression_does_not_exclude_everything() {
+    let fixture = Fixture::empty();
+    let refused =
+        ferofs().args(["build", "--exclude-regex", ""]).args([fixture.source(), fixture.path("new")]).run();
+    assert!(refused.code == 2 && refused.stderr.contains("matches every path"), "{}", refused.stderr);
+}
+
+/// A device is written in place, so that no source may be on it; an index needs its source, wherever it is.
+#[test]
+fn a_source_is_not_written_over() {
+    let fixture = Fixture::empty();
+    fs::write(fixture.source().join("file"), [b'x'; 9000]).unwrap();
+    let old = fixture.build("old", ["-T", "1", "-z", "none"]);
+    let before = fs::read(&old).unwrap();
+    let mut refused = vec![ferofs().args(["build", "--index-only"]).args([&old, &old]).run()];
+    refused.push(mkfs_command(&fixture).args([&old, &old, &old]).run());
+    if need::root("a loop device") && need::tool("losetup", "a loop device").is_some() {
+        let attached = Run::new("losetup").args(["--find", "--show"]).arg(&old).run().success();
+        let device = String::from_utf8_lossy(&attached.stdout).trim().to_owned();
+        refused.push(ferofs().arg("build").args([&device, &device]).run());
+        refused.push(ferofs().args(["patch", "squash", &device, &device]).run());
+        let source = fixture.source();
+        refused.push(ferofs().args(["patch", "create", "--force", "-o", &device, &device]).arg(source).run());
+        refused.push(mkfs_command(&fixture).args([&device, &device]).run());
+        Run::new("losetup").args(["-d", &device]).run().success();
+    }
+    for outcome in refused {
+        assert!(outcome.code == 1 && outcome.stderr.contains("also an input"), "{}", outcome.stderr);
+    }
+    assert!(fs::read(&old).unwrap() == before);
+}

@@ -142,3 +142,57 @@ fn umount_leaves_other_file_systems_alone() {
         script(text, &image, &dir).success();
     }
 }
+
+#[test]
+fn files_that_a_mount_writes_replace_nothing_and_are_not_below_it() {
+    let fixture = Fixture::new(&tree::Options::small());
+    let image = small_image(&fixture);
+    let before = std::fs::read(&image).unwrap();
+    let (dir, thesis) = (fixture.directory("mount"), fixture.path("thesis"));
+    std::fs::write(&thesis, "The thesis.").unwrap();
+    let cases = [
+        ("--pid-file", &image, "also an input"),
+        ("--record-profile", &image, "also an input"),
+        ("--log-file", &image, "also an input"),
+        ("--pid-file", &thesis, "no number of a process"),
+        ("--record-profile", &thesis, "not an access profile"),
+        ("--pid-file", &dir.join("pid"), "below the mount point"),
+    ];
+    for (option, file, message) in cases {
+        let refused = ferofs().args(["mount", "--fuse", option]).args([file, &image, &dir]).run().failure(1);
+        assert!(refused.stderr.contains(message), "{option}: {}", refused.stderr);
+        assert!(!is_mounted(&dir));
+    }
+    assert!(std::fs::read(&image).unwrap() == before);
+    assert_eq!(std::fs::read(&thesis).unwrap(), b"The thesis.");
+}
+
+#[test]
+fn umount_follows_a_link_to_the_mount_point_as_mount_does() {
+    if !possible("umount") {
+        return;
+    }
+    let fixture = Fixture::new(&tree::Options::small());
+    let (image, dir, link) = (small_image(&fixture), fixture.directory("mount"), fixture.path("link"));
+    std::os::unix::fs::symlink("mount", &link).unwrap();
+    let text = "\"$0\" mount --fuse \"$1\" \"$2\"; \"$0\" umount \"$2\"; ! mountpoint -q \"$2\"";
+    script(text, &image, &link).success();
+    assert!(!is_mounted(&dir));
+}
+
+#[test]
+fn a_device_that_is_mounted_through_fuse_is_not_written_over() {
+    if !possible("a device") || need::tool("losetup", "a device").is_none() {
+        return;
+    }
+    let fixture = Fixture::new(&tree::Options::small());
+    let image = small_image(&fixture);
+    let dir = fixture.directory("mount");
+    let attached = Run::new("losetup").args(["--find", "--show"]).arg(&image).run().success();
+    let device = String::from_utf8_lossy(&attached.stdout).trim().to_owned();
+    let mount = Mount::fuse_with(ferofs_path(), &[], Path::new(&device), &dir).unwrap();
+    let refused = ferofs().args(["build", "--force"]).arg(fixture.source()).arg(&device).run();
+    mount.unmount().unwrap();
+    Run::new("losetup").args(["-d", &device]).run().success();
+    assert!(refused.code == 1 && refused.stderr.contains("is mounted through FUSE on"), "{}", refused.stderr);
+}

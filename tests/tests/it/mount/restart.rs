@@ -76,14 +76,7 @@ impl Background {
 
 /// Whether Linux sends requests again (6.9).
 fn has_resend(what: &str) -> bool {
-    let name = rustix::system::uname();
-    let mut numbers =
-        name.release().to_str().unwrap().split('.').map(|number| number.parse::<u32>().unwrap_or(0));
-    let is_new = (numbers.next(), numbers.next()) >= (Some(6), Some(9));
-    if !is_new {
-        need::lacks(what, need::LINUX_6_9);
-    }
-    is_new
+    need::is_linux_since(6, 9) || need::lacks(what, need::LINUX_6_9)
 }
 
 /// The processes that `parent` has started and that run, with this first argument; empty: with any.

@@ -2,6 +2,7 @@
 //!
 //! - `chain`: one patch for a chain of patches, and files of several patches.
 //! - `cost`: the stated cost of applying.
+//! - `device`: the program for devices does the same as the command.
 //! - `faults`: interrupted writes, and data behind an image.
 //! - `for_updates`: images that grow little.
 //! - `growth`: additions that are compressed together.
@@ -12,6 +13,7 @@
 
 mod chain;
 mod cost;
+mod device;
 mod faults;
 mod for_updates;
 mod growth;

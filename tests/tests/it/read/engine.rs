@@ -1,4 +1,4 @@
-//! The read engine behind a FUSE mount: decoding strategies, access profiles and pinned data, memory limits.
+//! The read engine behind a FUSE mount: access profiles and pinned data, memory limits.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,32 +19,6 @@ fn stats(dir: &Path) -> BTreeMap<String, u64> {
     let text = String::from_utf8(ferofs().arg("stats").arg(dir).run().success().stdout).unwrap();
     let lines = text.lines().filter_map(|line| line.rsplit_once(' '));
     lines.map(|(name, value)| (name.trim().replace(' ', "_"), value.parse().unwrap())).collect()
-}
-
-#[test]
-fn every_decoding_strategy_gives_the_data_of_the_source() {
-    if !need::fuse("decoding strategies") {
-        return;
-    }
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = fixture.build("image", ["--compress", "lz4"]);
-    let strategies = ["in-place", "rolling", "vmap", "buffer", "direct", "paper", "commercial", "auto"];
-    for (number, strategy) in strategies.iter().enumerate() {
-        let dir = fixture.directory(strategy);
-        // Without a pool, with a small one, and with the default.
-        let pool = ["0", "8K", "256K"][number % 3];
-        let mount = mounted(&image, &dir, &["--decode", strategy, "--pool", pool]);
-        fixture.assert_same_as_source(mount.path());
-        let used = stats(mount.path());
-        let expected = match *strategy {
-            "rolling" => "clusters_rolling",
-            "buffer" | "commercial" => "clusters_buffered",
-            "vmap" if pool != "0" => "clusters_vmap",
-            _ => "requests",
-        };
-        assert!(used[expected] > 0, "{strategy}: {used:?}");
-        mount.unmount().unwrap();
-    }
 }
 
 #[test]

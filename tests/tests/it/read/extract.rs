@@ -383,6 +383,28 @@ fn a_refused_file_gets_no_hard_links() {
     }
 }
 
+/// The largest ID means "do not change" to chown(2): the file would belong to who extracts it, with its setuid bit.
+#[test]
+fn a_setuid_file_without_an_owner_is_an_error() {
+    if !need::root("setuid files of others") {
+        return;
+    }
+    let fixture = Fixture::empty();
+    let program = fixture.source().join("program");
+    fs::write(&program, "program").unwrap();
+    std::os::unix::fs::chown(&program, Some(0x5a4b_3c2d), Some(0)).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
+    let image = fixture.build("image", ["-T0", "--inodes=extended", "-Enosbcrc"]);
+    let mut bytes = fs::read(&image).unwrap();
+    let at = bytes.windows(4).position(|id| id == 0x5a4b_3c2d_u32.to_le_bytes()).unwrap();
+    bytes[at..at + 4].fill(0xff);
+    fs::write(&image, bytes).unwrap();
+    let out = fixture.path("out");
+    let extracted = ferofs().arg("extract").args([&image, &out]).run().failure(1);
+    assert!(extracted.stderr.contains("program: chown"), "{}", extracted.stderr);
+    assert_eq!(fs::metadata(out.join("program")).unwrap().mode() & 0o6000, 0);
+}
+
 #[test]
 fn without_owners_setuid_bits_and_capabilities_are_left_out() {
     if !need::root("setuid files of others") {

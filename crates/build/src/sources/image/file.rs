@@ -1,6 +1,8 @@
 //! An EROFS image as a source of content: reads files, and finds the addresses of their pieces.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use ferofs_format::{BytePos, DeviceId, FileOffset, Nid};
 use ferofs_read::{DataLayout, ExtentData, FileSource, Image, Inode, Location};
@@ -28,11 +30,12 @@ pub struct StoredPiece {
 }
 
 impl SourceImage {
-    /// Opens the image in `file`.
-    pub fn open(file: &SourceFile) -> Result<Self> {
+    /// Opens the image in `file`. Its reads end soon after `cancel` is set.
+    pub fn open(file: &SourceFile, cancel: &Arc<AtomicBool>) -> Result<Self> {
         let source = file.file().try_clone().and_then(|file| FileSource::new(file, 0));
         let source = source.map_err(|e| Error::io("open", file.name(), e))?;
         let image = Image::open(source).map_err(|e| in_source(file.name().to_owned(), e))?;
+        let image = image.cancelled_by(cancel);
         Ok(Self { image, file: Some(file.id()), name: file.name().to_owned() })
     }
 

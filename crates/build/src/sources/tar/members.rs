@@ -302,7 +302,9 @@ impl<'a> Members<'a> {
         }
         let owner = |key, field| {
             let number = records.number_u32(key, "the owner")?;
-            number.map_or_else(|| header.number_u32(field), Ok)
+            let id = number.map_or_else(|| header.number_u32(field), Ok)?;
+            // It means "no ID" to Linux.
+            if id == u32::MAX { Err(ArchiveFault::Number("the owner")) } else { Ok(id) }
         };
         Ok(Member {
             offset,

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use super::{Body, EntryFault, FileId, LayeredFile, LayeredTree};
 use crate::options::source::definition::{Change, DefinedBody, Definition, Owner};
+use crate::tree::acl;
 use ferofs_format::inode::Timestamp;
 
 impl LayeredTree {
@@ -54,6 +55,9 @@ impl LayeredTree {
             }
             Change::Link { target } => self.link(path, target),
             Change::Xattr { name, value } => {
+                if acl::is_malformed(name, value) {
+                    return Err(EntryFault::Acl);
+                }
                 let file = self.defined_file(path)?;
                 let mut set = (*self.files[file.index()].xattrs).clone();
                 set.retain(|(known, _)| known != name);

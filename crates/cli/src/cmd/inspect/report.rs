@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::args::byte_size::human;
 use crate::cmd::ls::time_string;
-use crate::print::names::shown;
+use crate::print::shown;
 
 /// File name extensions that the text shows at most: those with the most stored bytes.
 const EXTENSIONS: usize = 15;

@@ -8,9 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Builder;
 use std::time::Duration;
 
-use ferofs::read::{
-    EngineOptions, Image, LowMemory, OpenOptions, Pinned, Policy, Profile, Recording, Strategy,
-};
+use ferofs::read::{EngineOptions, Image, LowMemory, OpenOptions, Pinned, Profile, Recording};
 
 use crate::args::byte_size;
 use crate::args::image::OpenFiles;
@@ -26,10 +24,6 @@ pub(crate) struct MemoryArgs {
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     memory_limit: Option<usize>,
 
-    /// How the FUSE daemon decodes pclusters. The values other than auto exist for measurements [default: auto]
-    #[arg(long, value_name = "POLICY")]
-    decode: Option<Decode>,
-
     /// Count reads, and write an access profile to FILE when the image is unmounted. Implies --fuse
     #[arg(long, value_name = "FILE", conflicts_with = "kernel")]
     record_profile: Option<PathBuf>,
@@ -41,19 +35,6 @@ pub(crate) struct MemoryArgs {
     /// Limit on the memory for the data of --pin
     #[arg(long, value_name = "BYTES", value_parser = bytes, default_value = "16M", requires = "pin")]
     pin_memory: Option<usize>,
-}
-
-/// The values of --decode: [`Policy`] and [`Strategy`].
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Decode {
-    Auto,
-    Paper,
-    Commercial,
-    InPlace,
-    Rolling,
-    Vmap,
-    Buffer,
-    Direct,
 }
 
 /// Reads an access profile.
@@ -79,25 +60,30 @@ pub(crate) struct ProfileRecording {
 const NAMES_TIME: Duration = Duration::from_secs(60);
 
 impl MemoryArgs {
+    /// The profile to write.
+    pub(crate) fn record_profile(&self) -> Option<&Path> {
+        self.record_profile.as_deref()
+    }
+
+    /// The profile to pin.
+    pub(crate) fn pinned_profile(&self) -> Option<&Path> {
+        self.pin.as_deref()
+    }
+
     /// Whether an option is given that only the FUSE daemon supports.
     pub(crate) const fn needs_fuse(&self) -> bool {
         self.record_profile.is_some() || self.pin.is_some()
     }
 
     /// The options that change only how the FUSE daemon works, and whether they are given.
-    pub(super) const fn given(&self) -> [(bool, &'static str); 3] {
-        [
-            (self.pool.is_some(), "--pool"),
-            (self.memory_limit.is_some(), "--memory-limit"),
-            (self.decode.is_some(), "--decode"),
-        ]
+    pub(super) const fn given(&self) -> [(bool, &'static str); 2] {
+        [(self.pool.is_some(), "--pool"), (self.memory_limit.is_some(), "--memory-limit")]
     }
 
     /// Sets the options of the engine.
     pub(crate) fn apply(&self, options: &mut EngineOptions) {
         options.pool = self.pool.unwrap_or(options.pool);
         options.memory_limit = self.memory_limit;
-        options.policy = self.decode.map_or(options.policy, Decode::policy);
         options.record = self.record_profile.is_some();
         options.low_memory = LowMemory::Auto;
     }
@@ -177,21 +163,6 @@ impl ProfileRecording {
             self.file.set_len(0).map_err(failed)?;
         }
         profile.write(BufWriter::new(self.file)).map_err(|e| Failure::about(&self.path, e))
-    }
-}
-
-impl Decode {
-    const fn policy(self) -> Policy {
-        match self {
-            Self::Auto => Policy::Auto,
-            Self::Paper => Policy::Paper,
-            Self::Commercial => Policy::Commercial,
-            Self::InPlace => Policy::Always(Strategy::InPlace),
-            Self::Rolling => Policy::Always(Strategy::Rolling),
-            Self::Vmap => Policy::Always(Strategy::Vmap),
-            Self::Buffer => Policy::Always(Strategy::Buffer),
-            Self::Direct => Policy::Always(Strategy::Direct),
-        }
     }
 }
 

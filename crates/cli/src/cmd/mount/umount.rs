@@ -66,7 +66,7 @@ fn check_type(dir: &Path, shown: &Path) -> Result<(), Failure> {
 }
 
 fn finish(dir: &Path, shown: &Path, result: rustix::io::Result<()>) -> Outcome {
-    let is_dead = || unmount_helper::has_no_daemon(dir);
+    let is_dead = || ferofs_fuse::has_no_daemon(dir);
     match result {
         Ok(()) => Ok(0),
         // Nobody can use what has lost its daemon, so nobody is disturbed.
@@ -79,6 +79,11 @@ fn finish(dir: &Path, shown: &Path, result: rustix::io::Result<()>) -> Outcome {
 
 /// The path of a directory without symbolic links. The directory itself may be a mount that cannot be asked for anything.
 pub(super) fn absolute(dir: &Path) -> io::Result<PathBuf> {
+    // readlink(2) sends no request to a daemon, which may not answer any more. mount follows links, too.
+    if let Ok(target) = std::fs::read_link(dir) {
+        let parent = dir.parent().unwrap_or(Path::new(""));
+        return absolute(&parent.join(target));
+    }
     let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match dir.file_name() {
         Some(name) => Ok(std::fs::canonicalize(parent)?.join(name)),

@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     // Somebody else may have unmounted it, and mounted another file system there.
     let is_own = own_mount.is_some() && mount_at(&args.dir)? == own_mount;
-    if is_own && (is_requested || has_no_daemon(&args.dir)) { detach(&args.dir) } else { Ok(0) }
+    if is_own && (is_requested || ferofs_fuse::has_no_daemon(&args.dir)) { detach(&args.dir) } else { Ok(0) }
 }
 
 /// Removes the file that names `daemon`. The next daemon may have replaced it, or somebody else have removed it.
@@ -66,15 +66,6 @@ fn remove_pid_file(file: &Path, daemon: Option<Pid>) {
     if daemon.is_some_and(|daemon| named == Some(daemon.as_raw_nonzero().get())) {
         let _ = std::fs::remove_file(file);
     }
-}
-
-/// Whether the daemon of the FUSE mount on `dir` has ended. The number of a mount is not enough: Linux gives it to the next mount.
-pub(super) fn has_no_daemon(dir: &Path) -> bool {
-    use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
-    use rustix::io::Errno;
-    // A request to the daemon: Linux refuses it if nobody can answer.
-    let flags = AtFlags::STATX_FORCE_SYNC | AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-    matches!(statx(CWD, dir, flags, StatxFlags::SIZE), Err(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
 fn send_answer() -> io::Result<()> {

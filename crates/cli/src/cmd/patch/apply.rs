@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use ferofs::patch::{ApplyProgress, FileMedium, Patch, PatchFault, PatchReader, apply_with};
+use ferofs::patch::{ApplyError, ApplyProgress, FileMedium, Patch, PatchFault, PatchReader, apply_with};
 use ferofs::read::Hex;
 
 use indicatif::HumanBytes;
@@ -76,7 +76,7 @@ pub(super) fn run(args: &ApplyArgs) -> Outcome {
     };
     drop(display);
     let count = match applied {
-        Err(error) if is_about_patch(&error) => return Err(Failure::about(patch_name, error)),
+        Err(error) if error.is_about_patch() => return Err(Failure::about(patch_name, error)),
         applied => applied.about(&args.image)?,
     };
     let [appended, resumed] = [&progress.appended, &progress.resumed].map(bytes);
@@ -127,7 +127,7 @@ fn signed(args: &ApplyArgs, signature: &Path, name: &Path) -> Result<Patch, Fail
         false => PatchReader::open(&args.patch),
     };
     let patch = match patches.and_then(|mut patches| patches.only_patch()) {
-        Err(ferofs::Error::Patch(PatchFault::Several)) => {
+        Err(ApplyError::Patch(PatchFault::Several)) => {
             let reason =
                 "a signature is for one patch, and the file has several: apply each with its own signature";
             return Err(Failure::about(name, reason));
@@ -136,19 +136,4 @@ fn signed(args: &ApplyArgs, signature: &Path, name: &Path) -> Result<Patch, Fail
     };
     signature::check(&Hex(&patch.digest()).to_string(), signature, &args.cert)?;
     Ok(patch)
-}
-
-/// Whether an error is about the file with the patch, not about the image.
-fn is_about_patch(error: &ferofs::Error) -> bool {
-    let ferofs::Error::Patch(fault) = error else {
-        return matches!(error, ferofs::Error::InSequence { .. });
-    };
-    matches!(
-        fault,
-        PatchFault::NotAPatch
-            | PatchFault::Version(_)
-            | PatchFault::Length { .. }
-            | PatchFault::Damaged
-            | PatchFault::Malformed(_)
-    )
 }

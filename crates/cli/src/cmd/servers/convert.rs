@@ -1,23 +1,22 @@
 //! `ferofs convert`: from an image of tar archives in a registry to one of EROFS images.
 
-use std::io::Write;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ferofs::build::{SourceFormat, Whiteouts};
 use ferofs_remote::Location;
 use ferofs_remote::http::Client;
-use ferofs_remote::oci::{PushOptions, Reference, RegistryImage, push};
+use ferofs_remote::oci::{PushOptions, Reference, RegistryImage};
 use ferofs_remote::pull::PullOptions;
 use serde_json::json;
 
 use super::form::FormArgs;
 use super::layers::{LayerFile, Target, build, fetch};
 use super::scratch::Scratch;
-use super::transfer::Transfer;
+use super::transfer::{deadline, store};
 use crate::args::fetch::CacheArgs;
 use crate::args::remote::{RemoteArgs, location};
 use crate::cmd::threads;
@@ -71,9 +70,6 @@ pub(crate) struct Args {
     remote: RemoteArgs,
 }
 
-/// The time for a request without a blob.
-const REQUEST_TIME: Duration = Duration::from_secs(30);
-
 pub(crate) fn run(args: &Args) -> Outcome {
     args.shown.apply();
     let (from, to) = (registry_name(&args.from)?, registry_name(&args.to)?);
@@ -89,7 +85,6 @@ pub(crate) fn run(args: &Args) -> Outcome {
         (reading.user, reading.token) = (None, None);
     }
     let client = Client::new(&remote.tls).map_err(Failure::complete)?;
-    let deadline = || Instant::now() + REQUEST_TIME;
     let image =
         RegistryImage::open(client.clone(), &from, &reading, deadline()).map_err(Failure::complete)?;
     let config = image.config(deadline()).map_err(Failure::complete)?;
@@ -109,27 +104,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         // Layers that stay as they are.
         options.mount_from.push(from.repository);
     }
-    let transfer = Transfer::start("sent");
-    let pushed = push(client, &files, &to, &options, &|done, size| transfer.set(done, size));
-    drop(transfer);
-    let pushed = pushed.map_err(Failure::complete)?;
-    let name = format!("oci://{}/{}@{}", to.host, to.repository, pushed.manifest);
-    let mut out = std::io::stdout().lock();
-    if args.json {
-        let object = json!({
-            "location": name,
-            "manifest": pushed.manifest,
-            "source": image.digest(),
-            "layers": pushed.layers,
-            "size": pushed.size,
-            "sent": pushed.sent,
-            "roothash": pushed.root.map(|root| root.to_string()),
-        });
-        writeln!(out, "{object}")?;
-    } else {
-        writeln!(out, "{name}")?;
-    }
-    Ok(0)
+    store(client, &files, &to, &options, args.json, |_| json!({ "source": image.digest() }))
 }
 
 impl Args {

@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ferofs::build::{SourceFormat, Whiteouts};
 use ferofs::escape::Escaped;
@@ -22,9 +22,9 @@ use serde_json::json;
 use super::form::FormArgs;
 use super::layers::{LayerFile, Target, build, fetch};
 use super::scratch::Scratch;
-use super::transfer::Transfer;
+use super::transfer::{Transfer, deadline};
 use crate::args::byte_size;
-use crate::args::fetch::CacheArgs;
+use crate::args::fetch::{CacheArgs, cache_dir};
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::args::remote::{RemoteArgs, location};
 use crate::cmd::threads;
@@ -66,7 +66,7 @@ pub(crate) struct Args {
     reuse: Vec<PathBuf>,
 
     /// Directory with what other commands fetched [default: /var/cache/ferofs for root, otherwise ~/.cache/ferofs]
-    #[arg(long, value_name = "DIR", env = "FEROFS_CACHE_DIR")]
+    #[arg(long, value_name = "DIR", env = "FEROFS_CACHE_DIR", value_parser = cache_dir())]
     cache_dir: Option<PathBuf>,
 
     /// Requests that are in flight at the same time
@@ -94,9 +94,6 @@ pub(crate) struct Args {
     #[command(flatten)]
     remote: RemoteArgs,
 }
-
-/// The time for the first requests.
-const OPEN_TIME: Duration = Duration::from_secs(30);
 
 pub(crate) fn run(args: &Args) -> Outcome {
     args.shown.apply();
@@ -131,10 +128,6 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     let connected = from.open(&args.remote.options()?, deadline()).map_err(Failure::complete)?;
     args.fetch(&from, &connected)
-}
-
-fn deadline() -> Instant {
-    Instant::now() + OPEN_TIME
 }
 
 impl Args {

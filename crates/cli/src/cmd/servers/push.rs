@@ -1,24 +1,22 @@
 //! `ferofs push`: stores an image in a registry.
 
-use std::io::Write;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
 
 use ferofs::build::Whiteouts;
 use ferofs::read::{FileSource, Hex, Image, OpenOptions};
 use ferofs_remote::Location;
 use ferofs_remote::http::Client;
-use ferofs_remote::oci::{ImageConfig, LayerKind, PushOptions, RegistryImage, push};
+use ferofs_remote::oci::{ImageConfig, LayerKind, PushOptions, RegistryImage};
 use ferofs_remote::pull::PullOptions;
 use serde_json::json;
 
 use super::form::FormArgs;
 use super::layers::{Target, build, build_with, fetch};
 use super::scratch::Scratch;
-use super::transfer::Transfer;
+use super::transfer::{deadline, store};
 use super::upper_layer;
 use crate::args::fetch::CacheArgs;
 use crate::args::remote::{RemoteArgs, location};
@@ -83,9 +81,6 @@ pub(crate) struct Args {
     remote: RemoteArgs,
 }
 
-/// The time for a request without a blob.
-const REQUEST_TIME: Duration = Duration::from_secs(30);
-
 fn annotation(text: &str) -> Result<(String, String), &'static str> {
     let (name, value) =
         text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or("is not NAME=VALUE")?;
@@ -117,36 +112,24 @@ pub(crate) fn run(args: &Args) -> Outcome {
                 return Err(Failure::about(name, problem));
             }
         };
-        let base = RegistryImage::open(client.clone(), &name, &options.oci, Instant::now() + REQUEST_TIME);
+        let base = RegistryImage::open(client.clone(), &name, &options.oci, deadline());
         let base = Arc::new(base.map_err(Failure::complete)?);
         let made = Difference::make(args, &base)?;
         layers = made.file.iter().cloned().collect();
         options.base = Some(base);
         difference = Some(made);
     }
-    let transfer = Transfer::start("sent");
-    let pushed = push(client, &layers, &reference, &options, &|done, size| transfer.set(done, size));
-    drop(transfer);
+    let stored = store(
+        client,
+        &layers,
+        &reference,
+        &options,
+        args.json,
+        |pushed| json!({ "layer": pushed.layers.last(), "mounted": pushed.is_mounted }),
+    );
+    // Its file is sent.
     drop(difference);
-    let pushed = pushed.map_err(Failure::complete)?;
-    let name = format!("oci://{}/{}@{}", reference.host, reference.repository, pushed.manifest);
-    let mut out = std::io::stdout().lock();
-    if args.json {
-        let object = json!({
-            "location": name,
-            "manifest": pushed.manifest,
-            "layer": pushed.layers.last(),
-            "layers": pushed.layers,
-            "size": pushed.size,
-            "sent": pushed.sent,
-            "mounted": pushed.is_mounted,
-            "roothash": pushed.root.map(|root| root.to_string()),
-        });
-        writeln!(out, "{object}")?;
-    } else {
-        writeln!(out, "{name}")?;
-    }
-    Ok(0)
+    stored
 }
 
 /// The layer with what differs from the base.
@@ -166,7 +149,7 @@ impl Difference {
         }
         let cancel = Arc::new(AtomicBool::new(false));
         cancel_on_signals(&cancel, GRACE_PERIOD)?;
-        let config = base.config(Instant::now() + REQUEST_TIME).map_err(Failure::complete)?;
+        let config = base.config(deadline()).map_err(Failure::complete)?;
         let scratch = Scratch::new(args.cache.open()?.folder())?;
         let mut pulled = PullOptions::default();
         pulled.threads = threads(args.threads);

@@ -1,11 +1,26 @@
-//! The progress of a transfer, on a terminal.
+//! A transfer to or from a server: its progress on a terminal, and the result of a push.
 
+use std::io::Write;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
+use ferofs_remote::http::Client;
+use ferofs_remote::oci::{PushOptions, Pushed, Reference, push};
 use indicatif::HumanBytes;
+use serde_json::{Value, json};
 
+use crate::exit::{Failure, Outcome};
 use crate::print::progress::Display;
+
+/// The time for a request without a blob.
+const REQUEST_TIME: Duration = Duration::from_secs(30);
+
+/// When a request without a blob, which starts now, must have its answer.
+pub(super) fn deadline() -> Instant {
+    Instant::now() + REQUEST_TIME
+}
 
 /// The progress of a transfer. The line is removed when this is dropped.
 pub(super) struct Transfer {
@@ -31,4 +46,38 @@ impl Transfer {
         known_done.store(done, Ordering::Relaxed);
         known_size.store(size, Ordering::Relaxed);
     }
+}
+
+/// Stores an image with these layers as `to`, and prints its name, or, if `is_json`, an object with the result and with what `more` adds.
+pub(super) fn store(
+    client: Client,
+    layers: &[PathBuf],
+    to: &Reference,
+    options: &PushOptions,
+    is_json: bool,
+    more: impl FnOnce(&Pushed) -> Value,
+) -> Outcome {
+    let transfer = Transfer::start("sent");
+    let pushed = push(client, layers, to, options, &|done, size| transfer.set(done, size));
+    drop(transfer);
+    let pushed = pushed.map_err(Failure::complete)?;
+    let name = format!("oci://{}/{}@{}", to.host, to.repository, pushed.manifest);
+    let mut out = std::io::stdout().lock();
+    if !is_json {
+        writeln!(out, "{name}")?;
+        return Ok(0);
+    }
+    let mut object = json!({
+        "location": name,
+        "manifest": pushed.manifest,
+        "layers": pushed.layers,
+        "size": pushed.size,
+        "sent": pushed.sent,
+        "roothash": pushed.root.map(|root| root.to_string()),
+    });
+    if let (Value::Object(object), Value::Object(more)) = (&mut object, more(&pushed)) {
+        object.extend(more);
+    }
+    writeln!(out, "{object}")?;
+    Ok(0)
 }

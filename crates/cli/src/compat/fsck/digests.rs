@@ -63,7 +63,7 @@ pub(super) fn verify(image: &Image, inform: bool) -> Result<Vec<Nid>, DigestErro
             unsigned.push(inode.nid());
             continue;
         };
-        let (path, nid) = (crate::print::names::shown(&entry.path), inode.nid().get());
+        let (path, nid) = (crate::print::shown(&entry.path), inode.nid().get());
         let Some(stored) = stored.strip_prefix(ALGORITHM).filter(|digest| digest.len() == 32) else {
             return Err(DigestError::Unknown { path, nid });
         };

@@ -64,3 +64,31 @@ fn a_writer_that_fails_ends_it() {
     let result = write_tar(&image, &root, Path::new(""), Full, &Options::default(), &|_, _| {});
     assert!(matches!(result, Err(Error::Io { .. })));
 }
+
+/// At its first byte, starts and cancels another archive of the same image.
+struct BesideCancelled<'a>(&'a Image, Vec<u8>);
+
+impl Write for BesideCancelled<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.1.is_empty() {
+            let options = Options::default();
+            options.cancel.store(true, Ordering::Relaxed);
+            let root = self.0.root().unwrap();
+            let result = write_tar(self.0, &root, Path::new(""), std::io::sink(), &options, &|_, _| {});
+            assert!(matches!(result, Err(Error::Interrupted)));
+        }
+        self.1.write(bytes)
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn cancelling_one_archive_leaves_another_of_the_same_image() {
+    let image = image(|source| fs::write(source.join("large"), vec![1; 20 << 20]).unwrap());
+    let (root, mut out) = (image.root().unwrap(), BesideCancelled(&image, Vec::new()));
+    let on_error = |path: &Path, error: &Error| panic!("{}: {error}", path.display());
+    write_tar(&image, &root, Path::new(""), &mut out, &Options::default(), &on_error).unwrap();
+    assert!(out.1 == archive(&image, 1));
+}

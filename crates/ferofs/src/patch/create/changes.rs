@@ -10,7 +10,7 @@ use super::context::{CreateContext, Inputs};
 use super::decide::files::{ReuseDecision, ReuseDecisions};
 use super::metadata::WrittenMetadata;
 use crate::error::Result;
-use crate::patch::format::change::{Change, ChangeKind, NewParents};
+use ferofs_patch::format::change::{Change, ChangeKind, NewParents};
 
 /// Appended bytes of each node's content in the new `image`. Bytes that several files share count for the first.
 pub(crate) fn content_costs(

@@ -11,8 +11,8 @@ use ferofs_read::{Image, Source};
 use super::options::{CreateOptions, IgnoredAttributes};
 use super::survey::Survey;
 use crate::error::Result;
-use crate::patch::image::history::History;
-use crate::patch::image::sector::SuperblockArea;
+use ferofs_patch::image::history::History;
+use ferofs_patch::image::sector::SuperblockArea;
 
 /// The old image and the new tree.
 #[derive(Clone, Copy)]

@@ -40,12 +40,12 @@ pub struct CreateOptions {
     /// all attributes of the new file. Verifying reports these differences, so it cannot be combined with this.
     pub ignore: IgnoredAttributes,
     /// The new tree, instead of the source of [`Self::build`].
-    pub(crate) new_image: Option<Image>,
+    pub new_image: Option<Image>,
     /// Encode new metadata and new fragments behind those of the old image, if these are compressed together. A patch file has them as encoded
     /// bytes then, and not as differences to old ones.
     pub(crate) grow: bool,
     /// Zstandard's level for the patch file; `None`: by the number of appended bytes.
-    pub(crate) level: Option<i32>,
+    pub level: Option<i32>,
 }
 
 /// Attributes that do not count as a change of a file.

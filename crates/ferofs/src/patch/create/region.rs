@@ -31,12 +31,12 @@ use super::metadata::{MetadataWriter, WrittenMetadata, inode_numbers};
 use super::options::GrowthParts;
 use super::{changes, configs};
 use crate::error::{Error, PatchFault, Result};
-use crate::patch::format::change::{Change, NewParents};
-use crate::patch::format::header::Header;
-use crate::patch::format::piece::Piece;
-use crate::patch::image::history::{Origin, RECORD, Record};
-use crate::patch::image::overlay::Overlay;
-use crate::patch::image::sector::{SECTOR_POS, Sector};
+use ferofs_patch::format::change::{Change, NewParents};
+use ferofs_patch::format::header::Header;
+use ferofs_patch::format::piece::Piece;
+use ferofs_patch::image::history::{Origin, RECORD, Record};
+use ferofs_patch::image::overlay::Overlay;
+use ferofs_patch::image::sector::{SECTOR_POS, Sector};
 
 /// The appended bytes, and the other changes of the patch.
 pub(crate) struct Region {

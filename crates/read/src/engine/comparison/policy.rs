@@ -1,28 +1,11 @@
-//! Strategies of decoding, and the policies that choose among them.
+//! The policies that choose among the strategies of decoding.
 
 use super::super::buffer_pool::PAGE;
+use super::super::strategy::Strategy;
 
 /// Bytes of the buffer of the paper's policies: four pages, as in the phones of its measurements. Longer ranges are decoded
 /// with another strategy.
 const BUFFER_SIZE: usize = 4 * PAGE;
-
-/// How a cluster is decoded. All strategies give the same bytes. If one does not support a cluster, the policy chooses another
-/// one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Strategy {
-    /// In the memory that also holds the encoded bytes, at its end. Only for whole LZ4 clusters, if the output cannot overwrite
-    /// input that is still needed.
-    InPlace,
-    /// The bytes before the wanted range go through a window of at most 17 pages; the range itself is decoded directly into the
-    /// request. Only for LZ4.
-    Rolling,
-    /// Into pages from anywhere in the pool that are mapped to adjacent addresses, and copied from there.
-    Vmap,
-    /// Into a buffer, and copied from there.
-    Buffer,
-    /// Directly into the request, if the wanted range is at the cluster's start.
-    Direct,
-}
 
 /// The rule that chooses the strategy for a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,7 +38,7 @@ impl Policy {
     pub(crate) const fn choose(self, max_buffered: Option<usize>, skip: usize, len: usize) -> Strategy {
         let end = skip + len;
         let chosen = match self {
-            Self::Auto => Self::fastest(max_buffered, skip, end),
+            Self::Auto => Strategy::fastest(max_buffered, skip, end),
             Self::Paper if len <= PAGE && end <= BUFFER_SIZE => Strategy::Buffer,
             Self::Paper if max_buffered.is_some() => Strategy::Rolling,
             Self::Commercial if end < BUFFER_SIZE => Strategy::Buffer,
@@ -68,15 +51,7 @@ impl Policy {
             Strategy::Direct => skip > 0,
             Strategy::Vmap | Strategy::Buffer => false,
         };
-        if is_unsupported { Self::fastest(max_buffered, skip, end) } else { chosen }
-    }
-
-    const fn fastest(max_buffered: Option<usize>, skip: usize, end: usize) -> Strategy {
-        match (skip, max_buffered) {
-            (0, _) => Strategy::Direct,
-            (_, Some(max_buffered)) if end > max_buffered => Strategy::Rolling,
-            _ => Strategy::Buffer,
-        }
+        if is_unsupported { Strategy::fastest(max_buffered, skip, end) } else { chosen }
     }
 }
 
@@ -95,11 +70,7 @@ mod tests {
         assert_eq!(Policy::Paper.choose(None, 0, page(2)), Vmap);
         assert_eq!(Policy::Commercial.choose(lz4, page(2), page(1)), Buffer);
         assert_eq!(Policy::Commercial.choose(lz4, page(3), page(1)), Vmap);
-        assert_eq!(Policy::Auto.choose(lz4, 0, page(9)), Direct);
         assert_eq!(Policy::Auto.choose(lz4, page(1), page(1)), Buffer);
-        assert_eq!(Policy::Auto.choose(lz4, page(40), page(1)), Rolling);
-        assert_eq!(Policy::Auto.choose(Some(page(48)), page(40), page(1)), Buffer);
-        assert_eq!(Policy::Auto.choose(None, page(40), page(1)), Buffer);
         assert_eq!(Policy::Always(Rolling).choose(None, 0, page(1)), Direct);
         assert_eq!(Policy::Always(Direct).choose(lz4, 1, page(1)), Buffer);
         assert!(Policy::Paper.in_place(page(2)) && !Policy::Paper.in_place(page(1)));

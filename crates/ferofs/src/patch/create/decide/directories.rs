@@ -14,7 +14,7 @@ use super::files::{ReuseDecision, ReuseDecisions};
 use crate::error::Result;
 use crate::patch::create::context::Inputs;
 use crate::patch::create::metadata::root::RootPlace;
-use crate::patch::format::prediction;
+use ferofs_patch::format::prediction;
 
 /// Old directories with fewer blocks are written as a whole: a chunk table would save little.
 const LARGE: u64 = 4;

@@ -1,7 +1,7 @@
 //! Aligns new content with old content of which most bytes are equal, but not in long runs: a program that was compiled again has other
 //! addresses in it. Ranges of both lie side by side although some bytes differ.
 
-use crate::patch::format::piece::delta::Step;
+use ferofs_patch::format::piece::delta::Step;
 
 /// Bytes by which equal ranges are found.
 const KEY: usize = 8;
@@ -159,9 +159,9 @@ fn best_len(equal: impl Iterator<Item = bool>) -> usize {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-    use crate::patch::format::piece::delta;
+    use ferofs_patch::format::piece::delta;
     use proptest::prelude::*;
 
     fn round_trip(old: &[u8], new: &[u8]) -> usize {
@@ -173,7 +173,7 @@ pub(crate) mod tests {
     }
 
     /// Code with an address of four bytes after each twelve bytes, all of which are `base` higher.
-    pub(crate) fn program(seed: u64, len: usize, base: u32) -> Vec<u8> {
+    fn program(seed: u64, len: usize, base: u32) -> Vec<u8> {
         let mut state = seed;
         let mut bytes = Vec::with_capacity(len);
         while bytes.len() < len {

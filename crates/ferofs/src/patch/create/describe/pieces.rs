@@ -14,13 +14,13 @@ use super::units::{CheckedUnit, FoundUnit, Owner};
 use crate::error::{Error, Result};
 use crate::patch::create::context::CreateContext;
 use crate::patch::create::metadata::WrittenMetadata;
-use crate::patch::format::piece::base::{Base, REFERENCES_MAX};
-use crate::patch::format::piece::delta::{self, DELTA_MAX};
-use crate::patch::format::piece::{PIECE_LEN, Piece, PieceKind, compress};
-use crate::patch::format::plan::{Item, Plan, Reference};
-use crate::patch::format::prediction::Prediction;
-use crate::patch::format::reencode::Encoders;
-use crate::patch::image::digest::of_piece;
+use ferofs_patch::format::piece::base::{Base, REFERENCES_MAX};
+use ferofs_patch::format::piece::delta::{self, DELTA_MAX};
+use ferofs_patch::format::piece::{PIECE_LEN, Piece, PieceKind, compress};
+use ferofs_patch::format::plan::{Item, Plan, Reference};
+use ferofs_patch::format::prediction::Prediction;
+use ferofs_patch::format::reencode::Encoders;
+use ferofs_patch::image::digest::of_piece;
 
 /// Zstandard's level up to [`LARGE`] appended bytes, and above.
 const LEVELS: [i32; 2] = [19, 12];

@@ -11,9 +11,9 @@ use crate::patch::create::context::CreateContext;
 use crate::patch::create::decide::files::{ReuseDecision, ReuseDecisions};
 use crate::patch::create::metadata::root::RootPlace;
 use crate::patch::create::metadata::{NewInode as WrittenInode, WrittenMetadata};
-use crate::patch::format::header::Header;
-use crate::patch::format::prediction::{Prediction, Replay, fields_of, old_entries};
-use crate::patch::format::relocation::{
+use ferofs_patch::format::header::Header;
+use ferofs_patch::format::prediction::{Prediction, Replay, fields_of, old_entries};
+use ferofs_patch::format::relocation::{
     Edit, INODES_MAX, Relocated as NewInode, Relocations, SourceCode, Target,
 };
 

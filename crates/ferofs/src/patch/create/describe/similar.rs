@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::patch::create::context::{CreateContext, Inputs};
 use crate::patch::create::decide::files::{ReuseDecision, ReuseDecisions};
 use crate::patch::create::metadata::WrittenMetadata;
-use crate::patch::format::prediction::Prediction;
+use ferofs_patch::format::prediction::Prediction;
 
 /// Old metadata: positions in the base, or in its metabox.
 #[derive(Clone, Debug)]

@@ -15,9 +15,9 @@ use crate::error::Result;
 use crate::patch::create::context::CreateContext;
 use crate::patch::create::decide::files::{ReuseDecision, ReuseDecisions};
 use crate::patch::create::metadata::WrittenMetadata;
-use crate::patch::format::piece::PIECE_LEN;
-use crate::patch::format::plan::{ExtentKind, Unit, UnitExtent};
-use crate::patch::format::reencode::Encoders;
+use ferofs_patch::format::piece::PIECE_LEN;
+use ferofs_patch::format::plan::{ExtentKind, Unit, UnitExtent};
+use ferofs_patch::format::reencode::Encoders;
 
 /// Whose content an extent has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

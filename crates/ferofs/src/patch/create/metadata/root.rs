@@ -12,9 +12,9 @@ use ferofs_format::{BytePos, DeviceId, FileOffset, Incompat, Nid};
 
 use crate::error::{Error, PatchFault, Result};
 use crate::patch::create::survey::Survey;
-use crate::patch::image::history::History;
-use crate::patch::image::overlay::Overlay;
-use crate::patch::image::sector::{SuperblockArea, covered_end};
+use ferofs_patch::image::history::History;
+use ferofs_patch::image::overlay::Overlay;
+use ferofs_patch::image::sector::{SuperblockArea, covered_end};
 use ferofs_read::device_range::DeviceRange;
 use ferofs_read::walk::Walk;
 use ferofs_read::{Image, Inode, Source};

@@ -1,0 +1,110 @@
+//! `bench policy NAME IMAGE DIR`: mounts an image through FUSE with one of the policies of decoding that the paper compares. The command
+//! `ferofs` does not contain them.
+
+use std::path::Path;
+use std::thread;
+
+use anyhow::{Context, Result, bail};
+use ferofs_fuse::{Access, MountOptions};
+use ferofs_read::{FileSource, Image, LowMemory, OpenOptions, Policy, Strategy};
+
+/// All policies, by name.
+pub(super) const POLICIES: [(&str, Policy); 8] = [
+    ("auto", Policy::Auto),
+    ("paper", Policy::Paper),
+    ("commercial", Policy::Commercial),
+    ("in-place", Policy::Always(Strategy::InPlace)),
+    ("rolling", Policy::Always(Strategy::Rolling)),
+    ("vmap", Policy::Always(Strategy::Vmap)),
+    ("buffer", Policy::Always(Strategy::Buffer)),
+    ("direct", Policy::Always(Strategy::Direct)),
+];
+
+/// Serves until the unmount.
+pub(crate) fn policy(arguments: &[&str]) -> Result<()> {
+    let [name, image, dir] = arguments else { bail!("policy takes a name, an image and a directory") };
+    let found = POLICIES.iter().find(|(known, _)| known == name);
+    let (_, policy) = found.with_context(|| format!("no such policy: {name}"))?;
+    let mut options = OpenOptions::default();
+    options.engine.policy = *policy;
+    options.engine.low_memory = LowMemory::Auto;
+    mount(Path::new(image), Path::new(dir), &options)
+}
+
+fn mount(image: &Path, dir: &Path, options: &OpenOptions) -> Result<()> {
+    let mount_options = MountOptions {
+        source: image.display().to_string(),
+        subtype: "ferofs".into(),
+        // As many as those of `ferofs mount`.
+        threads: thread::available_parallelism().map_or(4, |threads| threads.get().max(4)),
+        access: Access::Owner,
+        confined: false,
+        survives_process: false,
+        low_memory: false,
+        extra: Vec::new(),
+    };
+    let image = Image::open_with(Box::new(FileSource::open(image, 0)?), Vec::new(), options)?;
+    Ok(ferofs_fuse::mount(dir, &mount_options)?.serve(image, None)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use ferofs_build::Compression;
+    use ferofs_tests::mount::is_mounted;
+    use ferofs_tests::{Mount, compare, need, scratch_in_memory, tree};
+
+    use super::*;
+
+    /// A counter of a mount.
+    fn counter(dir: &Path, name: &str) -> u64 {
+        let mut text = vec![0; 64 << 10];
+        let len = rustix::fs::getxattr(dir, ferofs_fuse::STATS_XATTR, &mut text[..]).unwrap();
+        let text = String::from_utf8_lossy(&text[..len]).into_owned();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("no {name} in {text}")).trim().parse().unwrap()
+    }
+
+    #[test]
+    fn every_policy_gives_the_data_of_the_source() {
+        if !need::fuse("decoding policies") {
+            return;
+        }
+        let work_dir = scratch_in_memory();
+        let path = |name: &str| work_dir.path().join(name);
+        fs::create_dir(path("source")).unwrap();
+        tree::create(&path("source"), &tree::Options::small()).unwrap();
+        let mut build = ferofs_build::Options::new(path("source"));
+        build.data.compression = Some(Compression::lz4(0).unwrap());
+        ferofs_build::build(&build, &path("image")).unwrap();
+        for (number, (name, policy)) in POLICIES.iter().enumerate() {
+            let (image, dir) = (path("image"), path(name));
+            fs::create_dir(&dir).unwrap();
+            let mut options = OpenOptions::default();
+            options.engine.policy = *policy;
+            // Without a pool, with a small one, and with the default.
+            options.engine.pool = [0, 8 << 10, 256 << 10][number % 3];
+            let pool = options.engine.pool;
+            let daemon = thread::spawn({
+                let dir = dir.clone();
+                move || mount(&image, &dir, &options)
+            });
+            while !is_mounted(&dir) && !daemon.is_finished() {
+                thread::sleep(Duration::from_millis(5));
+            }
+            let mounted = Mount::adopt(&dir);
+            compare::compare(&path("source"), &dir, &compare::Options::default()).unwrap().assert_same();
+            let expected = match *name {
+                "rolling" => "clusters_rolling",
+                "buffer" | "commercial" => "clusters_buffered",
+                "vmap" if pool > 0 => "clusters_vmap",
+                _ => "requests",
+            };
+            assert!(counter(&dir, expected) > 0, "{name}: {expected}");
+            mounted.unmount().unwrap();
+            daemon.join().unwrap().unwrap();
+        }
+    }
+}

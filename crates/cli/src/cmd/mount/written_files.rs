@@ -1,0 +1,70 @@
+//! Refuses files of `ferofs mount` that would replace what they must not (--pid-file, --record-profile, --log-file), or that the mount would hide.
+
+use std::io;
+use std::path::Path;
+
+use super::args::Args;
+use crate::args::image::refuse_as_outputs;
+use crate::exit::Failure;
+
+/// Bytes of a number of a process, and more.
+const PID_MAX: u64 = 32;
+
+/// Fails if a file that the mount writes is one that it reads, lies below the mount point, or is of another kind.
+pub(super) fn check(args: &Args) -> Result<(), Failure> {
+    let record = args.memory.record_profile();
+    let outputs: Vec<&Path> =
+        [args.pid_file.as_deref(), args.log_file.as_deref(), record].into_iter().flatten().collect();
+    let image = (!args.image.is_remote()).then(|| args.image.path.as_ref());
+    let devices = args.image.devices.iter().chain(&args.patches).map(std::path::PathBuf::as_path);
+    let inputs: Vec<&Path> = image.into_iter().chain(devices).chain(args.memory.pinned_profile()).collect();
+    refuse_as_outputs(&outputs, &inputs)?;
+    let dir = std::fs::canonicalize(&args.dir).map_err(|e| Failure::about(&args.dir, e))?;
+    for output in &outputs {
+        let parent =
+            output.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if std::fs::canonicalize(parent).is_ok_and(|parent| parent.starts_with(&dir)) {
+            return Err(Failure::about(
+                output,
+                "lies below the mount point, which the mount hides: choose another directory",
+            ));
+        }
+    }
+    args.pid_file.as_deref().map_or(Ok(()), check_pid_file)
+}
+
+/// The file is removed with the mount, so that it must not be anything else.
+fn check_pid_file(file: &Path) -> Result<(), Failure> {
+    let metadata = match std::fs::metadata(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        metadata => metadata.map_err(|e| Failure::about(file, e))?,
+    };
+    let is_number = metadata.is_file() && metadata.len() <= PID_MAX && {
+        let text = std::fs::read_to_string(file).map_err(|e| Failure::about(file, e))?;
+        text.trim().bytes().all(|byte| byte.is_ascii_digit())
+    };
+    match is_number {
+        true => Ok(()),
+        false => Err(Failure::about(
+            file,
+            "exists and has no number of a process, so that --pid-file would replace something else",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_files_with_a_number_are_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("pid");
+        let accepts = |content: &str| {
+            std::fs::write(&file, content).unwrap();
+            check_pid_file(&file).is_ok()
+        };
+        assert!(accepts("") && accepts("4711\n") && !accepts("thesis") && !accepts(&"1".repeat(100)));
+        assert!(check_pid_file(&dir.path().join("new")).is_ok() && check_pid_file(dir.path()).is_err());
+    }
+}

@@ -1,0 +1,216 @@
+//! Parses the command line. Nothing is opened here.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use ferofs::verity::Digest;
+use lexopt::prelude::*;
+
+/// What the command line asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    Help,
+    Version,
+    Apply {
+        image: PathBuf,
+        patch: PathBuf,
+        grow_over: bool,
+    },
+    Rollback {
+        image: PathBuf,
+        to: Option<u64>,
+        grow_over: bool,
+    },
+    Repair {
+        image: PathBuf,
+    },
+    Check {
+        image: PathBuf,
+        deep: bool,
+    },
+    Verify {
+        image: PathBuf,
+        seal: SealArgs,
+    },
+    Mount(MountArgs),
+    /// The same as [`Self::Mount`], for the process that answers requests. Its standard input is the FUSE device.
+    Serve(MountArgs),
+}
+
+/// The root hash of an image, and where its hash tree is.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct SealArgs {
+    pub(crate) root: Digest,
+    /// `None`: the image itself.
+    pub(crate) hash_file: Option<PathBuf>,
+    /// `None`: after the image's last block, or at the start of the hash file.
+    pub(crate) hash_offset: Option<u64>,
+}
+
+/// The arguments of `mount`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct MountArgs {
+    pub(crate) image: PathBuf,
+    pub(crate) dir: PathBuf,
+    pub(crate) patches: Vec<PathBuf>,
+    pub(crate) seal: Option<SealArgs>,
+    pub(crate) low_memory: bool,
+}
+
+/// The options of all commands.
+#[derive(Default)]
+struct Options {
+    root: Option<Digest>,
+    hash_file: Option<PathBuf>,
+    hash_offset: Option<u64>,
+    patches: Vec<PathBuf>,
+    to: Option<u64>,
+    grow_over: bool,
+    deep: bool,
+    low_memory: bool,
+}
+
+impl Options {
+    /// The seal, whose root hash is `given` as an argument or by an option.
+    fn seal(self, given: Option<Digest>) -> Result<Option<SealArgs>, lexopt::Error> {
+        let Self { root, hash_file, hash_offset, .. } = self;
+        match given.or(root) {
+            Some(root) => Ok(Some(SealArgs { root, hash_file, hash_offset })),
+            None if hash_file.is_some() || hash_offset.is_some() => {
+                Err("--hash-file and --hash-offset need --roothash".into())
+            }
+            None => Ok(None),
+        }
+    }
+}
+
+/// The options that each command takes.
+fn allowed(command: &str) -> Option<&'static [&'static str]> {
+    Some(match command {
+        "apply" => &["grow-over"],
+        "rollback" => &["to", "grow-over"],
+        "repair" => &[],
+        "check" => &["deep"],
+        "verify" => &["hash-file", "hash-offset"],
+        "mount" | "serve" => &["roothash", "hash-file", "hash-offset", "patch", "low-memory"],
+        _ => return None,
+    })
+}
+
+/// Parses `args`, without the name of the program.
+pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, lexopt::Error> {
+    let mut parser = lexopt::Parser::from_args(args);
+    let command = match parser.next()? {
+        Some(Value(name)) => name.string()?,
+        Some(Long("help") | Short('h')) => return Ok(Command::Help),
+        Some(Long("version") | Short('V')) => return Ok(Command::Version),
+        Some(other) => return Err(other.unexpected()),
+        None => return Err("no command: see --help".into()),
+    };
+    let allowed = allowed(&command).ok_or_else(|| format!("no command {command:?}: see --help"))?;
+    let mut options = Options::default();
+    let mut values = Vec::new();
+    while let Some(arg) = parser.next()? {
+        let name = match arg {
+            Value(value) => {
+                values.push(value);
+                continue;
+            }
+            Long("help") | Short('h') => return Ok(Command::Help),
+            Long(name) if allowed.contains(&name) => name.to_owned(),
+            other => return Err(other.unexpected()),
+        };
+        match name.as_str() {
+            "roothash" => options.root = Some(parser.value()?.parse()?),
+            "hash-file" => options.hash_file = Some(parser.value()?.into()),
+            "hash-offset" => options.hash_offset = Some(parser.value()?.parse()?),
+            "patch" => options.patches.push(parser.value()?.into()),
+            "to" => options.to = Some(parser.value()?.parse()?),
+            "grow-over" => options.grow_over = true,
+            "deep" => options.deep = true,
+            _ => options.low_memory = true,
+        }
+    }
+    let mut values = values.into_iter();
+    let mut next = |name: &str| values.next().ok_or_else(|| format!("{command}: no {name}: see --help"));
+    let image = PathBuf::from(next("IMAGE")?);
+    let parsed = match command.as_str() {
+        "apply" => Command::Apply { image, patch: next("PATCH")?.into(), grow_over: options.grow_over },
+        "rollback" => Command::Rollback { image, to: options.to, grow_over: options.grow_over },
+        "repair" => Command::Repair { image },
+        "check" => Command::Check { image, deep: options.deep },
+        "verify" => {
+            let root = next("ROOTHASH")?.parse()?;
+            let seal = SealArgs { root, hash_file: options.hash_file, hash_offset: options.hash_offset };
+            Command::Verify { image, seal }
+        }
+        name => {
+            let dir = next("DIR")?.into();
+            let (low_memory, patches) = (options.low_memory, std::mem::take(&mut options.patches));
+            let seal = options.seal(None)?;
+            if seal.is_some() && !patches.is_empty() {
+                return Err("--roothash does not cover patches".into());
+            }
+            let args = MountArgs { image, dir, patches, seal, low_memory };
+            if name == "mount" { Command::Mount(args) } else { Command::Serve(args) }
+        }
+    };
+    match values.next() {
+        Some(more) => Err(lexopt::Error::UnexpectedArgument(more)),
+        None => Ok(parsed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Command, String> {
+        parse(line.split_whitespace().map(OsString::from)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn commands_take_their_options() {
+        let image = || PathBuf::from("a");
+        assert_eq!(
+            parsed("apply --grow-over a -"),
+            Ok(Command::Apply { image: image(), patch: "-".into(), grow_over: true })
+        );
+        assert_eq!(
+            parsed("rollback a --to=3"),
+            Ok(Command::Rollback { image: image(), to: Some(3), grow_over: false })
+        );
+        assert_eq!(parsed("check a"), Ok(Command::Check { image: image(), deep: false }));
+        let root = "0f".repeat(32);
+        let seal = |hash_offset| SealArgs { root: root.parse().unwrap(), hash_file: None, hash_offset };
+        assert_eq!(
+            parsed(&format!("verify a {root} --hash-offset 4096")),
+            Ok(Command::Verify { image: image(), seal: seal(Some(4096)) })
+        );
+        let mount =
+            |seal, patches| MountArgs { image: image(), dir: "d".into(), patches, seal, low_memory: false };
+        assert_eq!(
+            parsed(&format!("mount a d --roothash {root}")),
+            Ok(Command::Mount(mount(Some(seal(None)), Vec::new())))
+        );
+        assert_eq!(
+            parsed("serve a d --patch x --patch y"),
+            Ok(Command::Serve(mount(None, vec!["x".into(), "y".into()])))
+        );
+    }
+
+    #[test]
+    fn wrong_usage_is_named() {
+        for (line, reason) in [
+            ("", "no command: see --help"),
+            ("build a", "no command \"build\": see --help"),
+            ("apply a", "apply: no PATCH: see --help"),
+            ("repair a b", "unexpected argument \"b\""),
+            ("check a --grow-over", "invalid option '--grow-over'"),
+            ("mount a d --hash-file h", "--hash-file and --hash-offset need --roothash"),
+        ] {
+            assert_eq!(parsed(line), Err(reason.to_owned()), "{line}");
+        }
+        assert!(parsed("verify a 12").is_err());
+    }
+}

@@ -1,0 +1,68 @@
+//! `apply`, `rollback` and `repair`: the commands that change an image.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ferofs::patch::{self, ApplyProgress, FileMedium, PatchReader, Repaired, TrailingData};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::failure::{About, Failure, Outcome, print, summary};
+
+/// The exit code that a shell gives to a program that SIGINT ended.
+const INTERRUPTED: i32 = 128 + 2;
+
+/// Applies the patches in `patch`, or in standard input for `-`.
+pub(crate) fn apply(image: &Path, patch: &Path, grow_over: bool) -> Outcome {
+    let (name, mut patches) = if patch.as_os_str() == "-" {
+        (Path::new("standard input"), PatchReader::stream(std::io::stdin()))
+    } else {
+        (patch, PatchReader::open(patch).about(patch)?)
+    };
+    let medium = FileMedium::open(image).about(image)?;
+    let cancel = cancel_on_signals()?;
+    match patches.apply(&medium, trailing(grow_over), &ApplyProgress::default(), &cancel) {
+        Err(error) if error.is_about_patch() => Err(Failure::about(name, error)),
+        applied => match applied.about(image)?.count {
+            1 => summary("the image has the new tree, which the next mount shows"),
+            count => summary(&format!(
+                "applied {count} patches: the image has the last tree, which the next mount shows"
+            )),
+        },
+    }
+}
+
+/// Makes an earlier state current again.
+pub(crate) fn rollback(image: &Path, to: Option<u64>, grow_over: bool) -> Outcome {
+    let medium = FileMedium::open(image).about(image)?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let time = i64::try_from(now).unwrap_or(i64::MAX);
+    let state = patch::rollback(&medium, to, trailing(grow_over), time).about(image)?;
+    summary(&format!("state {state} is current again"))
+}
+
+/// Restores a damaged superblock, and removes what an interrupted change left.
+pub(crate) fn repair(image: &Path) -> Outcome {
+    let medium = FileMedium::open(image).about(image)?;
+    match patch::repair(&medium).about(image)? {
+        Repaired::Nothing => print("nothing to repair"),
+        Repaired::Leftovers => print("removed the remains of an interrupted change"),
+        Repaired::Superblock(state) => print(&format!("restored the superblock of state {state}")),
+    }
+}
+
+const fn trailing(grow_over: bool) -> TrailingData {
+    if grow_over { TrailingData::Overwrite } else { TrailingData::Keep }
+}
+
+/// A flag that SIGINT and SIGTERM set. The second signal ends the process at once.
+fn cancel_on_signals() -> Result<Arc<AtomicBool>, Failure> {
+    let cancel = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&cancel))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&cancel)))
+            .map_err(Failure::without_subject)?;
+    }
+    Ok(cancel)
+}

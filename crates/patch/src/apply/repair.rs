@@ -1,0 +1,108 @@
+//! Restores a superblock whose sector is damaged, from the records of the image's history.
+//!
+//! A record holds the sector before and after its change. A change writes the sector only after its record is durable and its
+//! journal is replaced (see [`journal`](crate::image::journal)), so the last record has the sector that was to be
+//! written.
+
+use ferofs_format::Compat;
+
+use super::commit::{recover, switch};
+use super::medium::Medium;
+use crate::error::{Error, PatchFault, Result};
+use crate::image::history::{RECORD, Record};
+use crate::image::journal::WrittenRanges;
+use crate::image::sector::{SECTOR, SECTOR_POS, Sector, SuperblockArea};
+use ferofs_read::Source;
+
+/// Bytes that are read at once.
+const BUFFER: u64 = 1 << 20;
+/// The superblock's fields for its magic number and its UUID.
+const MAGIC: std::ops::Range<usize> = 0..4;
+const UUID: std::ops::Range<usize> = 0x30..0x40;
+
+/// The result of [`repair`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repaired {
+    /// Nothing.
+    Nothing,
+    /// Bytes that an interrupted change left in free slots or after the image: they were removed.
+    Leftovers,
+    /// The superblock. The image is in the state of this number now.
+    Superblock(u64),
+}
+
+/// Restores the superblock of the image on `medium` if it is damaged, and removes what an interrupted change left.
+///
+/// # Errors
+/// [`PatchFault::NoRecord`] when the superblock is damaged and no record fits the image; [`Error::Io`].
+pub fn repair<M: Medium>(medium: &M) -> Result<Repaired> {
+    let area = SuperblockArea::read(medium);
+    let is_sealed = area.as_ref().is_ok_and(|area| area.superblock().compat.contains(Compat::SB_CHKSUM));
+    let state = if is_sealed { None } else { restore(medium, area.is_ok())? };
+    let recovered = recover(medium, &SuperblockArea::read(medium)?)?;
+    Ok(match state {
+        Some(state) => Repaired::Superblock(state),
+        None if recovered => Repaired::Leftovers,
+        None => Repaired::Nothing,
+    })
+}
+
+/// Writes the sector that the last record holds, and returns its state's number. `is_valid`: the sector parses as a superblock,
+/// but has no checksum that would show whether it is damaged.
+fn restore<M: Medium>(medium: &M, is_valid: bool) -> Result<Option<u64>> {
+    let mut found = [0; SECTOR];
+    // A sector that cannot be read counts as zeroes.
+    let _ = medium.read_exact_at(SECTOR_POS, &mut found);
+    let mut end = medium.size();
+    while let Some(record) = last_record(medium, end)? {
+        end = record.end.saturating_sub(1);
+        if found[MAGIC] == record.after[MAGIC] && found[UUID] != record.after[UUID] {
+            continue;
+        }
+        let Some((sector, number)) = target(medium, &record)? else { continue };
+        let is_torn =
+            found.iter().zip(record.before.iter().zip(&record.after)).all(|(f, (b, a))| f == b || f == a);
+        if is_valid && (!is_torn || found == record.before || found == record.after) {
+            return Ok(None);
+        }
+        switch(medium, &sector)?;
+        return Ok(Some(number));
+    }
+    if is_valid { Ok(None) } else { Err(Error::Patch(PatchFault::NoRecord)) }
+}
+
+/// The sector that is current according to `record`, and its state's number, if the sector fits the image.
+fn target(source: &dyn Source, record: &Record) -> Result<Option<(Sector, u64)>> {
+    let before = (record.before, record.start, record.number.saturating_sub(1));
+    let after = (record.after, record.end, record.number);
+    // While the journal exists, the change's superblock cannot have been written.
+    let has_journal = WrittenRanges::read_journal(source, record.start, &record.before)?.is_some();
+    let candidates = if has_journal { vec![before] } else { vec![after, before] };
+    let fits = |(sector, size, _): &(Sector, u64, u64)| {
+        SuperblockArea::with(source, sector).is_ok_and(|area| area.size() == *size)
+    };
+    Ok(candidates.into_iter().find(fits).map(|(sector, _, number)| (sector, number)))
+}
+
+/// The last record that ends at or before `end`.
+fn last_record(source: &dyn Source, end: u64) -> Result<Option<Record>> {
+    let sector = SECTOR as u64;
+    let mut high = end / sector * sector;
+    let mut buffer = Vec::new();
+    while high > SECTOR_POS {
+        let low = high.saturating_sub(BUFFER).max(SECTOR_POS);
+        buffer.resize((high - low) as usize, 0);
+        source.read_exact_at(low, &mut buffer).map_err(|e| Error::io_unnamed("read the image", e))?;
+        for (number, bytes) in buffer.chunks(SECTOR).enumerate().rev() {
+            let record_end = low + number as u64 * sector + RECORD;
+            if record_end <= end
+                && Record::may_start(bytes)
+                && let Some(record) = Record::read(source, record_end)?
+            {
+                return Ok(Some(record));
+            }
+        }
+        high = low;
+    }
+    Ok(None)
+}

@@ -1,0 +1,256 @@
+//! The pieces of a patch file: parts of the appended bytes. A piece has a plan and a payload; the payload is compressed alone, with
+//! bytes of the base as dictionary. Layout: docs/PATCH_FORMAT.md.
+
+pub mod base;
+pub mod delta;
+mod parallel;
+
+use std::io::Write;
+
+use parking_lot::Mutex;
+use zstd::zstd_safe;
+
+use self::base::Base;
+use self::parallel::parallel;
+use super::plan::{Item, Plan};
+use super::reencode::Encoders;
+use crate::error::{Error, PatchFault, Result};
+use crate::image::digest::PieceDigest;
+
+/// Bytes of content that `create` puts into a piece: see [`PAYLOAD_MAX`].
+pub const PIECE_LEN: usize = 4 << 20;
+/// Bytes of a decoded payload at most: one unit of [`PIECE_LEN`] bytes that carries all its encoded bytes. Larger pieces need more
+/// memory to apply, and are malformed.
+pub(crate) const PAYLOAD_MAX: usize = 2 * PIECE_LEN;
+/// Bytes that a piece appends at most: a unit can be followed by the padding of its blocks. A piece with more is malformed.
+pub(crate) const REGION_MAX: usize = 3 * PIECE_LEN;
+/// Zstandard's window for a piece with its dictionary: log2 of 32 MiB, the next power of two of both limits.
+const WINDOW_LOG_MAX: u32 = 25;
+/// The smallest window: smaller ones save no memory that counts.
+const WINDOW_LOG_MIN: u32 = 16;
+/// Bytes of a dictionary from which on long-distance matching pays.
+const LONG_DISTANCE_MIN: usize = 1 << 20;
+/// Bytes of content in an extent at least, but the last one of a unit: the smallest block. It bounds the calls of compressors.
+const EXTENT_MIN: u64 = 512;
+
+/// What a piece describes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PieceKind {
+    /// Data of files.
+    Content,
+    /// Inodes, indexes and directories, with inline tails.
+    Metadata,
+}
+
+/// A part of the appended bytes, as stored.
+#[derive(Clone, Debug)]
+pub struct Piece {
+    /// What it appends.
+    pub kind: PieceKind,
+    /// The encoded plan.
+    pub plan: Vec<u8>,
+    /// Bytes of the payload when decoded.
+    pub payload_len: usize,
+    /// Bytes that it appends.
+    pub region_len: usize,
+    /// The digest of these.
+    pub digest: PieceDigest,
+    /// Whether the payload is compressed.
+    pub compressed: bool,
+    /// Bytes of the payload as a delta; 0: as it is.
+    pub delta_len: usize,
+    /// The payload as stored.
+    pub payload: Vec<u8>,
+    /// Decoded bytes of the longest extent of the base that its references read.
+    pub longest_extent: u32,
+}
+
+/// Decodes a compressed payload of `len` bytes into `out`.
+fn decode_payload(stored: &[u8], dictionary: &[u8], len: usize, out: &mut Vec<u8>) -> Result<()> {
+    let malformed = || Error::Patch(PatchFault::Malformed("a piece cannot be decoded"));
+    out.resize(len, 0);
+    // The whole output is one buffer, so no window is allocated, whatever the frame says.
+    let mut context = zstd_safe::DCtx::try_create().ok_or_else(malformed)?;
+    context.ref_prefix(dictionary).map_err(|_| malformed())?;
+    match context.decompress(&mut out[..], stored) {
+        Ok(found) if found == len => Ok(()),
+        _ => Err(malformed()),
+    }
+}
+
+/// Compresses `bytes` with `dictionary`; `None` if that does not make them shorter.
+pub fn compress(bytes: &[u8], dictionary: &[u8], level: i32) -> std::io::Result<Option<Vec<u8>>> {
+    let mut encoder = zstd::stream::write::Encoder::with_ref_prefix(Vec::new(), level, dictionary)?;
+    let window = (bytes.len() + dictionary.len())
+        .next_power_of_two()
+        .trailing_zeros()
+        .clamp(WINDOW_LOG_MIN, WINDOW_LOG_MAX);
+    encoder.window_log(window)?;
+    encoder.long_distance_matching(dictionary.len() > LONG_DISTANCE_MIN)?;
+    encoder.include_contentsize(false)?;
+    encoder.write_all(bytes)?;
+    let out = encoder.finish()?;
+    Ok((out.len() < bytes.len()).then_some(out))
+}
+
+/// A stored piece, as the patch's tables describe it.
+pub(crate) struct StoredPiece<'a> {
+    pub(crate) plan: &'a [u8],
+    pub(crate) payload: &'a [u8],
+    pub(crate) payload_len: usize,
+    pub(crate) region_len: usize,
+    pub(crate) compressed: bool,
+    pub(crate) delta_len: usize,
+}
+
+/// Bytes of memory that decoding a piece takes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PieceSizes {
+    /// The plan and the payload as stored, the decoded plan, and the decoded delta.
+    pub(crate) stored: u64,
+    pub(crate) dictionary: u64,
+    pub(crate) payload: u64,
+    pub(crate) region: u64,
+}
+
+impl PieceSizes {
+    /// The larger of each.
+    pub(crate) fn max(self, other: Self) -> Self {
+        Self {
+            stored: self.stored.max(other.stored),
+            dictionary: self.dictionary.max(other.dictionary),
+            payload: self.payload.max(other.payload),
+            region: self.region.max(other.region),
+        }
+    }
+
+    pub(crate) fn sum(self) -> u64 {
+        [self.stored, self.dictionary, self.payload, self.region].into_iter().fold(0, u64::saturating_add)
+    }
+}
+
+/// Buffers that are used again for each piece.
+#[derive(Default)]
+pub(crate) struct Buffers {
+    dictionary: Vec<u8>,
+    delta: Vec<u8>,
+    payload: Vec<u8>,
+}
+
+impl StoredPiece<'_> {
+    /// Makes the bytes that the piece appends, in `region`. `check` is called between units, and can end this.
+    pub(crate) fn decode(
+        &self,
+        base: &Base<'_>,
+        encoders: &mut [Encoders],
+        buffers: &mut Buffers,
+        region: &mut Vec<u8>,
+        check: impl Fn() -> Result<()> + Sync,
+    ) -> Result<()> {
+        let malformed = |what| Err(Error::Patch(PatchFault::Malformed(what)));
+        let plan = Plan::decode(self.plan)?;
+        let sum = |len: fn(&Item) -> u64| plan.items.iter().map(len).fold(0, u64::saturating_add);
+        if sum(Item::payload_len) != self.payload_len as u64
+            || sum(Item::region_len) != self.region_len as u64
+        {
+            return malformed("the lengths in the plan of a piece do not add up");
+        }
+        let Buffers { dictionary, delta, payload } = buffers;
+        base.read(&plan.references, dictionary)?;
+        if self.compressed && self.delta_len > 0 {
+            decode_payload(self.payload, dictionary, self.delta_len, delta)?;
+            delta::decode(delta, dictionary, self.payload_len, payload)?;
+        } else if self.compressed {
+            decode_payload(self.payload, dictionary, self.payload_len, payload)?;
+        } else if self.payload.len() == self.payload_len {
+            payload.clear();
+            payload.extend_from_slice(self.payload);
+        } else {
+            return malformed("a piece has another length");
+        }
+        region.clear();
+        for item in &plan.items {
+            if let Item::Unit(unit) = item
+                && unit.extents.len() as u64 > u64::from(unit.content_len) / EXTENT_MIN + 2
+            {
+                return malformed("a unit has too many extents");
+            }
+        }
+        let mut rest = &payload[..];
+        let jobs = plan.items.iter().map(move |item| {
+            // The lengths were compared above.
+            let (own, after) = rest.split_at_checked(item.payload_len() as usize).unwrap_or((&[], &[]));
+            rest = after;
+            (item, own)
+        });
+        match encoders {
+            [_, _, ..] if plan.items.len() > 1 => {
+                region.resize(self.region_len, 0);
+                return encode_in_threads(jobs, encoders, region, check);
+            }
+            [encoders, ..] => {
+                for (item, own) in jobs {
+                    check()?;
+                    append(item, own, encoders, region)?;
+                }
+            }
+            [] => {}
+        }
+        if region.len() == self.region_len {
+            Ok(())
+        } else {
+            malformed("a piece makes another number of bytes")
+        }
+    }
+}
+
+/// Appends the bytes of `item` to `region`. `own` is its part of the payload.
+fn append(item: &Item, own: &[u8], encoders: &mut Encoders, region: &mut Vec<u8>) -> Result<()> {
+    match item {
+        Item::Raw { .. } => {
+            region.extend_from_slice(own);
+            Ok(())
+        }
+        Item::Unit(unit) => encoders.encode(unit, own, region),
+    }
+}
+
+/// Puts the bytes of all items, which follow one another, into `region`, which is as long as they are. Each of `encoders` gets a thread.
+fn encode_in_threads<'p>(
+    jobs: impl Iterator<Item = (&'p Item, &'p [u8])> + Send,
+    encoders: &mut [Encoders],
+    region: &mut [u8],
+    check: impl Fn() -> Result<()> + Sync,
+) -> Result<()> {
+    let mut rest = region;
+    let parts = jobs.map_while(|(item, own)| {
+        // The lengths were compared before.
+        let len = item.region_len() as usize;
+        let (part, after) = std::mem::take(&mut rest).split_at_mut_checked(len)?;
+        rest = after;
+        Some((item, own, part))
+    });
+    let threads = encoders.len();
+    let encoders = Mutex::new(encoders.iter_mut());
+    parallel(threads, parts, || {
+        let mut encoders = encoders.lock().next();
+        let mut encoded = Vec::new();
+        let check = &check;
+        move |(item, own, part): (&Item, &[u8], &mut [u8])| {
+            check()?;
+            let made = match (item, &mut encoders) {
+                (Item::Unit(unit), Some(encoders)) => {
+                    encoded.clear();
+                    encoders.encode(unit, own, &mut encoded)?;
+                    &encoded[..]
+                }
+                _ => own,
+            };
+            if made.len() != part.len() {
+                return Err(Error::Patch(PatchFault::Malformed("a piece makes another number of bytes")));
+            }
+            part.copy_from_slice(made);
+            Ok(())
+        }
+    })
+}

@@ -1,0 +1,152 @@
+//! Reads the base image for the dictionaries of pieces.
+
+use ferofs_format::{FileOffset, Nid};
+use ferofs_read::{ExtentData, Image, Inode, Source};
+use parking_lot::Mutex;
+
+use super::parallel::parallel;
+use crate::error::{Error, PatchFault, Result};
+use crate::format::plan::Reference;
+use crate::format::prediction::Prediction;
+
+/// Bytes of a piece's dictionary at most, as it is held in memory. A patch that refers to more is malformed.
+pub const REFERENCES_MAX: usize = 16 << 20;
+/// Decoded bytes of extents that several threads decode at the same time. Each may hold a whole extent of which it wants a part, and a
+/// decoder for it, so only one thread decodes longer extents.
+pub(crate) const SMALL_EXTENT: u64 = 512 << 10;
+
+/// What a reference takes while it waits.
+pub(crate) const WAITING: usize = size_of::<(Reference, &mut [u8])>();
+
+/// The base image, from which dictionaries are read.
+pub struct Base<'a> {
+    /// Its bytes. The source can be longer, by what is appended to it.
+    pub source: &'a dyn Source,
+    /// The number of its bytes.
+    pub size: u64,
+    /// The same image, for the content of files.
+    pub image: &'a Image,
+    /// What is predicted of the bytes that the patch appends.
+    pub prediction: &'a Prediction,
+    /// The number of threads that read it.
+    pub threads: usize,
+    /// Decoded bytes of the longest extent that references may read.
+    pub longest_extent: u64,
+}
+
+impl Base<'_> {
+    /// Puts the bytes of all `references` into `dictionary`, one after the other.
+    pub fn read(&self, references: &[Reference], dictionary: &mut Vec<u8>) -> Result<()> {
+        let total =
+            references.iter().map(|reference| u64::from(reference.len())).fold(0, u64::saturating_add);
+        if total > REFERENCES_MAX as u64 {
+            return Err(Error::Patch(PatchFault::Malformed("a piece refers to too much")));
+        }
+        // Each part is written completely below: clearing all of it first takes a visible part of the time.
+        dictionary.resize(total as usize, 0);
+        let mut rest = &mut dictionary[..];
+        let mut references = references.iter().copied();
+        let mut later = None;
+        let parts = std::iter::from_fn(|| {
+            let reference: Reference = later.take().or_else(|| references.next())?;
+            let first = match reference.split() {
+                Some((first, others)) => {
+                    later = Some(others);
+                    first
+                }
+                None => reference,
+            };
+            // The lengths were summed above.
+            let (part, after) = std::mem::take(&mut rest).split_at_mut_checked(first.len() as usize)?;
+            rest = after;
+            Some((first, part))
+        });
+        // This thread reads them.
+        let waiting = Mutex::new(Vec::new());
+        parallel(self.threads, parts, || {
+            |(reference, part): (Reference, _)| match self.takes_much_memory(reference)? {
+                true => {
+                    waiting.lock().push((reference, part));
+                    Ok(())
+                }
+                false => self.read_one(reference, part),
+            }
+        })?;
+        let waiting = waiting.into_inner();
+        waiting.into_iter().try_for_each(|(reference, part)| self.read_one(reference, part))
+    }
+
+    /// Whether only one thread should read `reference`, because reading it takes megabytes.
+    fn takes_much_memory(&self, reference: Reference) -> Result<bool> {
+        if reference.is_predicted() {
+            return Ok(self.prediction.has_large_directories());
+        }
+        let longest = self.longest_of(&[reference])?;
+        if longest > self.longest_extent {
+            return Err(Error::Patch(PatchFault::Malformed("a piece refers to a longer extent")));
+        }
+        Ok(longest > SMALL_EXTENT)
+    }
+
+    /// Decoded bytes of the longest extent that `references` read.
+    pub fn longest_of(&self, references: &[Reference]) -> Result<u64> {
+        references.iter().try_fold(0, |longest: u64, reference| match *reference {
+            Reference::File { nid, offset, len } => {
+                let inode = self.image.inode(Nid::new(nid))?;
+                Ok(longest.max(longest_extent(self.image, &inode, offset, len.into())?))
+            }
+            Reference::Image { .. } | Reference::Predicted { .. } | Reference::PredictedMetabox { .. } => {
+                Ok(longest)
+            }
+        })
+    }
+
+    fn read_one(&self, reference: Reference, part: &mut [u8]) -> Result<()> {
+        match reference {
+            Reference::Image { pos, .. } => {
+                // Bytes past the end count as zeroes.
+                let have = self.size.saturating_sub(pos).min(part.len() as u64) as usize;
+                if have > 0 {
+                    self.source
+                        .read_exact_at(pos, &mut part[..have])
+                        .map_err(|e| Error::io_unnamed("read the image", e))?;
+                }
+                part[have..].fill(0);
+            }
+            Reference::Predicted { pos, .. } => self.prediction.fill(pos, part)?,
+            Reference::PredictedMetabox { pos, .. } => self.prediction.fill_metabox(pos, part)?,
+            Reference::File { nid, offset, .. } => {
+                let inode = self.image.inode(Nid::new(nid))?;
+                let read = self.image.read_at(&inode, FileOffset::new(offset), part)?;
+                part[read..].fill(0);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Decoded bytes of the longest extent that holds some of the `len` bytes from `offset` on of `inode`, a file or the packed inode.
+fn longest_extent(image: &Image, inode: &Inode, offset: u64, len: u64) -> Result<u64> {
+    let end = offset.saturating_add(len);
+    let mut longest = 0;
+    for extent in image.extents(inode, FileOffset::new(offset))? {
+        let extent = extent?;
+        let start = extent.start.get();
+        if start >= end {
+            break;
+        }
+        longest = longest.max(match extent.data {
+            ExtentData::Encoded { .. } => extent.len,
+            ExtentData::Fragment { offset: fragment } => {
+                let Some(packed) = image.superblock().packed.filter(|packed| *packed != inode.nid()) else {
+                    continue;
+                };
+                let skipped = offset.saturating_sub(start);
+                let wanted = extent.len.saturating_sub(skipped).min(len);
+                longest_extent(image, &image.inode(packed)?, fragment.get().saturating_add(skipped), wanted)?
+            }
+            ExtentData::Hole | ExtentData::Stored { .. } | ExtentData::Interlaced { .. } => 0,
+        });
+    }
+    Ok(longest)
+}

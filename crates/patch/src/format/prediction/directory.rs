@@ -1,0 +1,245 @@
+//! Predicts the content of a new directory: the entries of the old one with the new numbers of their inodes, packed as a build packs them.
+//! Source: FORMAT.md 3.
+
+use std::ops::Range;
+
+use ferofs_format::dirent::{ChunkedDir, DirBlock, Dirent, directory_size, for_each_block, write_block};
+use ferofs_format::inode::{self, DataLayout, FileType, Place};
+use ferofs_format::{BlockAddr, BlockSize, BytePos, DeviceId, FileOffset, FormatError, Nid, Structure};
+use ferofs_read::{ExtentData, Image, Inode, Location};
+
+use crate::error::Result;
+use crate::format::relocation::{Edit, Target};
+
+/// Bytes of a directory that is predicted: it is decoded in memory. Larger ones are compressed without a prediction; mostly, nearly all
+/// of their blocks stay as they are.
+const DIRECTORY_MAX: u64 = 1 << 20;
+
+/// The work of finding an entry's inode, sorting it in and writing it, in units of about 100 ns.
+const ENTRY_WORK: u64 = 5;
+
+/// A name of a new directory.
+#[derive(Clone, Debug)]
+pub(crate) struct NewEntry {
+    pub(super) name: Vec<u8>,
+    pub(super) file_type: Option<FileType>,
+    pub(super) target: Target,
+    /// Whether the old directory has this entry: then a new inode that resembles `target` takes its place.
+    pub(super) is_old: bool,
+}
+
+impl NewEntry {
+    /// The entry of an inode with this number in the new image.
+    pub(super) fn dirent(&self, nid: Nid) -> Dirent<'_> {
+        Dirent { nid, file_type: self.file_type, name: &self.name }
+    }
+}
+
+/// Whether the content of new inodes that resemble `source` is predicted.
+pub(super) fn is_predicted(source: &Inode) -> bool {
+    !source.is_dir() || source.size() <= DIRECTORY_MAX
+}
+
+/// The entries of the old directory `source` as stored; `None` if it is too large to be predicted.
+pub fn old_entries(image: &Image, source: &Inode) -> Result<Option<Vec<ferofs_read::DirEntry>>> {
+    if !is_predicted(source) {
+        return Ok(None);
+    }
+    Ok(Some(image.read_dir(source)?.collect::<std::result::Result<_, _>>()?))
+}
+
+/// The entries of the new directory that resembles `source`, sorted by name. The work counts for the image: a patch can have many edits of
+/// a small directory, and refer to it often.
+pub(super) fn new_entries<'e>(
+    image: &Image,
+    source: &Inode,
+    edits: impl Iterator<Item = &'e Edit>,
+) -> Result<Option<Vec<NewEntry>>> {
+    let Some(old) = old_entries(image, source)? else { return Ok(None) };
+    let mut entries: Vec<Option<NewEntry>> = old
+        .into_iter()
+        .map(|old| {
+            let target = Target::Old(old.nid.get());
+            Some(NewEntry { name: old.name, file_type: old.file_type, target, is_old: true })
+        })
+        .collect();
+    for edit in edits {
+        image.budget().charge(1)?;
+        match edit {
+            Edit::Removed(number) => {
+                if let Some(slot) = entries.get_mut(*number as usize) {
+                    *slot = None;
+                }
+            }
+            Edit::Added { name, file_type, target } => entries.push(Some(NewEntry {
+                name: name.clone(),
+                file_type: Some(*file_type),
+                target: *target,
+                is_old: false,
+            })),
+        }
+    }
+    let mut entries: Vec<NewEntry> = entries.into_iter().flatten().collect();
+    image.budget().charge(ENTRY_WORK.saturating_mul(entries.len() as u64))?;
+    entries.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(Some(entries))
+}
+
+/// Bytes of a directory with these entries.
+pub(super) fn size(entries: &[NewEntry], block: BlockSize) -> u64 {
+    directory_size(entries.iter().map(|entry| entry.name.len()), block)
+}
+
+/// The content of a new directory.
+pub(super) struct Content {
+    /// For a directory in chunks only its new blocks.
+    bytes: Vec<u8>,
+    /// The directory and its table, if it is in chunks.
+    chunks: Option<(ChunkedDir, Vec<u8>)>,
+}
+
+impl Content {
+    /// All entries, block by block; `None` if a name is none.
+    pub(super) fn flat(entries: &[Dirent<'_>], block: BlockSize) -> Option<Self> {
+        let mut bytes = Vec::new();
+        for_each_block(entries.iter().copied(), block, |dirents| append_block(dirents, block, &mut bytes))
+            .ok()?;
+        Some(Self { bytes, chunks: None })
+    }
+
+    /// The entries in the blocks of the old directory `source`, of which those stay in which nothing changes; `first` is the address of the
+    /// first new block.
+    pub(super) fn in_chunks(
+        image: &Image,
+        source: &Inode,
+        entries: &[Dirent<'_>],
+        first: BlockAddr,
+    ) -> Result<Option<Self>> {
+        let block = image.superblock().block_size;
+        let Some(dir) = in_old_blocks(image, source, entries, |_| true)? else { return Ok(None) };
+        let (mut bytes, mut table) = (Vec::new(), Vec::new());
+        for new in dir.new_blocks() {
+            if append_block(entries.get(new).unwrap_or_default(), block, &mut bytes).is_err() {
+                return Ok(None);
+            }
+        }
+        bytes.resize(bytes.len().next_multiple_of(block.bytes()), 0);
+        let is_written = dir.write_table(first, &mut table).is_ok();
+        Ok(is_written.then_some(Self { bytes, chunks: Some((dir, table)) }))
+    }
+
+    /// Sets size, layout and place of the directory's `inode`, which has `blocks` from `first` on.
+    pub(super) fn set_in(&self, inode: &mut inode::Inode, blocks: u32, block: BlockSize, first: BlockAddr) {
+        inode.dot_omitted = false;
+        match &self.chunks {
+            Some((dir, _)) => dir.set_in(inode, block),
+            None => {
+                inode.size = self.bytes.len() as u64;
+                let has_tail = !self.tail(blocks, block).is_empty();
+                inode.layout = if has_tail { DataLayout::FlatInline } else { DataLayout::FlatPlain };
+                inode.place = Place::Blocks(first);
+            }
+        }
+    }
+
+    /// What follows the inode: the table, or the bytes that are not in `blocks`.
+    pub(super) fn tail(&self, blocks: u32, block: BlockSize) -> &[u8] {
+        match &self.chunks {
+            Some((_, table)) => table,
+            None => self.bytes.get(blocks as usize * block.bytes()..).unwrap_or_default(),
+        }
+    }
+
+    /// All bytes that can be in blocks.
+    pub(super) fn into_blocks(self) -> Vec<u8> {
+        self.bytes
+    }
+}
+
+/// Appends a block with these entries to those before it.
+fn append_block(
+    entries: &[Dirent<'_>],
+    block: BlockSize,
+    out: &mut Vec<u8>,
+) -> ferofs_format::error::Result<()> {
+    out.resize(out.len().next_multiple_of(block.bytes()), 0);
+    write_block(entries, out)
+}
+
+/// Lays out a directory with `entries` in the blocks of the old directory `source`: those stay in which nothing changes. `can_stay` says whether a
+/// block with these of the entries may be an old one. `None` if a name is none.
+pub fn in_old_blocks(
+    image: &Image,
+    source: &Inode,
+    entries: &[Dirent<'_>],
+    can_stay: impl Fn(Range<usize>) -> bool,
+) -> Result<Option<ChunkedDir>> {
+    let block = image.superblock().block_size;
+    let old = old_blocks(image, source)?;
+    let (mut dir, mut start) = (ChunkedDir::default(), 0);
+    for (number, (_, addr)) in old.iter().enumerate() {
+        // The entries up to the first name of the next old block.
+        let rest = entries.get(start..).unwrap_or_default();
+        let end = match old.get(number + 1) {
+            Some((next, _)) => rest.partition_point(|entry| entry.name < next.as_slice()),
+            None => rest.len(),
+        };
+        let group = rest.get(..end).unwrap_or_default();
+        let range = start..start + end;
+        start = range.end;
+        let packed = for_each_block(group.iter().copied(), block, |dirents| {
+            let is_all = dirents.len() == group.len();
+            let kept = match addr {
+                Some(addr) if is_all && can_stay(range.clone()) => {
+                    is_same(image, *addr, dirents, block)?.then_some(*addr)
+                }
+                _ => None,
+            };
+            dir.push(dirents, kept);
+            Ok::<_, FormatError>(())
+        });
+        if packed.is_err() {
+            return Ok(None);
+        }
+    }
+    Ok(Some(dir))
+}
+
+/// Whether the block at `addr` holds exactly these entries.
+fn is_same(
+    image: &Image,
+    addr: BlockAddr,
+    entries: &[Dirent<'_>],
+    block: BlockSize,
+) -> Result<bool, FormatError> {
+    let mut expected = Vec::with_capacity(block.bytes());
+    write_block(entries, &mut expected)?;
+    expected.resize(block.bytes(), 0);
+    let mut found = vec![0; block.bytes()];
+    let pos = addr.to_pos(block).unwrap_or(BytePos::new(u64::MAX));
+    let read = image.read_device(DeviceId::new(0), pos, Structure::Directory, &mut found);
+    Ok(read.is_ok() && found == expected)
+}
+
+/// The first name of each block of the directory `inode`, and the block's address if it is a whole block of the primary device.
+fn old_blocks(old: &Image, inode: &Inode) -> Result<Vec<(Vec<u8>, Option<BlockAddr>)>> {
+    let block = old.superblock().block_size;
+    let mut blocks = Vec::new();
+    let mut bytes = vec![0; block.bytes()];
+    for number in 0..block.blocks_for(inode.size()) {
+        let offset = FileOffset::new(number * block.bytes64());
+        let read = old.read_at(inode, offset, &mut bytes)?;
+        let first = DirBlock::parse(&bytes[..read]).ok().and_then(|block| block.get(0)?.ok());
+        let name = first.map_or(Vec::new(), |first| first.name.to_vec());
+        let extent = old.extents(inode, offset)?.next().transpose()?;
+        let addr = extent.and_then(|extent| match extent.data {
+            ExtentData::Stored { at: Location::Device(device, at) } if device == DeviceId::new(0) => {
+                let at = at.checked_add(offset.get() - extent.start.get())?;
+                (at.in_block(block) == 0).then(|| at.block(block))
+            }
+            _ => None,
+        });
+        blocks.push((name, addr));
+    }
+    Ok(blocks)
+}

@@ -1,0 +1,144 @@
+//! Encodes the content of a unit as `create` did. Both sides use it: `create` to check that the bytes are the same.
+
+use ferofs_codec::{Compressor, Fit, Params};
+
+use super::plan::{ExtentKind, Unit, UnitExtent};
+use crate::error::{Error, PatchFault, Result};
+
+/// The smallest output that compressors accept, in bytes.
+const CAPACITY_MIN: usize = 64;
+/// The largest: Linux accepts no larger pcluster.
+const CAPACITY_MAX: usize = ferofs_codec::MAX_ENCODED;
+
+/// The compressors of a patch, each created when it is first used.
+pub struct Encoders {
+    methods: Vec<Params>,
+    compressors: Vec<Option<Box<dyn Compressor>>>,
+}
+
+fn malformed() -> Error {
+    Error::Patch(PatchFault::Malformed("a unit does not encode to what it says"))
+}
+
+impl Encoders {
+    /// Compressors with the parameters in `methods`.
+    pub fn new(methods: &[Params]) -> Self {
+        Self { methods: methods.to_vec(), compressors: methods.iter().map(|_| None).collect() }
+    }
+
+    /// Frees the memory of all compressors.
+    pub(crate) fn release(&mut self) {
+        self.compressors.fill_with(|| None);
+    }
+
+    fn compressor(&mut self, method: u8) -> Result<&mut dyn Compressor> {
+        let number = usize::from(method);
+        let no_method = || Error::Patch(PatchFault::Malformed("it names a compression method that it lacks"));
+        let params = self.methods.get(number).ok_or_else(no_method)?;
+        let slot = self.compressors.get_mut(number).ok_or_else(no_method)?;
+        if slot.is_none() {
+            *slot = Some(ferofs_codec::compressor(params)?);
+        }
+        match slot {
+            Some(compressor) => Ok(&mut **compressor),
+            None => Err(no_method()),
+        }
+    }
+
+    /// Appends the bytes of `unit` to `out`. `payload` is its decoded content, and the bytes that it carries.
+    pub(crate) fn encode(&mut self, unit: &Unit, payload: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        let (content, mut carried) =
+            payload.split_at_checked(unit.content_len as usize).ok_or_else(malformed)?;
+        let compressor = self.compressor(unit.method)?;
+        compressor.begin();
+        let mut at = 0;
+        for extent in &unit.extents {
+            let consumed = match extent.kind {
+                ExtentKind::Carried => {
+                    let (bytes, rest) =
+                        carried.split_at_checked(extent.size as usize).ok_or_else(malformed)?;
+                    carried = rest;
+                    out.extend_from_slice(bytes);
+                    compressor.begin();
+                    extent.len as usize
+                }
+                _ => encode_extent(compressor, extent, content, at, out)?.ok_or_else(malformed)?,
+            };
+            at = at.checked_add(consumed).filter(|at| *at <= content.len()).ok_or_else(malformed)?;
+        }
+        if at == content.len() && carried.is_empty() { Ok(()) } else { Err(malformed()) }
+    }
+
+    /// Starts the content of a unit, or continues after a carried extent.
+    pub fn begin(&mut self, method: u8) -> Result<()> {
+        self.compressor(method)?.begin();
+        Ok(())
+    }
+
+    /// Appends one extent of the content that starts at `at`, and returns the bytes of content in it; `None` if the compressor
+    /// does not give what `extent` says. `out` has any bytes behind its end then.
+    pub fn encode_one(
+        &mut self,
+        method: u8,
+        extent: &UnitExtent,
+        content: &[u8],
+        at: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<usize>> {
+        encode_extent(self.compressor(method)?, extent, content, at, out)
+    }
+}
+
+fn encode_extent(
+    compressor: &mut dyn Compressor,
+    extent: &UnitExtent,
+    content: &[u8],
+    at: usize,
+    out: &mut Vec<u8>,
+) -> Result<Option<usize>> {
+    let (len, size, start) = (extent.len as usize, extent.size as usize, out.len());
+    let Some(end) = at.checked_add(len).filter(|end| *end <= content.len()) else { return Ok(None) };
+    let own = content.get(at..end).unwrap_or_default();
+    let fit = match extent.kind {
+        ExtentKind::Carried => return Ok(None),
+        ExtentKind::Stored => {
+            if size < len {
+                return Ok(None);
+            }
+            out.extend_from_slice(own);
+            out.resize(start.saturating_add(size), 0);
+            return Ok(Some(len));
+        }
+        ExtentKind::Fill => {
+            let capacity = if extent.capacity == 0 { size } else { extent.capacity as usize };
+            out.resize(start.saturating_add(capacity.clamp(CAPACITY_MIN, CAPACITY_MAX)), 0);
+            if at >= content.len() {
+                return Ok(None);
+            }
+            compressor.fit(content, at, out.get_mut(start..).unwrap_or_default())?
+        }
+        ExtentKind::Exact => {
+            if own.is_empty() {
+                return Ok(None);
+            }
+            let capacity = match extent.capacity as usize {
+                // More than Zstandard and libdeflate need in the worst case, so that they use their usual path.
+                0 => len.saturating_add(len / 8).saturating_add(1024),
+                capacity => capacity.min(len),
+            };
+            out.resize(start.saturating_add(capacity.clamp(CAPACITY_MIN, CAPACITY_MAX)), 0);
+            let fit = compressor.fit_exact(own, out.get_mut(start..).unwrap_or_default())?;
+            // It was another input, so the next extent starts anew.
+            compressor.begin();
+            fit
+        }
+    };
+    match fit {
+        Fit::Encoded { consumed, produced } if produced <= size && (len == 0 || consumed == len) => {
+            out.resize(start.saturating_add(size), 0);
+            ferofs_codec::right_align(out.get_mut(start..).unwrap_or_default(), produced);
+            Ok(Some(consumed))
+        }
+        Fit::Encoded { .. } | Fit::Incompressible => Ok(None),
+    }
+}

@@ -1,0 +1,163 @@
+//! Digests of whole images: BLAKE3 of each MiB, and BLAKE3 of these digests.
+//!
+//! So all processors hash at the same time, and parts that a patch does not change are not hashed again.
+
+use std::io;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::error::{Error, Result};
+use ferofs_read::Source;
+use ferofs_threads as threads;
+
+/// Bytes of a part. Another size gives other digests, so it is part of the file format.
+const PART: u64 = 1 << 20;
+
+/// Threads that hash at the same time, at most. Each has a buffer of [`PART`] bytes, and a patch is applied in bounded memory on machines with
+/// many processors, too.
+const WORKERS_MAX: usize = 8;
+
+/// A BLAKE3 hash.
+pub(crate) type Digest = [u8; 32];
+
+/// The first half of the BLAKE3 hash of the bytes that a piece of a patch appends. The digest of the result proves all of them once more.
+pub(crate) type PieceDigest = [u8; 16];
+
+/// The digest of the piece that appends the bytes in `range` of `source`.
+pub fn of_piece(source: &dyn Source, range: std::ops::Range<u64>) -> io::Result<PieceDigest> {
+    let mut hasher = blake3::Hasher::new();
+    let mut buffer = vec![0; range.end.saturating_sub(range.start).min(PART) as usize];
+    let mut at = range.start;
+    while at < range.end {
+        let len = (range.end - at).min(PART) as usize;
+        source.read_exact_at(at, &mut buffer[..len])?;
+        hasher.update(&buffer[..len]);
+        at += len as u64;
+    }
+    let mut digest = PieceDigest::default();
+    hasher.finalize_xof().fill(&mut digest);
+    Ok(digest)
+}
+
+/// The digests of an image's parts.
+#[derive(Clone, Debug)]
+pub struct PartDigests {
+    size: u64,
+    parts: Vec<Digest>,
+}
+
+impl PartDigests {
+    /// Hashes the first `size` bytes of `source`; bytes past its end count as zeroes.
+    pub fn of(source: &dyn Source, size: u64, cancel: &AtomicBool) -> Result<Self> {
+        let count = usize::try_from(size.div_ceil(PART)).unwrap_or(usize::MAX);
+        let parts = hash(source, size, &(0..count).collect::<Vec<_>>(), cancel)?;
+        Ok(Self { size, parts })
+    }
+
+    /// The digests of `source`, of `size` bytes, which differs from the image hashed before only in the ranges `changed`.
+    pub fn changed(
+        &self,
+        source: &dyn Source,
+        size: u64,
+        changed: &[std::ops::Range<u64>],
+        cancel: &AtomicBool,
+    ) -> Result<Self> {
+        let count = usize::try_from(size.div_ceil(PART)).unwrap_or(usize::MAX);
+        let kept = self.parts.len().min(count);
+        // The last part may have become longer.
+        let first_new = if self.size == size { kept } else { kept.saturating_sub(1) };
+        let touched = |part: usize| {
+            let start = (part as u64).saturating_mul(PART);
+            changed.iter().any(|range| range.start < start.saturating_add(PART) && start < range.end)
+        };
+        let wanted: Vec<usize> =
+            (0..first_new).filter(|part| touched(*part)).chain(first_new..count).collect();
+        let hashed = hash(source, size, &wanted, cancel)?;
+        let mut parts = self.parts.clone();
+        parts.resize(count, [0; 32]);
+        for (part, digest) in wanted.into_iter().zip(hashed) {
+            if let Some(slot) = parts.get_mut(part) {
+                *slot = digest;
+            }
+        }
+        Ok(Self { size, parts })
+    }
+
+    /// The image's digest.
+    pub fn digest(&self) -> Digest {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.size.to_le_bytes());
+        for part in &self.parts {
+            hasher.update(part);
+        }
+        *hasher.finalize().as_bytes()
+    }
+}
+
+fn hash(source: &dyn Source, size: u64, wanted: &[usize], cancel: &AtomicBool) -> Result<Vec<Digest>> {
+    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(WORKERS_MAX);
+    let have = source.size();
+    // The digest of a part that is a hole: an image can have terabytes of them.
+    let zeroes = OnceLock::new();
+    let context = || (vec![0; PART as usize], 0);
+    threads::parallel(workers, wanted.len(), context, |(buffer, stored), number| {
+        if cancel.load(Ordering::Relaxed) {
+            return Err(Error::Interrupted);
+        }
+        let start = (wanted[number] as u64).saturating_mul(PART);
+        let len = size.saturating_sub(start).min(PART) as usize;
+        let present = have.saturating_sub(start).min(len as u64) as usize;
+        // Parts come in ascending order, so a hole is looked up once.
+        let end = start.saturating_add(present as u64);
+        if *stored < end {
+            *stored = source.next_stored(start);
+        }
+        if *stored >= end && len == buffer.len() {
+            return Ok(*zeroes.get_or_init(|| *blake3::hash(&vec![0; len]).as_bytes()));
+        }
+        buffer[present..].fill(0);
+        if present > 0 {
+            source
+                .read_exact_at(start, &mut buffer[..present])
+                .map_err(|e| Error::io_unnamed("read the image", e))?;
+        }
+        Ok(*blake3::hash(&buffer[..len]).as_bytes())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_changed_parts_are_hashed_again() {
+        let cancel = AtomicBool::new(false);
+        let mut image = vec![7u8; (3 << 20) + 5];
+        let before = PartDigests::of(&image, image.len() as u64, &cancel).unwrap();
+        image[2_000_000] = 8;
+        image.resize((4 << 20) + 100, 9);
+        let size = image.len() as u64;
+        let fresh = PartDigests::of(&image, size, &cancel).unwrap();
+        let followed = before.changed(&image, size, &[0..1, 2_000_000..2_000_001], &cancel).unwrap();
+        assert_eq!(followed.digest(), fresh.digest());
+        assert_ne!(before.digest(), fresh.digest());
+        let missed = before.changed(&image, size, &[], &cancel).unwrap();
+        assert_ne!(missed.digest(), fresh.digest());
+    }
+
+    #[test]
+    fn holes_count_as_zeroes() {
+        use std::os::unix::fs::FileExt;
+        let (cancel, file) = (AtomicBool::new(false), tempfile::tempfile().unwrap());
+        file.set_len((9 << 20) + 5).unwrap();
+        file.write_all_at(b"data", (5 << 20) - 2).unwrap();
+        let mut bytes = vec![0; (9 << 20) + 5];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        let source = ferofs_read::FileSource::new(file, 0).unwrap();
+        let digest = |source: &dyn Source| {
+            [bytes.len() as u64, 12 << 20]
+                .map(|size| PartDigests::of(source, size, &cancel).unwrap().digest())
+        };
+        assert_eq!(digest(&source), digest(&bytes));
+    }
+}

@@ -1,0 +1,148 @@
+//! The sector with the superblock: the only bytes in use that a patch overwrites, so that one write switches the image from
+//! the old state to the new one.
+//! Source: FORMAT.md 1.
+
+use ferofs_format::Compat;
+use ferofs_format::superblock::{self, Superblock};
+
+use crate::error::{Error, PatchFault, Result};
+use ferofs_read::Source;
+use ferofs_read::error::Locate;
+
+/// Bytes that disks write as a whole or not at all.
+pub(crate) const SECTOR: usize = 512;
+/// The position of the superblock's sector.
+pub const SECTOR_POS: u64 = superblock::OFFSET as u64;
+/// Bytes of a root inode with its attributes at most, if it goes into free slots of the base.
+pub(crate) const ROOT_MAX: usize = 4096;
+/// The field of the root's 16-bit nid; with `48BIT` it holds the upper bits of the block count.
+const ROOT_16: std::ops::Range<usize> = 0x0e..0x10;
+/// The field of the root's 64-bit nid. In an image with `48BIT` it may be zero; then the root is in the 16-bit field.
+const ROOT_64: std::ops::Range<usize> = 0x70..0x78;
+
+/// The bytes of a sector.
+pub type Sector = [u8; SECTOR];
+
+/// The parsed superblock, and the bytes that its checksum covers (at least its sector).
+#[derive(Clone, Debug)]
+pub struct SuperblockArea {
+    covered: Vec<u8>,
+    superblock: Superblock,
+}
+
+impl SuperblockArea {
+    /// Reads and checks the superblock of `source`.
+    pub fn read(source: &dyn Source) -> Result<Self> {
+        let mut sector = [0; SECTOR];
+        source.read_exact_at(SECTOR_POS, &mut sector).map_err(unreadable)?;
+        Self::with(source, &sector)
+    }
+
+    /// Checks `source` with `sector` in place of its superblock's sector.
+    pub(crate) fn with(source: &dyn Source, sector: &Sector) -> Result<Self> {
+        let pos = ferofs_format::BytePos::new(SECTOR_POS);
+        let superblock = Superblock::parse(sector).located_at(pos)?;
+        let mut covered = vec![0; superblock.checksum_len().max(SECTOR)];
+        let have = source.size().saturating_sub(SECTOR_POS).min(covered.len() as u64) as usize;
+        let (first, rest) = covered.split_at_mut(SECTOR);
+        first.copy_from_slice(sector);
+        if have > SECTOR {
+            source
+                .read_exact_at(SECTOR_POS + SECTOR as u64, &mut rest[..have - SECTOR])
+                .map_err(unreadable)?;
+        }
+        superblock.verify_checksum(&covered).located_at(pos)?;
+        Ok(Self { covered, superblock })
+    }
+
+    /// The parsed superblock.
+    pub const fn superblock(&self) -> &Superblock {
+        &self.superblock
+    }
+
+    /// The superblock's sector.
+    pub fn sector(&self) -> Sector {
+        let mut sector = [0; SECTOR];
+        sector.copy_from_slice(&self.covered[..SECTOR]);
+        sector
+    }
+
+    /// Bytes of the image, by the superblock's block count.
+    pub fn size(&self) -> u64 {
+        self.superblock.blocks.saturating_mul(self.superblock.block_size.bytes64())
+    }
+
+    /// The sector with the superblock `new` and, if they change, `configs` after it. Only fields that differ are written, so
+    /// that fields unknown to this program keep their values.
+    pub fn rewrite(&self, new: &Superblock, configs: Option<&[u8]>) -> Result<Sector> {
+        let mut sector = self.sector();
+        let (before, after) = (bytes(&self.superblock)?, bytes(new)?);
+        let is_48bit = new.incompat.contains(ferofs_format::Incompat::BIT48);
+        for (at, (old, new)) in before.iter().zip(&after).enumerate() {
+            if (old != new || is_48bit && (ROOT_16.contains(&at) || ROOT_64.contains(&at)))
+                && let Some(byte) = sector.get_mut(at)
+            {
+                *byte = *new;
+            }
+        }
+        if let Some(configs) = configs {
+            let start = new.size();
+            let end = start.checked_add(configs.len()).filter(|end| *end <= SECTOR);
+            let space = end.and_then(|end| sector.get_mut(start..end));
+            space.ok_or(Error::Patch(PatchFault::NoConfigSpace))?.copy_from_slice(configs);
+        }
+        Ok(self.with_checksum(sector, new.compat.contains(Compat::SB_CHKSUM)))
+    }
+
+    /// `sector`, one of this image, with the block count for `size` bytes.
+    pub(crate) fn resize(&self, sector: &Sector, size: u64) -> Result<Sector> {
+        let pos = ferofs_format::BytePos::new(SECTOR_POS);
+        let mut covered = self.covered.clone();
+        covered[..SECTOR].copy_from_slice(sector);
+        let superblock = Superblock::parse(sector).located_at(pos)?;
+        let area = Self { covered, superblock };
+        let mut new = area.superblock.clone();
+        new.blocks = new.block_size.blocks_for(size);
+        area.rewrite(&new, None)
+    }
+
+    /// Writes the checksum into `sector`, if the image has one.
+    fn with_checksum(&self, mut sector: Sector, checksum: bool) -> Sector {
+        if checksum {
+            let mut covered = self.covered.clone();
+            covered[..SECTOR].copy_from_slice(&sector);
+            let len = self.superblock.checksum_len().min(covered.len());
+            superblock::write_checksum(&mut covered[..len]);
+            sector.copy_from_slice(&covered[..SECTOR]);
+        }
+        sector
+    }
+
+    /// Whether `len` bytes of configurations fit after the superblock, where there are `old_len` bytes of them now.
+    pub fn has_config_space(&self, old_len: usize, len: usize) -> bool {
+        let start = self.superblock.size();
+        let Some(end) = start.checked_add(len).filter(|end| *end <= SECTOR) else { return false };
+        let tables = [
+            (self.superblock.extra_devices > 0).then_some(self.superblock.device_table),
+            self.superblock.xattr_prefixes.map(|table| table.start),
+        ];
+        let is_within = |pos: ferofs_format::BytePos| pos.get() < SECTOR_POS.saturating_add(end as u64);
+        let old_end = start.saturating_add(old_len).min(end);
+        !tables.into_iter().flatten().any(is_within)
+            && self.covered[old_end..end].iter().all(|byte| *byte == 0)
+    }
+}
+
+/// The end of the superblock's sector and of the bytes that its checksum covers. A patch changes nothing before this position
+/// but the sector itself: otherwise the old superblock's checksum would be wrong until the sector is replaced.
+pub fn covered_end(superblock: &Superblock) -> u64 {
+    SECTOR_POS + superblock.checksum_len().max(SECTOR) as u64
+}
+
+fn unreadable(error: std::io::Error) -> Error {
+    Error::io_unnamed("read the superblock", error)
+}
+
+fn bytes(superblock: &Superblock) -> Result<Vec<u8>> {
+    Ok(superblock.to_bytes()?)
+}
