@@ -229,10 +229,11 @@ mod tests {
             name,
         });
         let mut out = Vec::new();
-        for_each_block(entries, block_size, |block| {
+        let write = |block: &[Dirent<'_>]| {
             out.resize(out.len().next_multiple_of(block_size.bytes()), 0);
             write_block(block, &mut out)
-        });
+        };
+        for_each_block(entries, block_size, write).unwrap();
         assert_eq!(directory_size(names.iter().map(Vec::len), block_size), to_u64(out.len()));
         out
     }
