@@ -5,13 +5,14 @@ use std::fs;
 use crate::common::fixture::Fixture;
 use crate::common::hostile::command;
 use crate::common::image_writer::{
-    BIG_PCLUSTER, BIT48, CHUNKED, FLAT_PLAIN, FULL, ImageWriter, InodeSpec, LZ4_0PADDING, REGULAR, head,
+    BIG_PCLUSTER, BIT48, CHUNKED, FLAT_INLINE, FLAT_PLAIN, FULL, ImageWriter, InodeSpec, LZ4_0PADDING,
+    REGULAR, head,
 };
 
 /// Writes the broken image, or its sound twin.
 type Case = (&'static str, fn(bool) -> Vec<u8>);
 
-const CASES: [Case; 15] = [
+const CASES: [Case; 16] = [
     ("a head behind the end of the file", |broken| closing_head(1, if broken { 1000 } else { 904 })),
     ("a stored head behind the end of the file", |broken| closing_head(0, if broken { 4080 } else { 904 })),
     ("an LZ4 match with a distance of 0", |broken| lz4_match(!broken)),
@@ -21,6 +22,9 @@ const CASES: [Case; 15] = [
     ("a zstd frame without a size, and with a large window", zstd_window),
     ("a stored extent that ends behind the device", |broken| stored(if broken { 9000 } else { 4096 })),
     ("a stored extent of more than 1 MiB", |broken| stored(if broken { (1 << 20) + 4096 } else { 4096 })),
+    ("a full last block that is inline", |broken| {
+        block_after_inode(if broken { FLAT_INLINE } else { FLAT_PLAIN })
+    }),
     ("records of extents out of order", |broken| hole_record(if broken { 0 } else { 4096 })),
     ("a record of an extent behind the end of the file", |broken| {
         hole_record(if broken { 9000 } else { 4096 })
@@ -105,6 +109,14 @@ fn zstd_window(broken: bool) -> Vec<u8> {
     let window = if broken { 11 << 3 } else { 0 };
     let stream = [&[0x28, 0xb5, 0x2f, 0xfd, 0, window, 0x41, 0, 0][..], b"a letter"].concat();
     file(configured(8, &[6, 0, 0, 5, 0, 0, 0, 0]), 8, [0, 0, 0, 0, 0, 0, 0x33, 0], &stream, 1)
+}
+
+fn block_after_inode(layout: u16) -> Vec<u8> {
+    let mut writer = ImageWriter::new(0);
+    let root = writer.reserve(100);
+    let union = writer.data(&[b'x'; 4096]);
+    let file = writer.inode(&InodeSpec { mode: REGULAR, layout, size: 4096, union, links: 1, after: &[] });
+    writer.finish_with(root, &[(b"file", file, 1)])
 }
 
 /// A file with a block of data, which the first record maps: it and `records` have `plen`, the address's two halves and `lstart`.

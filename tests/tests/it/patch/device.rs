@@ -50,7 +50,7 @@ fn patches_change_an_image_as_the_command_does() {
     assert!(fs::read(&own).unwrap() == fs::read(&other).unwrap(), "other bytes");
     for wrong in [&patch, &garbage, &fixture.path("none")] {
         let failed = device("apply").args([&own, wrong]).run();
-        assert_same_failure(failed, command("apply").args([&other, wrong]).run(), 1);
+        assert_same_failure(failed, command("apply").args([&own, wrong]).run(), 1);
     }
     assert_eq!(device("apply").arg(&own).run().code, 2);
     assert_eq!(device("repair").arg(&own).run().success().stdout, b"nothing to repair\n");

@@ -23,10 +23,7 @@ impl<'a> FlatMap<'a> {
     pub(crate) fn extent_at(&self, offset: FileOffset) -> Result<Extent> {
         let size = self.inode.size();
         let block_size = self.metadata.volume().superblock.block_size;
-        let tail_len = match self.inode.disk.layout {
-            DataLayout::FlatInline => size & block_size.mask(),
-            _ => 0,
-        };
+        let tail_len = self.tail_len(size);
         let in_blocks = size - tail_len;
         if offset.get() >= in_blocks {
             return self.tail(in_blocks, tail_len);
@@ -39,6 +36,16 @@ impl<'a> FlatMap<'a> {
                 Ok(extent(ExtentData::Stored { at: Location::Device(DeviceId::new(0), pos) }))
             }
             _ => Ok(extent(ExtentData::Hole)),
+        }
+    }
+
+    /// Bytes of the inline tail: the last block of a file, even a full one. Linux refuses that one, as it cannot end in the inode's block.
+    fn tail_len(&self, size: u64) -> u64 {
+        match (self.inode.disk.layout, size.checked_sub(1)) {
+            (DataLayout::FlatInline, Some(last)) => {
+                (last & self.metadata.volume().superblock.block_size.mask()) + 1
+            }
+            _ => 0,
         }
     }
 
@@ -55,12 +62,6 @@ impl<'a> FlatMap<'a> {
     }
 
     pub(crate) fn metadata_end(&self) -> Result<MetadataPlace> {
-        let end = self.inode.end()?;
-        match self.inode.disk.layout {
-            DataLayout::FlatInline => {
-                end.offset(self.inode.content_len() & self.metadata.volume().superblock.block_size.mask())
-            }
-            _ => Ok(end),
-        }
+        self.inode.end()?.offset(self.tail_len(self.inode.content_len()))
     }
 }
