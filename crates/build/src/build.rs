@@ -17,9 +17,10 @@ use crate::data::chunks::{deduplicated, external};
 use crate::data::encode::dedupe::ExtentIndex;
 use crate::data::identical::small::IdenticalFiles;
 use crate::data::order::{Order, unused_priorities};
-use crate::data::stored::StoredContent;
+use crate::data::stored::{Data, StoredContent};
 use crate::data::worker::context::WorkerContext;
 use crate::error::{Error, Result, Warning};
+use crate::metadata::inodes::InodeWriter;
 use crate::metadata::superblock_area::SuperblockArea;
 use crate::metadata::write::{BehindSuperblock, MetadataWriter};
 use crate::options::Options;
@@ -33,6 +34,7 @@ use crate::progress::{Stage, Summary};
 use crate::sources::content::Contents;
 use crate::sources::{self, digest};
 use crate::tree::inode_sizes::{self, InodeSizes};
+use crate::tree::xattr::XattrPlan;
 use crate::tree::{Kind, NodeId, Tree, overrides};
 use crate::verify::Verifier;
 
@@ -71,165 +73,42 @@ pub(crate) fn build_from(
     read: impl FnOnce(&[(u64, u64)], Timestamp, &mut Vec<Warning>) -> Result<(Tree, Contents)>,
 ) -> Result<Summary> {
     let started = Instant::now();
-    let mut superblock = new_superblock(options)?;
+    let superblock = new_superblock(options)?;
     check_sealer(options)?;
     output.seal_with(options.output.sealer.clone());
     let build_time = options.image.build_time.unwrap_or_else(now);
     let mut warnings = Vec::new();
+    let progress = &*options.run.progress.clone();
 
-    options.run.progress.enter(Stage::Walk);
+    progress.enter(Stage::Walk);
     let time = Timestamp { secs: build_time, nanos: 0 };
     let (mut tree, contents) = read(&output.own_files(), time, &mut warnings)?;
     let options = &*digest::as_in_sources(options, &contents);
-    let unused = unused_priorities(&tree, &options.data.priorities);
-    warnings.extend(unused.into_iter().map(|path| Warning::UnusedPriority { path }));
-    // Before the long work.
-    options.run.check_warnings(&mut warnings)?;
-    if external::needs_wide_addresses(options, &contents) {
-        superblock.incompat |= Incompat::BIT48;
-    }
-    if (options.output.verify || options.xattrs.digest.is_some()) && !contents.is_all_readable() {
-        let problem = "verification and digests read the data again, and a stream cannot be read again";
-        return Err(Error::Option { option: "standard input", problem });
-    }
-    overrides::apply(&mut tree, &options.attributes, &options.run)?;
-    if let Some(name) = &options.xattrs.digest {
-        let is_regular = |id: &NodeId| matches!(tree.node(*id).kind, Kind::Regular { .. });
-        let files = tree.ids().filter(is_regular).collect();
-        digest::add_digests(&mut tree, files, (0, name), options, &contents)?;
-    }
-    let bytes_in = tree.nodes.iter().map(|node| node.size).sum();
-    options.run.progress.bytes_total.store(bytes_in, Ordering::Relaxed);
+    complete_tree(options, &mut tree, &contents, &mut warnings)?;
     let walked = Instant::now();
 
-    options.run.progress.enter(Stage::Data);
-    let epoch = match options.inodes.keep_mtime && options.inodes.form != InodeForm::Compact {
-        true => inode_sizes::common_time(&tree, build_time, superblock.incompat.contains(Incompat::BIT48)),
-        false => Timestamp { secs: build_time, nanos: 0 },
-    };
-    superblock.epoch = epoch.secs;
-    superblock.fixed_nsec = epoch.nanos;
-    superblock.build_time = u32::try_from(build_time.saturating_sub(epoch.secs)).unwrap_or(0);
-    let root_xattrs = tree.node(NodeId::ROOT).xattrs;
-    let in_metabox = superblock.incompat.contains(Incompat::METABOX);
-    let is_wide = inode_sizes::is_wide(&tree, &superblock);
-    let mut xattr_options = options.xattrs.clone();
-    if is_wide {
-        // The shared ones follow the data, and their address has 32 bits.
-        xattr_options.inline_limit = Some(u32::MAX);
-    }
-    let xattrs = tree.xattrs.plan(&xattr_options, root_xattrs, in_metabox).map_err(Error::Layout)?;
-    if !xattrs.is_empty && options.xattrs.name_filter {
-        superblock.compat |= Compat::XATTR_FILTER;
-        superblock.xattr_filter = true;
-    }
-    if options.xattrs.digest.is_some() {
-        superblock.compat |= Compat::ISHARE_XATTRS;
-    }
-    let device_path = options.data.chunks.as_ref().and_then(|chunks| chunks.device.as_deref());
-    let mut device = device_path.map(|path| Output::create(path, 0)).transpose()?;
-    let devices = contents.devices().len() as u16 + u16::from(device.is_some());
-    let superblock_area = SuperblockArea::new(&mut superblock, devices, &options.xattrs.table())?;
-    let inode_sizes = InodeSizes::new(&tree, &xattrs, &superblock, &options.inodes, &options.source.path)?;
-    let extent_index =
-        options.data.compression.as_ref().is_some_and(|c| c.dedupe).then(|| ExtentIndex::new(temporary));
-    let order = Order::new(&tree, options.data.compression.as_ref(), options.image.block_size, &options.data);
-    let identical_files =
-        if options.data.share_identical { IdenticalFiles::new(&tree)? } else { IdenticalFiles::none(&tree) };
+    progress.enter(Stage::Data);
+    let mut stages = Stages::plan(options, &tree, &contents, superblock, build_time)?;
     let mut spill = Spill::new(temporary);
-    output.pad_to(superblock_area.len())?;
-    let data = if options.source.data == SourceData::External {
-        let context = external::ExternalContext {
-            options,
-            tree: &tree,
-            inode_sizes: &inode_sizes,
-            contents: &contents,
-        };
-        external::run(context, output, &mut spill, &mut warnings)?
-    } else if let Some(chunks) = &options.data.chunks {
-        let context = deduplicated::ChunkContext {
-            options,
-            chunks,
-            is_wide,
-            tree: &tree,
-            order: &order,
-            inode_sizes: &inode_sizes,
-            contents: &contents,
-        };
-        deduplicated::run(context, output, device.as_mut(), &mut spill, &mut warnings)?
-    } else {
-        let context = WorkerContext {
-            tree: &tree,
-            order: &order,
-            inode_sizes: &inode_sizes,
-            identical_files: &identical_files,
-            extent_index: extent_index.as_ref(),
-            base_image: None,
-            contents: &contents,
-            timings: &options.run.progress.timings,
-            compression: options.data.compression.as_ref(),
-            block_size: options.image.block_size,
-            skip_unreadable: options.source.skip_unreadable,
-        };
-        data::run(options, context, output, &mut spill, &mut warnings)?
-    };
-    // The metadata stage needs memory of its own.
-    drop((identical_files, order, extent_index));
-    contents.check_unchanged()?;
-    options.check_size(output.position())?;
-    superblock.incompat |= data.features;
+    let data = stages.store_data(output, &mut spill, &mut warnings)?;
     let encoded = Instant::now();
 
-    options.run.progress.enter(Stage::Metadata);
-    let spill = &mut spill;
-    let (nodes, packed) = (&data.contents, data.packed.as_ref());
-    MetadataWriter {
-        options,
-        tree: &tree,
-        inode_sizes: &inode_sizes,
-        xattrs: &xattrs,
-        contents: nodes,
-        packed,
-        spill,
-        behind_superblock: behind_superblock(&superblock, &superblock_area, output.position()),
-        area: BlockAddr::new(0),
-    }
-    .write(&mut superblock, output)?;
-    options.check_size(output.position())?;
-    let configs = match &options.data.compression {
-        // Encoded files and encoded metadata set this bit.
-        Some(compression) if superblock.incompat.contains(Incompat::LZ4_0PADDING) => {
-            compression.configure(&mut superblock)
-        }
-        _ => Vec::new(),
-    };
-    options.run.check_cancelled()?;
-    let mut slots = external::slots(options, &contents, superblock.blocks);
-    if let Some(device) = &mut device {
-        let blocks = options.image.block_size.blocks_for(device.position());
-        // The device continues the image's address space.
-        let start = Some(BlockAddr::new(superblock.blocks));
-        slots.push(DeviceSlot { tag: [0; DEVICE_TAG_SIZE], blocks, start });
-        device.write_superblock_area(&[])?;
-    }
-    let start = output.start(superblock_area.written_len(&superblock))?;
-    output.write_superblock_area(&superblock_area.bytes(start, &superblock, &configs, &slots)?)?;
+    progress.enter(Stage::Metadata);
+    stages.write_metadata(&data, &mut spill, output)?;
+    stages.write_superblock(output)?;
     let written = Instant::now();
-    if options.output.verify {
-        options.run.progress.enter(Stage::Verify);
-        let stored = &data.contents;
-        let (inode_sizes, xattrs, superblock) = (&inode_sizes, &xattrs, &superblock);
-        let verifier =
-            Verifier { options, tree: &tree, inode_sizes, xattrs, contents: &contents, stored, superblock };
-        let devices = device.iter().map(Output::reader).chain(contents.device_readers());
-        let devices = devices.collect::<Result<_>>()?;
-        verifier.run(Box::new(output.reader()?), devices)?;
-    }
+    let verify_time = match options.output.verify {
+        true => {
+            progress.enter(Stage::Verify);
+            stages.verify(&data, output)?;
+            written.elapsed()
+        }
+        false => Duration::ZERO,
+    };
     output.seal()?;
-    let verify_time = if options.output.verify { written.elapsed() } else { Duration::ZERO };
-    let timings = &options.run.progress.timings;
-    timings.add(Activity::Write, output.time_writing(), output.position() as usize);
-    timings.time(Activity::Sync, 0, || device.map_or(Ok(()), Output::finish))?;
+    progress.timings.add(Activity::Write, output.time_writing(), output.position() as usize);
+    let Stages { superblock, device, .. } = stages;
+    progress.timings.time(Activity::Sync, 0, || device.map_or(Ok(()), Output::finish))?;
 
     let kept =
         || tree.nodes.iter().zip(data.contents.iter()).filter(|(_, c)| !matches!(c, StoredContent::Skipped));
@@ -253,8 +132,212 @@ pub(crate) fn build_from(
     })
 }
 
-/// Where metadata can begin behind the superblock: not in images with so much data that the root of a patch could not be near it. The data ends
-/// at `data_end`.
+/// Applies the options on owners and attributes to the tree from the sources, and adds digests of files.
+fn complete_tree(
+    options: &Options,
+    tree: &mut Tree,
+    contents: &Contents,
+    warnings: &mut Vec<Warning>,
+) -> Result<()> {
+    let unused = unused_priorities(tree, &options.data.priorities);
+    warnings.extend(unused.into_iter().map(|path| Warning::UnusedPriority { path }));
+    // Before the long work.
+    options.run.check_warnings(warnings)?;
+    if (options.output.verify || options.xattrs.digest.is_some()) && !contents.is_all_readable() {
+        let problem = "verification and digests read the data again, and a stream cannot be read again";
+        return Err(Error::Option { option: "standard input", problem });
+    }
+    overrides::apply(tree, &options.attributes, &options.run)?;
+    if let Some(name) = &options.xattrs.digest {
+        let is_regular = |id: &NodeId| matches!(tree.node(*id).kind, Kind::Regular { .. });
+        let files = tree.ids().filter(is_regular).collect();
+        digest::add_digests(tree, files, (0, name), options, contents)?;
+    }
+    let bytes_in = tree.nodes.iter().map(|node| node.size).sum();
+    options.run.progress.bytes_total.store(bytes_in, Ordering::Relaxed);
+    Ok(())
+}
+
+/// The stages of a build after its tree is complete, in the order of the methods.
+struct Stages<'a> {
+    options: &'a Options,
+    tree: &'a Tree,
+    contents: &'a Contents,
+    superblock: Superblock,
+    superblock_area: SuperblockArea,
+    xattrs: XattrPlan,
+    inode_sizes: InodeSizes,
+    /// Whether addresses can need more than 32 bits.
+    is_wide: bool,
+    /// The extra device for chunks.
+    device: Option<Output>,
+}
+
+impl<'a> Stages<'a> {
+    /// Decides what must be known before the data is written: the forms and sizes of inodes, their attributes, and the superblock's area.
+    fn plan(
+        options: &'a Options,
+        tree: &'a Tree,
+        contents: &'a Contents,
+        mut superblock: Superblock,
+        build_time: i64,
+    ) -> Result<Self> {
+        if external::needs_wide_addresses(options, contents) {
+            superblock.incompat |= Incompat::BIT48;
+        }
+        let epoch = match options.inodes.keep_mtime && options.inodes.form != InodeForm::Compact {
+            true => inode_sizes::common_time(tree, build_time, superblock.incompat.contains(Incompat::BIT48)),
+            false => Timestamp { secs: build_time, nanos: 0 },
+        };
+        superblock.epoch = epoch.secs;
+        superblock.fixed_nsec = epoch.nanos;
+        superblock.build_time = u32::try_from(build_time.saturating_sub(epoch.secs)).unwrap_or(0);
+        let root_xattrs = tree.node(NodeId::ROOT).xattrs;
+        let in_metabox = superblock.incompat.contains(Incompat::METABOX);
+        let is_wide = inode_sizes::is_wide(tree, &superblock);
+        let mut xattr_options = options.xattrs.clone();
+        if is_wide {
+            // Shared attributes lie after the data; their 32-bit address may not reach that far.
+            xattr_options.inline_limit = Some(u32::MAX);
+        }
+        let xattrs = tree.xattrs.plan(&xattr_options, root_xattrs, in_metabox).map_err(Error::Layout)?;
+        if !xattrs.is_empty && options.xattrs.name_filter {
+            superblock.compat |= Compat::XATTR_FILTER;
+            superblock.xattr_filter = true;
+        }
+        if options.xattrs.digest.is_some() {
+            superblock.compat |= Compat::ISHARE_XATTRS;
+        }
+        let device_path = options.data.chunks.as_ref().and_then(|chunks| chunks.device.as_deref());
+        let device = device_path.map(|path| Output::create(path, 0)).transpose()?;
+        let devices = contents.devices().len() as u16 + u16::from(device.is_some());
+        let superblock_area = SuperblockArea::new(&mut superblock, devices, &options.xattrs.table())?;
+        let inode_sizes = InodeSizes::new(tree, &xattrs, &superblock, &options.inodes, &options.source.path)?;
+        Ok(Self {
+            options,
+            tree,
+            contents,
+            superblock,
+            superblock_area,
+            xattrs,
+            inode_sizes,
+            is_wide,
+            device,
+        })
+    }
+
+    /// Appends the content of all files.
+    fn store_data(
+        &mut self,
+        output: &mut Output,
+        spill: &mut Spill,
+        warnings: &mut Vec<Warning>,
+    ) -> Result<Data> {
+        let Self { options, tree, contents, inode_sizes, is_wide, device, .. } = self;
+        let (options, tree, contents, inode_sizes) = (*options, *tree, *contents, &*inode_sizes);
+        let compression = options.data.compression.as_ref();
+        let extent_index = compression.is_some_and(|c| c.dedupe).then(|| ExtentIndex::new(spill.dir()));
+        let order = Order::new(tree, compression, options.image.block_size, &options.data);
+        let identical_files = if options.data.share_identical {
+            IdenticalFiles::new(tree)?
+        } else {
+            IdenticalFiles::none(tree)
+        };
+        output.pad_to(self.superblock_area.len())?;
+        let data = if options.source.data == SourceData::External {
+            let context = external::ExternalContext { options, tree, inode_sizes, contents };
+            external::run(context, output, spill, warnings)?
+        } else if let Some(chunks) = &options.data.chunks {
+            let is_wide = *is_wide;
+            let context = deduplicated::ChunkContext {
+                options,
+                chunks,
+                is_wide,
+                tree,
+                order: &order,
+                inode_sizes,
+                contents,
+            };
+            deduplicated::run(context, output, device.as_mut(), spill, warnings)?
+        } else {
+            let context = WorkerContext {
+                tree,
+                order: &order,
+                inode_sizes,
+                identical_files: &identical_files,
+                extent_index: extent_index.as_ref(),
+                base_image: None,
+                contents,
+                timings: &options.run.progress.timings,
+                compression,
+                block_size: options.image.block_size,
+                skip_unreadable: options.source.skip_unreadable,
+            };
+            data::run(options, context, output, spill, warnings)?
+        };
+        contents.check_unchanged()?;
+        options.check_size(output.position())?;
+        self.superblock.incompat |= data.features;
+        Ok(data)
+    }
+
+    /// Appends inodes, directories and attributes.
+    fn write_metadata(&mut self, data: &Data, spill: &mut Spill, output: &mut Output) -> Result<()> {
+        let options = self.options;
+        let inodes = InodeWriter {
+            run: &options.run,
+            tree: self.tree,
+            inode_sizes: &self.inode_sizes,
+            xattrs: &self.xattrs,
+            contents: &data.contents,
+            spill,
+            dot_omitted: options.inodes.dot_omitted,
+            inos: Vec::new(),
+            chunked_dirs: Vec::new(),
+            root_has_no_tail: false,
+        };
+        let behind_superblock = behind_superblock(&self.superblock, &self.superblock_area, output.position());
+        MetadataWriter { options, inodes, packed: data.packed.as_ref(), behind_superblock }
+            .write(&mut self.superblock, output)?;
+        options.check_size(output.position())
+    }
+
+    /// Writes the superblock and the tables behind it, and the first block of an extra device.
+    fn write_superblock(&mut self, output: &mut Output) -> Result<()> {
+        let (options, superblock) = (self.options, &mut self.superblock);
+        let configs = match &options.data.compression {
+            // Encoded files and encoded metadata set this bit.
+            Some(compression) if superblock.incompat.contains(Incompat::LZ4_0PADDING) => {
+                compression.configure(superblock)
+            }
+            _ => Vec::new(),
+        };
+        options.run.check_cancelled()?;
+        let mut slots = external::slots(options, self.contents, superblock.blocks);
+        if let Some(device) = &mut self.device {
+            let blocks = options.image.block_size.blocks_for(device.position());
+            // The device continues the image's address space.
+            let start = Some(BlockAddr::new(superblock.blocks));
+            slots.push(DeviceSlot { tag: [0; DEVICE_TAG_SIZE], blocks, start });
+            device.write_superblock_area(&[])?;
+        }
+        let start = output.start(self.superblock_area.written_len(superblock))?;
+        output.write_superblock_area(&self.superblock_area.bytes(start, superblock, &configs, &slots)?)
+    }
+
+    /// Compares the image with its source.
+    fn verify(&self, data: &Data, output: &Output) -> Result<()> {
+        let Self { options, tree, contents, superblock, xattrs, inode_sizes, .. } = self;
+        let verifier =
+            Verifier { options, tree, inode_sizes, xattrs, contents, stored: &data.contents, superblock };
+        let devices = self.device.iter().map(Output::reader).chain(contents.device_readers());
+        let devices = devices.collect::<Result<_>>()?;
+        verifier.run(Box::new(output.reader()?), devices)
+    }
+}
+
+/// Where metadata can begin behind the superblock. The data ends at `data_end`. `None` if the data is so large that a patch could not place its root
+/// within reach.
 fn behind_superblock(
     superblock: &Superblock,
     area: &SuperblockArea,

@@ -3,13 +3,15 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`compressed`] | encodes directories and the metabox |
+//! | [`inodes`] | counts and writes inodes and directories, of images and of patches |
 //! | [`places`] | holds the places of all inodes and blocks |
 //! | [`self_check`] | parses each inode again before it is written |
 //! | [`write`] | plans all places, and writes everything after the data |
 //! | [`superblock_area`] | writes the superblock and the tables before the data |
 
 pub mod compressed;
-mod places;
+pub mod inodes;
+pub mod places;
 pub mod self_check;
 pub mod superblock_area;
 pub mod write;

@@ -18,6 +18,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use ferofs_format::Nid;
+use ferofs_format::dirent::Dirent;
 use ferofs_format::inode::{FileType, Rdev};
 
 use crate::tree::arena::Arena;
@@ -133,6 +135,28 @@ impl Tree {
     pub fn entries_of(&self, dir: u32) -> &[Entry] {
         let Dir { first, count } = self.dirs[dir as usize];
         &self.entries[first..first + count]
+    }
+
+    /// The names of directory `id`, sorted, with `..`, and with `.` if wanted.
+    pub fn names(&self, id: NodeId, with_dot: bool) -> impl Iterator<Item = (&[u8], NodeId)> {
+        let node = self.node(id);
+        let entries = match node.kind {
+            Kind::Directory(dir) => self.entries_of(dir),
+            _ => &[],
+        };
+        let dots = [(b".".as_slice(), id), (b"..".as_slice(), node.parent)].into_iter();
+        let mut dots = dots.skip(usize::from(!with_dot)).peekable();
+        let mut entries = entries.iter().map(|entry| (self.text(entry.name), entry.node)).peekable();
+        std::iter::from_fn(move || match (dots.peek(), entries.peek()) {
+            (Some((dot, _)), Some((name, _))) if name < dot => entries.next(),
+            (Some(_), _) => dots.next(),
+            (None, _) => entries.next(),
+        })
+    }
+
+    /// The entry of a directory that gives `node`, whose inode is `nid`, this name.
+    pub fn dirent<'a>(&self, name: &'a [u8], node: NodeId, nid: Nid) -> Dirent<'a> {
+        Dirent { nid, file_type: Some(self.node(node).kind.file_type()), name }
     }
 
     /// The path of `id` below the source, as bytes; empty for the root.

@@ -3,7 +3,8 @@
 //! The allocator remembers some blocks that have free space and puts each inode into the fullest one where it fits. So inodes
 //! stay near those before and after them, and little space is lost.
 //!
-//! Patches compute places with it, too: if it gives other places, the version of the patch format must be raised (docs/PATCH_FORMAT.md).
+//! Builds and patches compute places with it. A program that applies a patch computes them again: if the allocator gives other places,
+//! the version of the patch format must be raised (docs/PATCH_FORMAT.md).
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -13,9 +14,9 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
-use crate::BlockSize;
-use crate::units::SLOT_SIZE;
+use crate::units::{BlockSize, SLOT_SIZE};
 
 /// The most blocks with free space that are remembered; beyond it, the fullest one is forgotten. With more, less space is lost,
 /// but inodes are farther from their neighbours.
@@ -24,25 +25,37 @@ const OPEN_BLOCKS: usize = 32;
 /// Allocates places, in bytes and blocks from the start of the area.
 #[derive(Clone, Debug)]
 pub struct AreaAllocator {
-    block: u64,
+    block: BlockSize,
     /// Blocks allocated so far.
     blocks: u64,
-    /// Blocks with free space, and how many bytes of each are used.
-    open: Vec<(u64, u64)>,
+    /// Blocks with free space.
+    open: Vec<OpenBlock>,
+}
+
+/// A block with free space at its end.
+#[derive(Clone, Copy, Debug)]
+struct OpenBlock {
+    number: u64,
+    /// Bytes in use, a multiple of an inode slot.
+    used: u64,
 }
 
 impl AreaAllocator {
     /// An area whose first `reserved` bytes, less than a block, stay free.
+    #[must_use]
     pub fn new(block: BlockSize, reserved: u64) -> Self {
-        Self { block: block.bytes64(), blocks: 1, open: vec![(0, reserved.next_multiple_of(SLOT_SIZE))] }
+        let first = OpenBlock { number: 0, used: slots(reserved) };
+        Self { block, blocks: 1, open: vec![first] }
     }
 
     /// An area for whole blocks.
+    #[must_use]
     pub const fn for_blocks(block: BlockSize) -> Self {
-        Self { block: block.bytes64(), blocks: 0, open: Vec::new() }
+        Self { block, blocks: 0, open: Vec::new() }
     }
 
     /// Blocks allocated so far.
+    #[must_use]
     pub const fn blocks(&self) -> u64 {
         self.blocks
     }
@@ -52,73 +65,82 @@ impl AreaAllocator {
     /// one block, and never at its start: where its pages are larger than a block, Linux treats a compressed tail there as
     /// padding.
     pub fn allocate(&mut self, len: u64, inline: u64) -> u64 {
-        if len.next_multiple_of(SLOT_SIZE) > self.block {
+        let block = self.block.bytes64();
+        if slots(len) > block {
             return self.allocate_long(len, inline);
         }
-        let len = len.next_multiple_of(SLOT_SIZE);
-        let fitting = self.open.iter().enumerate().filter(|(_, (_, used))| self.block - used >= len);
+        let len = slots(len);
+        let fitting =
+            self.open.iter_mut().enumerate().filter(|(_, open)| block.saturating_sub(open.used) >= len);
         // Of two equally full blocks the first one: the result must not depend on the order in the list.
-        let best =
-            fitting.max_by_key(|(_, (block, used))| (*used, core::cmp::Reverse(*block))).map(|(i, _)| i);
-        let Some(index) = best else {
-            let block = self.blocks;
-            self.blocks += 1;
-            self.reopen(block, len);
-            return block * self.block;
+        let Some((index, best)) = fitting.max_by_key(|(_, open)| (open.used, Reverse(open.number))) else {
+            let number = self.allocate_blocks(1);
+            self.reopen(OpenBlock { number, used: len });
+            return self.start_of(number);
         };
-        let (block, used) = &mut self.open[index];
-        let pos = *block * self.block + *used;
-        *used += len;
-        if *used + SLOT_SIZE > self.block {
+        let OpenBlock { number, used } = *best;
+        best.used = used.saturating_add(len);
+        if is_full(best.used, block) {
             self.open.swap_remove(index);
         }
-        pos
+        self.start_of(number).saturating_add(used)
     }
 
     /// Allocates a place for more than a block: directly after the last allocation if its block has free space.
     fn allocate_long(&mut self, len: u64, inline: u64) -> u64 {
-        let end_of_area = self.blocks * self.block;
-        let last = self.open.iter().position(|(block, _)| (block + 1) * self.block == end_of_area);
-        let behind = last.map(|index| (index, self.blocks * self.block - self.block + self.open[index].1));
-        let pos = self.avoid_block_boundary(behind.map_or(end_of_area, |(_, pos)| pos), len, inline);
-        if let Some((index, _)) = behind
+        let end_of_area = self.start_of(self.blocks);
+        let last = self.open.iter().position(|open| open.number.saturating_add(1) == self.blocks);
+        let free = last.and_then(|index| self.open.get(index)).copied();
+        let behind = free.map_or(end_of_area, |open| self.start_of(open.number).saturating_add(open.used));
+        let pos = self.avoid_block_boundary(behind, len, inline);
+        if let Some(index) = last
             && pos < end_of_area
         {
             self.open.swap_remove(index);
         }
-        let end = pos + len.next_multiple_of(SLOT_SIZE);
-        self.blocks = end.div_ceil(self.block);
-        if !end.is_multiple_of(self.block) {
-            self.reopen(self.blocks - 1, end % self.block);
+        let end = pos.saturating_add(slots(len));
+        self.blocks = self.block.blocks_for(end);
+        let used = end & self.block.mask();
+        if used != 0 {
+            self.reopen(OpenBlock { number: self.blocks.saturating_sub(1), used });
         }
         pos
     }
 
     /// The first slot from `pos` on where the last `inline` of `len` bytes are within one block and not at its start.
-    fn avoid_block_boundary(&self, pos: u64, len: u64, inline: u64) -> u64 {
-        let start = pos + len - inline;
-        let in_block = start % self.block;
-        if inline == 0 || in_block != 0 && in_block + inline <= self.block {
+    const fn avoid_block_boundary(&self, pos: u64, len: u64, inline: u64) -> u64 {
+        let start = pos.saturating_add(len).saturating_sub(inline);
+        let in_block = start & self.block.mask();
+        if inline == 0 || in_block != 0 && in_block.saturating_add(inline) <= self.block.bytes64() {
             return pos;
         }
-        let next_block = start.next_multiple_of(self.block) + 1;
-        pos + (next_block - start).next_multiple_of(SLOT_SIZE)
+        // From the start of the next block on, without its first byte.
+        let distance = match in_block {
+            0 => 1,
+            _ => self.block.bytes64().saturating_sub(in_block).saturating_add(1),
+        };
+        pos.saturating_add(slots(distance))
     }
 
     /// Allocates `count` consecutive blocks; returns the first one.
-    pub fn allocate_blocks(&mut self, count: u64) -> u64 {
+    pub const fn allocate_blocks(&mut self, count: u64) -> u64 {
         let first = self.blocks;
-        self.blocks += count;
+        self.blocks = first.saturating_add(count);
         first
     }
 
-    fn reopen(&mut self, block: u64, used: u64) {
-        if used + SLOT_SIZE > self.block {
+    /// The position of block `number`.
+    const fn start_of(&self, number: u64) -> u64 {
+        number.saturating_mul(self.block.bytes64())
+    }
+
+    fn reopen(&mut self, open: OpenBlock) {
+        if is_full(open.used, self.block.bytes64()) {
             return;
         }
-        self.open.push((block, used));
+        self.open.push(open);
         if self.open.len() > OPEN_BLOCKS {
-            let fullest = self.open.iter().enumerate().max_by_key(|(_, (block, used))| (*used, *block));
+            let fullest = self.open.iter().enumerate().max_by_key(|(_, open)| (open.used, open.number));
             if let Some((index, _)) = fullest {
                 self.open.swap_remove(index);
             }
@@ -126,7 +148,64 @@ impl AreaAllocator {
     }
 }
 
+/// The bytes of the slots that `len` bytes need.
+const fn slots(len: u64) -> u64 {
+    len.div_ceil(SLOT_SIZE).saturating_mul(SLOT_SIZE)
+}
+
+/// Whether a block has no free slot.
+const fn is_full(used: u64, block: u64) -> bool {
+    used.saturating_add(SLOT_SIZE) > block
+}
+
+/// What an inode needs in new metadata.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MetadataSize {
+    /// Bytes of the inode with all that follows it.
+    pub len: u64,
+    /// The last bytes of `len` that are content, which must be within one block.
+    pub inline: u64,
+    /// Blocks of a directory or a symbolic link.
+    pub blocks: u64,
+}
+
+/// Allocates places for inodes and for the blocks of directories: in one area, or the inodes in the metabox and the blocks in an area.
+#[derive(Clone, Debug)]
+pub struct MetadataAreas {
+    area: AreaAllocator,
+    metabox: Option<AreaAllocator>,
+}
+
+impl MetadataAreas {
+    /// Inodes and blocks in one area, or the inodes in the metabox. The first `reserved` bytes of where the inodes are stay free.
+    #[must_use]
+    pub fn new(block: BlockSize, in_metabox: bool, reserved: u64) -> Self {
+        let inodes = AreaAllocator::new(block, reserved);
+        match in_metabox {
+            true => Self { area: AreaAllocator::for_blocks(block), metabox: Some(inodes) },
+            false => Self { area: inodes, metabox: None },
+        }
+    }
+
+    /// Allocates a place for an inode, in bytes from the start of the area or of the metabox.
+    pub fn allocate_inode(&mut self, size: MetadataSize) -> u64 {
+        self.metabox.as_mut().unwrap_or(&mut self.area).allocate(size.len, size.inline)
+    }
+
+    /// Allocates the blocks of a directory or a symbolic link. Returns the first one; `None` if there are none.
+    pub fn allocate_blocks(&mut self, size: MetadataSize) -> Option<u64> {
+        (size.blocks > 0).then(|| self.area.allocate_blocks(size.blocks))
+    }
+
+    /// Blocks of the area so far.
+    #[must_use]
+    pub const fn blocks(&self) -> u64 {
+        self.area.blocks()
+    }
+}
+
 #[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, reason = "an overflow fails the test")]
 mod tests {
     use super::*;
     use proptest::prelude::*;

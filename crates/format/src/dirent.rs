@@ -3,6 +3,10 @@
 //! A directory's content is a sequence of blocks. Each is an array of 12-byte dirents, followed by their names. Names are
 //! sorted by their bytes across the whole directory.
 
+mod blocks;
+
+pub use blocks::{ChunkedDir, directory_size, for_each_block};
+
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
@@ -11,7 +15,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::error::{Fault, FormatError, Result, Structure};
 use crate::inode::FileType;
-use crate::units::{BlockSize, Nid};
+use crate::units::Nid;
 use crate::view::{View, to_u64};
 
 /// The longest name in bytes, as in Linux. Longer names are an error.
@@ -149,40 +153,6 @@ pub enum Side {
     After,
 }
 
-/// Distributes entries over blocks; [`write_block`] writes the blocks later.
-#[derive(Clone, Copy, Debug)]
-pub struct DirPacker {
-    block_size: BlockSize,
-    full: u64,
-    used: usize,
-}
-
-impl DirPacker {
-    /// An empty directory.
-    #[must_use]
-    pub const fn new(block_size: BlockSize) -> Self {
-        Self { block_size, full: 0, used: 0 }
-    }
-
-    /// Adds an entry with a name of `name_len` bytes. Returns whether it starts a new block.
-    pub fn push(&mut self, name_len: usize) -> bool {
-        let need = name_len.saturating_add(DIRENT_SIZE);
-        let used = self.used.saturating_add(need);
-        let starts = self.used == 0 || used > self.block_size.bytes();
-        if starts && self.used != 0 {
-            self.full = self.full.saturating_add(1);
-        }
-        self.used = if starts { need } else { used };
-        starts
-    }
-
-    /// The directory's size in bytes: whole blocks, and the used part of the last one.
-    #[must_use]
-    pub fn size(&self) -> u64 {
-        self.full.saturating_mul(self.block_size.bytes64()).saturating_add(to_u64(self.used))
-    }
-}
-
 /// Appends one block with `entries` to `out`, without padding.
 ///
 /// # Errors
@@ -243,6 +213,7 @@ impl FileType {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::BlockSize;
     use alloc::collections::BTreeSet;
     use proptest::prelude::*;
 
@@ -250,23 +221,20 @@ mod tests {
         proptest::collection::btree_set(proptest::collection::vec(1u8.., 1..NAME_MAX), 1..200)
     }
 
-    /// Writes `names` as a whole directory, padded between blocks; nids count up from 1.
+    /// Writes `names` as a whole directory, padded between blocks; nids count up from 1. Its size is counted, too.
     fn directory(names: &BTreeSet<Vec<u8>>, block_size: BlockSize) -> Vec<u8> {
-        let mut packer = DirPacker::new(block_size);
-        let mut blocks: Vec<Vec<Dirent<'_>>> = Vec::new();
-        for (name, nid) in names.iter().zip(1..) {
-            if packer.push(name.len()) {
-                blocks.push(Vec::new());
-            }
-            let entry = Dirent { nid: Nid::new(nid), file_type: Some(FileType::Symlink), name };
-            blocks.last_mut().unwrap().push(entry);
-        }
+        let entries = names.iter().zip(1..).map(|(name, nid)| Dirent {
+            nid: Nid::new(nid),
+            file_type: Some(FileType::Symlink),
+            name,
+        });
         let mut out = Vec::new();
-        for block in blocks {
+        let write = |block: &[Dirent<'_>]| {
             out.resize(out.len().next_multiple_of(block_size.bytes()), 0);
-            write_block(&block, &mut out).unwrap();
-        }
-        assert_eq!(to_u64(out.len()), packer.size());
+            write_block(block, &mut out)
+        };
+        for_each_block(entries, block_size, write).unwrap();
+        assert_eq!(directory_size(names.iter().map(Vec::len), block_size), to_u64(out.len()));
         out
     }
 

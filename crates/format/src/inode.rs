@@ -13,7 +13,7 @@ use crate::error::{Fault, FormatError, Result, Structure};
 use crate::feature::Incompat;
 use crate::map::ChunkFormat;
 use crate::superblock::Superblock;
-use crate::units::BlockAddr;
+use crate::units::{BlockAddr, BlockSize};
 use crate::view::View;
 
 /// Bytes of a compact inode.
@@ -71,6 +71,14 @@ impl InodeVersion {
             Self::Extended => EXTENDED_SIZE,
         }
     }
+}
+
+/// How many of the last bytes of content of `size` bytes can follow an inode of `inode_len` bytes with its xattrs: those past the last whole block
+/// if they are within one block with the inode, or none.
+#[must_use]
+pub fn inline_tail(inode_len: u64, size: u64, block_size: BlockSize) -> u64 {
+    let tail = size & block_size.mask();
+    if inode_len.saturating_add(tail) <= block_size.bytes64() { tail } else { 0 }
 }
 
 /// A parsed inode.
@@ -393,7 +401,6 @@ fn field(field: &'static str, value: u16) -> FormatError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::BlockSize;
     use proptest::prelude::*;
 
     fn superblock(wide: bool) -> Superblock {

@@ -11,8 +11,8 @@
 //! | [`feature`], [`superblock`], [`device`] | the image as a whole | 1, 5 |
 //! | [`inode`], [`dirent`], [`xattr`] | the tree | 2, 3, 4 |
 //! | [`algorithm`] | compression algorithms and their configurations | 6.1 |
-//! | [`map`] | where a file's data is: chunks, compression indexes, extents | 5, 6 |
 //! | [`area`] | allocates places in the metadata area: for building and for patches | 2 |
+//! | [`map`] | where a file's data is: chunks, compression indexes, extents | 5, 6 |
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -13,7 +13,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use self::checksum::superblock_checksum;
 use crate::error::{Fault, FormatError, Result, Structure};
 use crate::feature::{Compat, Incompat};
-use crate::units::{BlockAddr, BlockSize, BytePos, Nid};
+use crate::units::{BlockAddr, BlockSize, BytePos, Nid, SLOT_SIZE};
 use crate::view::View;
 
 /// Bytes from the image's start to the superblock.
@@ -259,6 +259,12 @@ impl Superblock {
     #[must_use]
     pub const fn inode_base(&self) -> Option<BytePos> {
         self.meta.to_pos(self.block_size)
+    }
+
+    /// The number of an inode at `pos`, outside of the metabox; `None` if that is before inode slot 0.
+    #[must_use]
+    pub fn nid_at(&self, pos: BytePos) -> Option<Nid> {
+        pos.checked_sub(self.inode_base()?).map(|bytes| Nid::new(bytes.wrapping_div(SLOT_SIZE)))
     }
 
     /// Bytes from [`OFFSET`] on that [`Self::verify_checksum`] needs.

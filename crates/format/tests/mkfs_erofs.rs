@@ -12,7 +12,7 @@
     reason = "the numbers are those of one small image"
 )]
 
-use ferofs_format::dirent::{DirBlock, DirPacker, Dirent, write_block};
+use ferofs_format::dirent::{DirBlock, Dirent, directory_size, for_each_block, write_block};
 use ferofs_format::inode::{FileType, Inode, InodeVersion, Place, Rdev};
 use ferofs_format::superblock::{OFFSET, Superblock, write_checksum};
 use ferofs_format::xattr::{Entry, NameIndex, NamePrefix, Region, region_size, shared_pos};
@@ -123,9 +123,14 @@ fn a_full_block_of_a_directory() {
     let nid = find("full");
     let blocks = directory(nid);
     assert_eq!(blocks.iter().map(|block| block.len()).collect::<Vec<_>>(), [512, 13]);
-    let mut packer = DirPacker::new(superblock().block_size);
-    let starts: Vec<bool> = entries(nid).iter().map(|entry| packer.push(entry.name.len())).collect();
-    assert_eq!((starts, packer.size()), (vec![true, false, false, false, true], 525));
+    let mut counts = Vec::new();
+    let count = |block: &[Dirent<'_>]| {
+        counts.push(block.len());
+        Ok::<_, ()>(())
+    };
+    for_each_block(entries(nid), superblock().block_size, count).unwrap();
+    let lens = entries(nid).into_iter().map(|entry| entry.name.len());
+    assert_eq!((counts, directory_size(lens, superblock().block_size)), (vec![4, 1], 525));
     for block in blocks {
         let entries: Vec<_> = DirBlock::parse(block).unwrap().entries().map(Result::unwrap).collect();
         let mut bytes = Vec::new();

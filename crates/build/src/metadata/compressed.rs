@@ -99,41 +99,11 @@ impl<'a> MetadataEncoder<'a> {
         self.index_encoder.max_size(size)
     }
 
-    /// Calls `drive` with a queue that encodes on all workers and appends to `output`.
+    /// Calls `drive` with a queue that encodes on all workers and appends to `output`. Its first content follows the `earlier` one.
     pub(crate) fn encode_all<T>(
         &self,
-        output: &mut Output,
-        drive: impl FnOnce(&mut Queue<'_, 'a>) -> Result<T>,
-    ) -> Result<T> {
-        self.drive(output, None, drive)
-    }
-
-    /// Encodes and appends more content of a file that exists in the image. `drive` adds the content and ends it once. Returns the
-    /// whole file.
-    ///
-    /// # Errors
-    /// Those of `drive`, and of encoding and writing.
-    pub fn encode_after<E: From<Error>>(
-        &self,
-        earlier: &EarlierContent,
-        output: &mut Output,
-        drive: impl FnOnce(&mut Queue<'_, 'a>) -> Result<(), E>,
-    ) -> Result<EncodedContent, E> {
-        let content = self.drive(output, Some(earlier), |queue| match drive(queue) {
-            Err(error) => Ok(Err(error)),
-            Ok(()) => {
-                queue.wait()?;
-                Ok(Ok(queue.finished()))
-            }
-        })??;
-        let fault = Fault::Map("the content has no end");
-        content.ok_or_else(|| Error::Layout(FormatError::new(Structure::Inode, fault)).into())
-    }
-
-    fn drive<T>(
-        &self,
-        output: &mut Output,
         earlier: Option<&EarlierContent>,
+        output: &mut Output,
         drive: impl FnOnce(&mut Queue<'_, 'a>) -> Result<T>,
     ) -> Result<T> {
         let encoder = || Encoder::new(self.compression, self.index_encoder.block, self.timings);
@@ -151,6 +121,26 @@ impl<'a> MetadataEncoder<'a> {
                 earlier,
             })
         })
+    }
+
+    /// Encodes and appends one content: `drive` adds it and ends it once. It follows the `earlier` content of the same file, if that exists in the
+    /// image. Returns the whole file.
+    ///
+    /// # Errors
+    /// Those of `drive`, and of encoding and writing.
+    pub(crate) fn encode_one(
+        &self,
+        earlier: Option<&EarlierContent>,
+        output: &mut Output,
+        drive: impl FnOnce(&mut Queue<'_, 'a>) -> Result<()>,
+    ) -> Result<EncodedContent> {
+        let content = self.encode_all(earlier, output, |queue| {
+            drive(queue)?;
+            queue.wait()?;
+            Ok(queue.finished())
+        })?;
+        let fault = Fault::Map("the content has no end");
+        content.ok_or(Error::Layout(FormatError::new(Structure::Inode, fault)))
     }
 
     fn encode(&self, encoder: &mut Encoder<'a>, piece: Piece) -> Result<EncodedPiece> {
@@ -178,7 +168,7 @@ impl<'a> MetadataEncoder<'a> {
 
 impl Queue<'_, '_> {
     /// Adds bytes to the content.
-    pub fn push(&mut self, mut bytes: &[u8]) -> Result<()> {
+    pub(crate) fn push(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
             let (now, later) = bytes.split_at(bytes.len().min(SEGMENT as usize - self.filling.len()));
             self.filling.extend_from_slice(now);
@@ -191,7 +181,7 @@ impl Queue<'_, '_> {
     }
 
     /// Ends the content. Its index is made for an inode of `inode_len` bytes with its xattrs.
-    pub fn end(&mut self, inode_len: usize) -> Result<()> {
+    pub(crate) fn end(&mut self, inode_len: usize) -> Result<()> {
         self.submit(Some(inode_len))
     }
 

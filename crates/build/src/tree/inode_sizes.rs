@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use ferofs_format::inode::{DataLayout, FileType, Inode, InodeVersion, Place, Timestamp};
+use ferofs_format::inode::{DataLayout, FileType, Inode, InodeVersion, Place, Timestamp, inline_tail};
 use ferofs_format::superblock::Superblock;
 use ferofs_format::{BlockSize, Incompat, xattr};
 
@@ -100,12 +100,10 @@ impl InodeSizes {
         self.0[id.index()].may_inline()
     }
 
-    /// How many of the last bytes of `size` can follow the inode within one block: those past the last
-    /// whole block, or none.
+    /// How many of the last bytes of content of `size` bytes follow the inode.
     pub fn inline_tail(&self, id: NodeId, size: u64, block: BlockSize) -> usize {
-        let tail = (size & block.mask()) as usize;
         let inode = self.0[id.index()];
-        if inode.may_inline() && inode.len() + tail <= block.bytes() { tail } else { 0 }
+        if inode.may_inline() { inline_tail(inode.len() as u64, size, block) as usize } else { 0 }
     }
 }
 
@@ -115,25 +113,6 @@ pub fn is_wide(tree: &Tree, superblock: &Superblock) -> bool {
     let blocks = |bytes: u64| bytes.div_ceil(superblock.block_size.bytes64());
     let data = tree.nodes.iter().fold(superblock.blocks, |sum, node| sum.saturating_add(blocks(node.size)));
     superblock.incompat.contains(Incompat::BIT48) && data >= 1 << 31
-}
-
-/// The packed inode or the metabox inode, without a position.
-pub fn packed_inode(size: u64, ino: u32, mtime: Timestamp) -> Inode {
-    Inode {
-        version: InodeVersion::Extended,
-        layout: DataLayout::FlatPlain,
-        file_type: FileType::Regular,
-        permissions: 0,
-        uid: 0,
-        gid: 0,
-        size,
-        nlink: 1,
-        mtime,
-        ino,
-        xattr_icount: 0,
-        place: Place::Nothing,
-        dot_omitted: false,
-    }
 }
 
 /// The error for an inode that does not fit the compact form.

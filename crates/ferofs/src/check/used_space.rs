@@ -158,19 +158,21 @@ impl UsedSpace {
         }
         self.parts.sort_unstable();
         self.parts.dedup();
-        let mut before: Option<(DeviceId, u64, bool)> = None;
+        let mut ends = PartEnds::default();
         for &(device, start, len, encoded) in &self.parts {
-            let end = start.saturating_add(len);
-            if let Some((_, before_end, before_encoded)) =
-                before.filter(|(d, end, _)| *d == device && *end > start)
-            {
-                if (encoded || before_encoded) && found.len() < MAX_OVERLAPS {
-                    found.push((AddressSpace::Device(device.get()), start..end.min(before_end)));
-                }
-                before = Some((device, end.max(before_end), encoded || before_encoded));
-                continue;
+            if ends.device != device {
+                ends = PartEnds { device, ..PartEnds::default() };
             }
-            before = Some((device, end, encoded));
+            let end = start.saturating_add(len);
+            // Stored data may share bytes with other stored data.
+            let before = if encoded { ends.all } else { ends.encoded };
+            if before > start && found.len() < MAX_OVERLAPS {
+                found.push((AddressSpace::Device(device.get()), start..end.min(before)));
+            }
+            ends.all = ends.all.max(end);
+            if encoded {
+                ends.encoded = ends.encoded.max(end);
+            }
         }
         found.sort_unstable_by_key(|(space, range)| (*space, range.start, range.end));
         found.dedup();
@@ -184,6 +186,16 @@ impl UsedSpace {
             primary.map(|run| run.end.min(blocks).saturating_sub(run.start)).fold(0, u64::saturating_add);
         blocks.saturating_sub(taken)
     }
+}
+
+/// The ends of the parts of a device so far.
+#[derive(Default)]
+struct PartEnds {
+    device: DeviceId,
+    /// The largest end of all parts.
+    all: u64,
+    /// The largest end of encoded parts.
+    encoded: u64,
 }
 
 /// Whether the uses of a block with these marks exclude each other.
@@ -213,4 +225,40 @@ const fn space(place: MetadataPlace) -> u16 {
 /// The address space of inode `nid`.
 pub(super) const fn space_of(nid: Nid) -> AddressSpace {
     if nid.in_metabox() { AddressSpace::Metabox } else { AddressSpace::Device(0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The starts and ends of the overlaps of these extents, each with its start, its length, and whether it is encoded. They start and end within blocks.
+    fn overlaps(extents: &[(u64, u64, bool)]) -> Vec<(u64, u64)> {
+        let mut used = UsedSpace {
+            block_size: 4096,
+            byte_positions: true,
+            slots: RangeMarks::default(),
+            blocks: RangeMarks::default(),
+            parts: Vec::new(),
+            deduplicated: 0,
+        };
+        for &(start, len, encoded) in extents {
+            used.add_part(DeviceId::new(0), start, len, encoded);
+        }
+        used.overlaps().into_iter().map(|(_, range)| (range.start, range.end)).collect()
+    }
+
+    #[test]
+    fn stored_data_shares_bytes_with_stored_data_only() {
+        assert_eq!(overlaps(&[(1, 50, false), (10, 90, false)]), []);
+        assert_eq!(overlaps(&[(1, 50, true), (1, 50, true), (60, 40, true)]), []);
+        assert_eq!(overlaps(&[(1, 50, true), (10, 90, true)]), [(10, 51)]);
+        assert_eq!(overlaps(&[(1, 99, false), (10, 20, true)]), [(10, 30)]);
+    }
+
+    #[test]
+    fn extents_behind_an_overlap_are_judged_by_themselves() {
+        assert_eq!(overlaps(&[(1, 9, true), (5, 95, false), (50, 10, false)]), [(5, 10)]);
+        assert_eq!(overlaps(&[(1, 99, true), (5, 5, false), (50, 10, false)]), [(5, 10), (50, 60)]);
+        assert_eq!(overlaps(&[(1, 9, true), (5, 95, false), (50, 10, true)]), [(5, 10), (50, 60)]);
+    }
 }

@@ -52,6 +52,9 @@ pub struct ChunkPlace {
 }
 
 impl ChunkFormat {
+    /// Chunks of one block, with an address each.
+    pub const BLOCKS: Self = Self { extra_bits: 0, entries: EntryFormat::Addresses };
+
     /// Chunks of `block << extra_bits` bytes; `None` beyond 31 bits.
     #[must_use]
     pub const fn new(extra_bits: u8, entries: EntryFormat) -> Option<Self> {

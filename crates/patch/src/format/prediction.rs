@@ -4,7 +4,8 @@
 mod directory;
 mod replay;
 
-use ferofs_format::area::AreaAllocator;
+use ferofs_format::area::{MetadataAreas, MetadataSize};
+use ferofs_format::dirent::Dirent;
 use ferofs_format::inode::{DataLayout, FileType, Place};
 use ferofs_format::superblock::Superblock;
 use ferofs_format::units::SLOT_SIZE;
@@ -12,8 +13,8 @@ use ferofs_format::{BlockAddr, BytePos, Nid, Structure};
 use ferofs_read::error::Locate;
 use ferofs_read::{FileOffset, Image, Inode, MetadataPlace, Source};
 
-use self::directory::Content;
-pub use self::directory::{old_blocks, old_entries};
+use self::directory::{Content, NewEntry};
+pub use self::directory::{in_old_blocks, old_entries};
 pub use self::replay::{Replay, fields_of};
 use super::header::Header;
 use super::relocation::{Edit, Relocated, Relocations, Target};
@@ -135,12 +136,9 @@ impl Prediction {
         let image = self.image.clone();
         let mut replay = Replay::new(&image, self.root_is_free);
         // Inodes in the metabox are apart from blocks. They are bounded by the numbers that their slots can have.
-        let mut area = AreaAllocator::new(block, 0);
-        let mut in_metabox = self.metabox.map(|_| AreaAllocator::new(block, 0));
-        if in_metabox.is_some() {
-            area = AreaAllocator::for_blocks(block);
-        }
-        let inode_room = if in_metabox.is_some() { u64::from(u32::MAX) } else { room };
+        let in_metabox = self.metabox.is_some();
+        let mut areas = MetadataAreas::new(block, in_metabox, 0);
+        let inode_room = if in_metabox { u64::from(u32::MAX) } else { room };
         for (number, one) in relocated.into_iter().enumerate() {
             let source = replay.source(one.source)?;
             let predicted = match &source {
@@ -156,10 +154,10 @@ impl Prediction {
                 return Err(malformed("an inline tail is longer than its inode"));
             }
             let apart = number == 0 && self.root.is_some();
-            let inodes = in_metabox.as_mut().unwrap_or(&mut area);
-            let pos = if apart || len == 0 { 0 } else { inodes.allocate(len.into(), one.inline.into()) };
-            let first_block = if blocks == 0 { 0 } else { area.allocate_blocks(blocks.into()) };
-            if area.blocks().checked_mul(block.bytes64()).is_none_or(|end| end > room) {
+            let size = MetadataSize { len: len.into(), inline: one.inline.into(), blocks: blocks.into() };
+            let pos = if apart || len == 0 { 0 } else { areas.allocate_inode(size) };
+            let first_block = areas.allocate_blocks(size).unwrap_or(0);
+            if areas.blocks().checked_mul(block.bytes64()).is_none_or(|end| end > room) {
                 return Err(outside());
             }
             let slot = u32::try_from(pos / SLOT_SIZE).map_err(|_| outside())?;
@@ -169,7 +167,7 @@ impl Prediction {
             });
             let source = source.map(|source| source.nid());
             if !apart && len > 0 {
-                let order = if in_metabox.is_some() { &mut self.in_metabox } else { &mut self.order };
+                let order = if in_metabox { &mut self.in_metabox } else { &mut self.order };
                 order.push((number as u32) << 1);
             }
             if blocks > 0 {
@@ -237,8 +235,7 @@ impl Prediction {
         if self.metabox.is_some() {
             return Some(Nid::metabox_slot(pos / SLOT_SIZE));
         }
-        let slots = self.superblock.inode_base()?.get();
-        Some(Nid::new(pos.checked_sub(slots)? / SLOT_SIZE))
+        self.superblock.nid_at(BytePos::new(pos))
     }
 
     /// Whether all old metadata that new inode `number` resembles is in the prediction.
@@ -335,17 +332,13 @@ impl Prediction {
         let edits = self.edits_of(number).iter().map(|(_, edit)| edit);
         let block = self.superblock.block_size;
         let Some(entries) = directory::new_entries(&self.image, source, edits)? else { return Ok(None) };
-        let entries: Vec<_> = entries
-            .into_iter()
-            .map(|entry| {
-                let nid = match entry.target {
-                    Target::Old(nid) if entry.is_old => Some(self.relocated(Nid::new(nid))),
-                    Target::Old(nid) => Some(Nid::new(nid)),
-                    Target::New(number) => self.nid(number),
-                };
-                (entry.name, entry.file_type, nid.unwrap_or_default())
-            })
-            .collect();
+        let nid = |entry: &NewEntry| match entry.target {
+            Target::Old(nid) if entry.is_old => Some(self.relocated(Nid::new(nid))),
+            Target::Old(nid) => Some(Nid::new(nid)),
+            Target::New(number) => self.nid(number),
+        };
+        let entries: Vec<Dirent<'_>> =
+            entries.iter().map(|entry| entry.dirent(nid(entry).unwrap_or_default())).collect();
         match inode.in_chunks {
             true => Content::in_chunks(&self.image, source, &entries, self.first_block(inode)),
             false => Ok(Content::flat(&entries, block)),

@@ -1,5 +1,6 @@
 //! The data that all workers share, and the decisions on the content of a file that follow from it.
 
+use ferofs_format::inode::inline_tail;
 use ferofs_format::units::SLOT_SIZE;
 use ferofs_format::{Algorithm, BlockSize};
 
@@ -84,9 +85,10 @@ impl<'a> WorkerContext<'a> {
 
     /// How many of the last bytes of a file of `size` bytes can follow its inode within one block.
     pub fn inline_tail(&self, node: NodeId, size: u64) -> usize {
-        let tail = (size & self.block_size.mask()) as usize;
-        let fits = self.rounded_inode_len(node) + tail <= self.block_size.bytes();
-        if self.inode_sizes.may_inline(node) && fits { tail } else { 0 }
+        if !self.inode_sizes.may_inline(node) {
+            return 0;
+        }
+        inline_tail(self.rounded_inode_len(node) as u64, size, self.block_size) as usize
     }
 
     /// How many bytes can follow the index of `node`, a file of `size` bytes, within one block.

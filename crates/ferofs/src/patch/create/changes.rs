@@ -8,7 +8,7 @@ use ferofs_read::{ExtentData, Image, Location};
 
 use super::context::{CreateContext, Inputs};
 use super::decide::files::{ReuseDecision, ReuseDecisions};
-use super::metadata::emit::WrittenMetadata;
+use super::metadata::WrittenMetadata;
 use crate::error::Result;
 use ferofs_patch::format::change::{Change, ChangeKind, NewParents};
 
@@ -26,7 +26,7 @@ pub(crate) fn content_costs(
         if !matches!(tree.node(id).kind, Kind::Regular { .. }) {
             continue;
         }
-        let inode = image.inode(written.nids[id.index()])?;
+        let inode = image.inode(written.nid(id))?;
         for extent in image.extents(&inode, FileOffset::new(0))? {
             let extent = extent?;
             let (at, len) = match extent.data {

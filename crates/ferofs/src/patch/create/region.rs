@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use ferofs_build::Warning;
 use ferofs_build::data::stored::StoredContent;
+use ferofs_build::metadata::inodes::InodeWriter;
 use ferofs_build::output::Output;
 use ferofs_build::output::spill::Spill;
 use ferofs_build::tree::NodeId;
@@ -25,9 +26,8 @@ use super::describe::relocations::{self, Relocated};
 use super::describe::segments::Segments;
 use super::describe::similar::SimilarRanges;
 use super::describe::{pieces, similar, units};
-use super::metadata::emit::WrittenMetadata;
 use super::metadata::root::{self, RootPlace};
-use super::metadata::writer::MetadataWriter;
+use super::metadata::{MetadataWriter, WrittenMetadata, inode_numbers};
 use super::options::GrowthParts;
 use super::{changes, configs};
 use crate::error::{Error, PatchFault, Result};
@@ -175,19 +175,27 @@ pub(crate) fn write(
     let content_end = output.position();
 
     let first_ino = survey.ino.wrapping_add(1);
-    let mut metadata = MetadataWriter {
-        context,
-        decisions: &decisions,
+    let inodes = InodeWriter {
+        run: &options.run,
+        tree,
         inode_sizes: &inode_sizes,
         xattrs: &xattrs,
         contents: &placed,
+        spill: &mut spill,
+        dot_omitted: false,
+        inos: inode_numbers(&kept, first_ino),
+        chunked_dirs: Vec::new(),
+        root_has_no_tail: matches!(root, RootPlace::Free(_)),
+    };
+    let mut metadata = MetadataWriter {
+        context,
+        inodes,
+        decisions: &decisions,
         packed: data.packed.as_ref(),
         kept: &kept,
         old_dirs: &old_dirs,
         with_new_parent: &with_new_parent,
         root,
-        first_ino,
-        spill: &mut spill,
     };
     if growth.metabox.is_some()
         && !metadata.is_smaller_in_metabox(&growth, &superblock, content_end, temporary)?
@@ -195,10 +203,12 @@ pub(crate) fn write(
         growth.metabox = None;
     }
     let written = metadata.append(&growth, &mut superblock, start, &mut output)?;
-    features |= written.features;
+    if written.has_chunked_dirs {
+        features |= Incompat::CHUNKED_FILE;
+    }
 
     let end = (output.position() + RECORD).next_multiple_of(block.bytes64());
-    superblock.root = written.root;
+    superblock.root = written.nid(NodeId::ROOT);
     superblock.inodes = tree.nodes.len() as u64;
     superblock.blocks = end >> block.bits();
     superblock.incompat |= features;

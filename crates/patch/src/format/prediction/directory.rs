@@ -1,10 +1,11 @@
 //! Predicts the content of a new directory: the entries of the old one with the new numbers of their inodes, packed as a build packs them.
 //! Source: FORMAT.md 3.
 
-use ferofs_format::dirent::{DIRENT_SIZE, DirBlock, DirPacker, Dirent, write_block};
+use std::ops::Range;
+
+use ferofs_format::dirent::{ChunkedDir, DirBlock, Dirent, directory_size, for_each_block, write_block};
 use ferofs_format::inode::{self, DataLayout, FileType, Place};
-use ferofs_format::map::chunk::{ChunkFormat, ChunkPlace, EntryFormat};
-use ferofs_format::{BlockAddr, BlockSize, BytePos, DeviceId, FileOffset, Nid, Structure};
+use ferofs_format::{BlockAddr, BlockSize, BytePos, DeviceId, FileOffset, FormatError, Nid, Structure};
 use ferofs_read::{ExtentData, Image, Inode, Location};
 
 use crate::error::Result;
@@ -27,8 +28,12 @@ pub(crate) struct NewEntry {
     pub(super) is_old: bool,
 }
 
-/// An entry with the number of its inode in the new image.
-pub(super) type Placed = (Vec<u8>, Option<FileType>, Nid);
+impl NewEntry {
+    /// The entry of an inode with this number in the new image.
+    pub(super) fn dirent(&self, nid: Nid) -> Dirent<'_> {
+        Dirent { nid, file_type: self.file_type, name: &self.name }
+    }
+}
 
 /// Whether the content of new inodes that resemble `source` is predicted.
 pub(super) fn is_predicted(source: &Inode) -> bool {
@@ -80,49 +85,25 @@ pub(super) fn new_entries<'e>(
     Ok(Some(entries))
 }
 
-/// Divides names of these lengths among blocks; also returns the directory's size.
-fn pack(names: impl Iterator<Item = usize>, block: BlockSize) -> (Vec<std::ops::Range<usize>>, u64) {
-    let mut packer = DirPacker::new(block);
-    let mut blocks: Vec<std::ops::Range<usize>> = Vec::new();
-    for (number, len) in names.enumerate() {
-        match (packer.push(len), blocks.last_mut()) {
-            (false, Some(last)) => last.end = number + 1,
-            _ => blocks.push(number..number + 1),
-        }
-    }
-    (blocks, packer.size())
-}
-
 /// Bytes of a directory with these entries.
 pub(super) fn size(entries: &[NewEntry], block: BlockSize) -> u64 {
-    pack(entries.iter().map(|entry| entry.name.len()), block).1
-}
-
-/// Appends a block with these entries; `None` if there is no such block.
-fn write(entries: &[Placed], out: &mut Vec<u8>) -> Option<()> {
-    let dirents: Vec<Dirent<'_>> = entries
-        .iter()
-        .map(|(name, file_type, nid)| Dirent { nid: *nid, file_type: *file_type, name })
-        .collect();
-    write_block(&dirents, out).ok()
+    directory_size(entries.iter().map(|entry| entry.name.len()), block)
 }
 
 /// The content of a new directory.
 pub(super) struct Content {
     /// For a directory in chunks only its new blocks.
     bytes: Vec<u8>,
-    /// The size of the directory, and its table, if it is in chunks.
-    chunks: Option<(u64, Vec<u8>)>,
+    /// The directory and its table, if it is in chunks.
+    chunks: Option<(ChunkedDir, Vec<u8>)>,
 }
 
 impl Content {
     /// All entries, block by block; `None` if a name is none.
-    pub(super) fn flat(entries: &[Placed], block: BlockSize) -> Option<Self> {
+    pub(super) fn flat(entries: &[Dirent<'_>], block: BlockSize) -> Option<Self> {
         let mut bytes = Vec::new();
-        for row in pack(entries.iter().map(|(name, ..)| name.len()), block).0 {
-            bytes.resize(bytes.len().next_multiple_of(block.bytes()), 0);
-            write(entries.get(row).unwrap_or_default(), &mut bytes)?;
-        }
+        for_each_block(entries.iter().copied(), block, |dirents| append_block(dirents, block, &mut bytes))
+            .ok()?;
         Some(Self { bytes, chunks: None })
     }
 
@@ -131,61 +112,27 @@ impl Content {
     pub(super) fn in_chunks(
         image: &Image,
         source: &Inode,
-        entries: &[Placed],
+        entries: &[Dirent<'_>],
         first: BlockAddr,
     ) -> Result<Option<Self>> {
         let block = image.superblock().block_size;
-        let Some(format) = ChunkFormat::new(0, EntryFormat::Addresses) else { return Ok(None) };
-        let old = old_blocks(image, source)?;
+        let Some(dir) = in_old_blocks(image, source, entries, |_| true)? else { return Ok(None) };
         let (mut bytes, mut table) = (Vec::new(), Vec::new());
-        let (mut start, mut blocks, mut used) = (0, 0u64, 0);
-        for (number, (_, addr)) in old.iter().enumerate() {
-            let rest = entries.get(start..).unwrap_or_default();
-            let end = match old.get(number + 1) {
-                Some((next, _)) => rest.partition_point(|(name, ..)| name < next),
-                None => rest.len(),
-            };
-            let group = rest.get(..end).unwrap_or_default();
-            start += end;
-            let parts = pack(group.iter().map(|(name, ..)| name.len()), block).0;
-            let is_one = parts.len() == 1;
-            for part in parts {
-                let part = group.get(part).unwrap_or_default();
-                used = part.iter().map(|(name, ..)| name.len() + DIRENT_SIZE).sum();
-                let mut new = Vec::with_capacity(block.bytes());
-                if write(part, &mut new).is_none() {
-                    return Ok(None);
-                }
-                new.resize(block.bytes(), 0);
-                let kept = match addr {
-                    Some(addr) if is_one => is_same(image, *addr, &new).then_some(*addr),
-                    _ => None,
-                };
-                let addr = kept.unwrap_or_else(|| {
-                    let number = (bytes.len() / block.bytes()) as u64;
-                    bytes.extend_from_slice(&new);
-                    BlockAddr::new(first.get().saturating_add(number))
-                });
-                if format.encode(Some(ChunkPlace { device: DeviceId::new(0), addr }), &mut table).is_err() {
-                    return Ok(None);
-                }
-                blocks += 1;
+        for new in dir.new_blocks() {
+            if append_block(entries.get(new).unwrap_or_default(), block, &mut bytes).is_err() {
+                return Ok(None);
             }
         }
-        let size = blocks.saturating_sub(1).saturating_mul(block.bytes64()).saturating_add(used as u64);
-        Ok(Some(Self { bytes, chunks: Some((size, table)) }))
+        bytes.resize(bytes.len().next_multiple_of(block.bytes()), 0);
+        let is_written = dir.write_table(first, &mut table).is_ok();
+        Ok(is_written.then_some(Self { bytes, chunks: Some((dir, table)) }))
     }
 
     /// Sets size, layout and place of the directory's `inode`, which has `blocks` from `first` on.
     pub(super) fn set_in(&self, inode: &mut inode::Inode, blocks: u32, block: BlockSize, first: BlockAddr) {
         inode.dot_omitted = false;
         match &self.chunks {
-            Some((size, _)) => {
-                inode.size = *size;
-                inode.layout = DataLayout::ChunkBased;
-                let format = ChunkFormat::new(0, EntryFormat::Addresses);
-                inode.place = Place::Chunked { format: format.map_or(0, |format| format.raw()) };
-            }
+            Some((dir, _)) => dir.set_in(inode, block),
             None => {
                 inode.size = self.bytes.len() as u64;
                 let has_tail = !self.tail(blocks, block).is_empty();
@@ -209,14 +156,73 @@ impl Content {
     }
 }
 
-fn is_same(image: &Image, addr: BlockAddr, expected: &[u8]) -> bool {
-    let mut found = vec![0; expected.len()];
-    let pos = addr.to_pos(image.superblock().block_size).unwrap_or(BytePos::new(u64::MAX));
-    image.read_device(DeviceId::new(0), pos, Structure::Directory, &mut found).is_ok() && found == expected
+/// Appends a block with these entries to those before it.
+fn append_block(
+    entries: &[Dirent<'_>],
+    block: BlockSize,
+    out: &mut Vec<u8>,
+) -> ferofs_format::error::Result<()> {
+    out.resize(out.len().next_multiple_of(block.bytes()), 0);
+    write_block(entries, out)
+}
+
+/// Lays out a directory with `entries` in the blocks of the old directory `source`: those stay in which nothing changes. `can_stay` says whether a
+/// block with these of the entries may be an old one. `None` if a name is none.
+pub fn in_old_blocks(
+    image: &Image,
+    source: &Inode,
+    entries: &[Dirent<'_>],
+    can_stay: impl Fn(Range<usize>) -> bool,
+) -> Result<Option<ChunkedDir>> {
+    let block = image.superblock().block_size;
+    let old = old_blocks(image, source)?;
+    let (mut dir, mut start) = (ChunkedDir::default(), 0);
+    for (number, (_, addr)) in old.iter().enumerate() {
+        // The entries up to the first name of the next old block.
+        let rest = entries.get(start..).unwrap_or_default();
+        let end = match old.get(number + 1) {
+            Some((next, _)) => rest.partition_point(|entry| entry.name < next.as_slice()),
+            None => rest.len(),
+        };
+        let group = rest.get(..end).unwrap_or_default();
+        let range = start..start + end;
+        start = range.end;
+        let packed = for_each_block(group.iter().copied(), block, |dirents| {
+            let is_all = dirents.len() == group.len();
+            let kept = match addr {
+                Some(addr) if is_all && can_stay(range.clone()) => {
+                    is_same(image, *addr, dirents, block)?.then_some(*addr)
+                }
+                _ => None,
+            };
+            dir.push(dirents, kept);
+            Ok::<_, FormatError>(())
+        });
+        if packed.is_err() {
+            return Ok(None);
+        }
+    }
+    Ok(Some(dir))
+}
+
+/// Whether the block at `addr` holds exactly these entries.
+fn is_same(
+    image: &Image,
+    addr: BlockAddr,
+    entries: &[Dirent<'_>],
+    block: BlockSize,
+) -> Result<bool, FormatError> {
+    let mut expected = Vec::with_capacity(block.bytes());
+    write_block(entries, &mut expected)?;
+    expected.resize(block.bytes(), 0);
+    let mut found = vec![0; block.bytes()];
+    let pos = addr.to_pos(block).unwrap_or(BytePos::new(u64::MAX));
+    let read = image.read_device(DeviceId::new(0), pos, Structure::Directory, &mut found);
+    Ok(read.is_ok() && found == expected)
 }
 
 /// The first name of each block of the directory `inode`, and the block's address if it is a whole block of the primary device.
-pub fn old_blocks(old: &Image, inode: &Inode) -> Result<Vec<(Vec<u8>, Option<BlockAddr>)>> {
+fn old_blocks(old: &Image, inode: &Inode) -> Result<Vec<(Vec<u8>, Option<BlockAddr>)>> {
     let block = old.superblock().block_size;
     let mut blocks = Vec::new();
     let mut bytes = vec![0; block.bytes()];

@@ -2,7 +2,7 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use ferofs_format::inode::{self, FileType, InodeVersion, Timestamp};
+use ferofs_format::inode::{self, FileType, InodeVersion, Timestamp, inline_tail};
 use ferofs_format::{BlockSize, FileOffset, Nid};
 use ferofs_read::{Image, Inode};
 
@@ -140,9 +140,8 @@ impl<'a> Replay<'a> {
             return Ok((head, 0));
         };
         let size = directory::size(&entries, block);
-        let tail = size & block.mask();
         let in_slots = is_root && self.root_is_free;
-        let tail = if !in_slots && head + tail <= block.bytes64() { tail } else { 0 };
+        let tail = if in_slots { 0 } else { inline_tail(head, size, block) };
         Ok((head + tail, block.blocks_for(size - tail)))
     }
 }

@@ -1,16 +1,23 @@
 //! Decides which directories keep their old inode, and which large ones keep most of their blocks.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
-use ferofs_build::tree::{Entry, Kind, NodeId};
+use ferofs_build::tree::{Entry, Kind, NodeId, Tree};
 use ferofs_format::Nid;
+use ferofs_format::dirent::{ChunkedDir, Dirent};
+use ferofs_format::inode::Place;
+use ferofs_read::{Image, Inode};
 
 use super::compare;
 use super::files::{ReuseDecision, ReuseDecisions};
 use crate::error::Result;
 use crate::patch::create::context::Inputs;
-use crate::patch::create::metadata::directory::{self, DirectoryBlocks};
 use crate::patch::create::metadata::root::RootPlace;
+use ferofs_patch::format::prediction;
+
+/// Old directories with fewer blocks are written as a whole: a chunk table would save little.
+const LARGE: u64 = 4;
 
 /// The decisions for all nodes, directories included.
 pub(crate) struct Directories {
@@ -94,7 +101,7 @@ pub(crate) fn in_old_blocks(
     kept: &[Option<Nid>],
     old_dirs: &HashMap<NodeId, Nid>,
     root: RootPlace,
-) -> Result<Vec<(NodeId, DirectoryBlocks)>> {
+) -> Result<Vec<(NodeId, ChunkedDir)>> {
     let Inputs { old, tree, .. } = inputs;
     let mut found = Vec::new();
     // The addresses in such a directory have 32 bits.
@@ -106,8 +113,31 @@ pub(crate) fn in_old_blocks(
         let in_slots = id == NodeId::ROOT && root != RootPlace::Anywhere;
         let Some(nid) = old_dirs.get(&id).filter(|_| !in_slots) else { continue };
         let inode = old.inode(*nid)?;
-        let dir = directory::in_old_blocks(old, &inode, tree, id, |node| kept[node.index()])?;
+        let dir = in_blocks_of(old, &inode, tree, id, |node| kept[node.index()])?;
         found.extend(dir.map(|dir| (id, dir)));
     }
     Ok(found)
+}
+
+/// Lays out directory `id` in the blocks of the old directory `inode`; `None` when too few of these can stay. `kept` gives the
+/// nid of a node that keeps its old inode.
+fn in_blocks_of(
+    old: &Image,
+    inode: &Inode,
+    tree: &Tree,
+    id: NodeId,
+    kept: impl Fn(NodeId) -> Option<Nid>,
+) -> Result<Option<ChunkedDir>> {
+    let is_plain = matches!(inode.on_disk().place, Place::Blocks(_) | Place::Chunked { .. });
+    if !inode.is_dir() || !is_plain || inode.size() < LARGE * old.superblock().block_size.bytes64() {
+        return Ok(None);
+    }
+    let nids: Vec<_> = tree.names(id, true).map(|(_, node)| kept(node)).collect();
+    let names = tree.names(id, true).zip(&nids);
+    let dirents: Vec<Dirent<'_>> =
+        names.map(|((name, node), nid)| tree.dirent(name, node, nid.unwrap_or_default())).collect();
+    // The number of a new inode is not known yet: a block that names one is new.
+    let is_known = |entries: Range<usize>| nids[entries].iter().all(Option::is_some);
+    let dir = prediction::in_old_blocks(old, inode, &dirents, is_known)?;
+    Ok(dir.filter(|dir| dir.kept() as u64 >= LARGE / 2))
 }

@@ -13,7 +13,7 @@ use super::similar::{OldMetadata, OldRange};
 use super::units::{CheckedUnit, FoundUnit, Owner};
 use crate::error::{Error, Result};
 use crate::patch::create::context::CreateContext;
-use crate::patch::create::metadata::emit::WrittenMetadata;
+use crate::patch::create::metadata::WrittenMetadata;
 use ferofs_patch::format::piece::base::{Base, REFERENCES_MAX};
 use ferofs_patch::format::piece::delta::{self, DELTA_MAX};
 use ferofs_patch::format::piece::{PIECE_LEN, Piece, PieceKind, compress};
@@ -187,7 +187,7 @@ fn fill(inputs: &Inputs<'_>, group: &Group, encoders: &mut Encoders) -> Result<(
                 let appended = read(&(unit.at..unit.at + unit.size))?;
                 let mut content = vec![0; unit.len as usize];
                 let (nid, pcluster) = match unit.owner {
-                    Owner::File(node) => (inputs.written.nids[node.index()], pcluster),
+                    Owner::File(node) => (inputs.written.nid(node), pcluster),
                     Owner::Metabox => (
                         inputs.image.superblock().metabox.unwrap_or_default(),
                         inputs.metabox_pcluster.unwrap_or(pcluster),

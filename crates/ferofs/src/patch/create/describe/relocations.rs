@@ -9,8 +9,8 @@ use ferofs_read::{Image, Inode};
 use crate::error::{Error, Result};
 use crate::patch::create::context::CreateContext;
 use crate::patch::create::decide::files::{ReuseDecision, ReuseDecisions};
-use crate::patch::create::metadata::emit::{NewSize, WrittenMetadata};
 use crate::patch::create::metadata::root::RootPlace;
+use crate::patch::create::metadata::{NewInode as WrittenInode, WrittenMetadata};
 use ferofs_patch::format::header::Header;
 use ferofs_patch::format::prediction::{Prediction, Replay, fields_of, old_entries};
 use ferofs_patch::format::relocation::{
@@ -43,7 +43,7 @@ pub(crate) struct Relocated {
 pub(crate) fn list(inputs: &Inputs<'_>) -> Result<Relocated> {
     // A patch that carries the encoded metabox needs no prediction of its content.
     let is_carried = inputs.context.options.portable && inputs.written.metabox.is_some();
-    if inputs.written.sizes.len() <= INODES_MAX && !is_carried {
+    if inputs.written.inodes.len() <= INODES_MAX && !is_carried {
         match predict(inputs, &relocate(inputs)?) {
             Ok(Some(relocated)) if is_as_written(inputs, &relocated.prediction) => return Ok(relocated),
             Ok(_) | Err(Error::Patch(_)) => {}
@@ -66,24 +66,26 @@ fn predict(inputs: &Inputs<'_>, relocations: &Relocations) -> Result<Option<Relo
 
 /// Whether all predicted inodes have the places of the written ones.
 fn is_as_written(inputs: &Inputs<'_>, prediction: &Prediction) -> bool {
-    let nid = |size: &NewSize| inputs.written.nids.get(size.node.index()).copied();
-    inputs.written.sizes.iter().enumerate().all(|(number, size)| prediction.nid(number as u32) == nid(size))
+    let is_same = |(number, inode): (u32, &WrittenInode)| {
+        prediction.nid(number) == Some(inputs.written.nid(inode.node))
+    };
+    (0..).zip(&inputs.written.inodes).all(is_same)
 }
 
 fn relocate(inputs: &Inputs<'_>) -> Result<Relocations> {
     let Inputs { context, written, .. } = *inputs;
     let old = context.inputs.old;
-    let mut sources = Vec::with_capacity(written.sizes.len());
+    let mut sources = Vec::with_capacity(written.inodes.len());
     // The new number of each old inode that has one, as `apply` sees it: the first new inode that resembles an old one has it.
     let mut relocated: HashMap<Nid, Nid> = HashMap::new();
     let mut numbers: HashMap<NodeId, u32> = HashMap::new();
     // A new inode never takes the place of one that stays.
     let kept: HashSet<Nid> = inputs.kept.iter().copied().flatten().collect();
     let mut replay = Replay::new(old, matches!(inputs.root, RootPlace::Free(_)));
-    for (number, size) in written.sizes.iter().enumerate() {
+    for (number, WrittenInode { node, .. }) in (0..).zip(&written.inodes) {
         context.inputs.options.run.check_cancelled()?;
-        numbers.insert(size.node, number as u32);
-        let source = match source(inputs, size.node) {
+        numbers.insert(*node, number);
+        let source = match source(inputs, *node) {
             Some(nid) if !kept.contains(&nid) => {
                 Some(old.inode(nid)?).filter(|inode| replay.is_usable(inode))
             }
@@ -94,12 +96,14 @@ fn relocate(inputs: &Inputs<'_>) -> Result<Relocations> {
             None => SourceCode::None,
         };
         if let Some(source) = replay.source(code)? {
-            relocated.entry(source.nid()).or_insert(written.nids[size.node.index()]);
+            relocated.entry(source.nid()).or_insert(written.nid(*node));
         }
         sources.push((code, source));
     }
     let mut inodes = Vec::with_capacity(sources.len());
-    for (number, (size, (code, source))) in written.sizes.iter().zip(sources).enumerate() {
+    for (number, (WrittenInode { node, size }, (code, source))) in
+        written.inodes.iter().zip(sources).enumerate()
+    {
         context.inputs.options.run.check_cancelled()?;
         let mut new = NewInode {
             source: code,
@@ -113,7 +117,7 @@ fn relocate(inputs: &Inputs<'_>) -> Result<Relocations> {
         let block = old.superblock().block_size;
         let mut predicted = (0, 0);
         if let Some(source) = &source {
-            let inode = inputs.image.inode(written.nids[size.node.index()])?;
+            let inode = inputs.image.inode(written.nid(*node))?;
             let (before, after) = (fields_of(source.on_disk()), fields_of(inode.on_disk()));
             let fields = (0u8..).zip(before.into_iter().zip(after));
             new.fields = fields
@@ -122,7 +126,7 @@ fn relocate(inputs: &Inputs<'_>) -> Result<Relocations> {
                 .collect();
             if inode.is_dir() {
                 new.in_chunks = inode.layout() == ferofs_read::DataLayout::ChunkBased;
-                new.edits = edits(inputs, size.node, source, &relocated, &numbers)?;
+                new.edits = edits(inputs, *node, source, &relocated, &numbers)?;
             }
             predicted = replay.sizes(source, &new, number == 0, block)?;
         }
@@ -163,18 +167,14 @@ fn edits(
     numbers: &HashMap<NodeId, u32>,
 ) -> Result<Vec<Edit>> {
     let tree = inputs.context.inputs.tree;
-    let Kind::Directory(dir) = tree.node(node).kind else { return Ok(Vec::new()) };
     let Some(old) = old_entries(inputs.context.inputs.old, source)? else { return Ok(Vec::new()) };
-    let parent = tree.node(node).parent;
-    let own = [(&b"."[..], node), (&b".."[..], parent)].into_iter();
-    let entries = own.chain(tree.entries_of(dir).iter().map(|entry| (tree.text(entry.name), entry.node)));
-    let mut new: HashMap<&[u8], NodeId> = entries.collect();
+    let mut new: HashMap<&[u8], NodeId> = tree.names(node, true).collect();
     let mut edits = Vec::new();
     for (number, entry) in old.iter().enumerate() {
         let predicted = relocated.get(&entry.nid).copied().unwrap_or(entry.nid);
         let stays = new.get(&entry.name[..]).is_some_and(|node| {
             let file_type = Some(tree.node(*node).kind.file_type());
-            inputs.written.nids[node.index()] == predicted && file_type == entry.file_type
+            inputs.written.nid(*node) == predicted && file_type == entry.file_type
         });
         if stays {
             new.remove(&entry.name[..]);
@@ -189,7 +189,7 @@ fn edits(
         file_type: tree.node(node).kind.file_type(),
         target: match numbers.get(&node) {
             Some(number) => Target::New(*number),
-            None => Target::Old(inputs.written.nids[node.index()].get()),
+            None => Target::Old(inputs.written.nid(node).get()),
         },
     }));
     Ok(edits)

@@ -11,7 +11,7 @@ use ferofs_read::{ExtentData, Inode, Location, MetadataPlace};
 use crate::error::Result;
 use crate::patch::create::context::{CreateContext, Inputs};
 use crate::patch::create::decide::files::{ReuseDecision, ReuseDecisions};
-use crate::patch::create::metadata::emit::WrittenMetadata;
+use crate::patch::create::metadata::WrittenMetadata;
 use ferofs_patch::format::prediction::Prediction;
 
 /// Old metadata: positions in the base, or in its metabox.
@@ -47,9 +47,9 @@ impl SimilarRanges {
         context: &CreateContext<'_>,
     ) -> Result<OldMetadata> {
         let mut predicted = OldPlaces::default();
-        for (number, size) in (0u32..).zip(&written.sizes) {
+        for (number, inode) in (0u32..).zip(&written.inodes) {
             if prediction.is_complete(number)? {
-                let (pos, metabox) = places(context, written, size.node);
+                let (pos, metabox) = places(context, written, inode.node);
                 predicted.by_pos.extend(pos);
                 predicted.by_metabox.extend(metabox);
             }
@@ -77,13 +77,12 @@ fn places(
     written: &WrittenMetadata,
     node: NodeId,
 ) -> (Option<u64>, Option<u64>) {
-    let nid = written.nids[node.index()];
+    let nid = written.nid(node);
     if !nid.in_metabox() {
         return (Some(position(context, nid)), None);
     }
-    let blocks = written.blocks.binary_search_by_key(&node, |(of, _)| *of);
-    let block = blocks.ok().and_then(|index| written.blocks.get(index));
-    let pos = block.map(|(_, addr)| addr.get() << context.inputs.old.superblock().block_size.bits());
+    let block = Some(written.places.first_block(node).get()).filter(|block| *block > 0);
+    let pos = block.map(|block| block << context.inputs.old.superblock().block_size.bits());
     (pos, Some(nid.slot().saturating_mul(SLOT_SIZE)))
 }
 

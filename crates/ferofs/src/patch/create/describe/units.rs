@@ -14,7 +14,7 @@ use super::segments::Segments;
 use crate::error::Result;
 use crate::patch::create::context::CreateContext;
 use crate::patch::create::decide::files::{ReuseDecision, ReuseDecisions};
-use crate::patch::create::metadata::emit::WrittenMetadata;
+use crate::patch::create::metadata::WrittenMetadata;
 use ferofs_patch::format::piece::PIECE_LEN;
 use ferofs_patch::format::plan::{ExtentKind, Unit, UnitExtent};
 use ferofs_patch::format::reencode::Encoders;
@@ -78,7 +78,7 @@ pub(crate) fn find(
         if !is_new || !matches!(tree.node(id).kind, Kind::Regular { .. }) {
             continue;
         }
-        owners.push((Owner::File(id), written.nids[id.index()]));
+        owners.push((Owner::File(id), written.nid(id)));
     }
     if written.metabox.is_some() {
         owners.extend(image.superblock().metabox.map(|nid| (Owner::Metabox, nid)));
