@@ -9,8 +9,8 @@ use ferofs_tests::{need, scratch};
 
 use crate::common::fixture::Fixture;
 
-/// Crates at most, this library's own ones and the program included.
-const MAX_CRATES: usize = 25;
+/// Crates at most, this library's own ones and the program included. Five of them are parking_lot's.
+const MAX_CRATES: usize = 27;
 /// Bytes of the stripped program at most.
 const MAX_SIZE: u64 = 1_500_000;
 
