@@ -19,6 +19,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::error::Result;
 use ferofs_read::FileType;
 
+pub use crate::select::Selection;
 pub use change::{Change, ChangeKind, Differences, Event, Options, Stat};
 pub use side::Side;
 use side::{Node, Tree};
@@ -50,6 +51,9 @@ pub fn diff(
             path.push(b'/');
         }
         path.extend_from_slice(name.as_bytes());
+        if walk.is_excluded(&path, first.as_ref(), second.as_ref()) {
+            continue;
+        }
         let here = Path::new(OsStr::from_bytes(&path));
         options.compared.fetch_add(1, Relaxed);
         let ended = match walk.compare(here, first.as_ref(), second.as_ref()) {
@@ -83,6 +87,18 @@ struct Diff<'a> {
 type Entry = (OsString, Option<Node>, Option<Node>);
 
 impl Diff<'_> {
+    /// Whether `path`, with all names below it, is left out.
+    fn is_excluded(&self, path: &[u8], first: Option<&Node>, second: Option<&Node>) -> bool {
+        let select = &self.options.select;
+        if path.is_empty() || select.is_all() {
+            return false;
+        }
+        let is_dir = |tree: &Tree<'_>, node: Option<&Node>| {
+            node.is_some_and(|node| tree.stat(node).is_ok_and(|stat| stat.file_type == FileType::Directory))
+        };
+        select.excludes(path, is_dir(&self.trees[0], first) || is_dir(&self.trees[1], second))
+    }
+
     fn compare(&self, path: &Path, first: Option<&Node>, second: Option<&Node>) -> Option<Event> {
         let kind = match (first, second) {
             (Some(first), Some(second)) => {

@@ -11,7 +11,6 @@ mod inventory;
 mod metadata;
 mod options;
 mod schedule;
-mod select;
 mod tar;
 mod target;
 mod walk;
@@ -36,9 +35,9 @@ use target::Target;
 use walk::{File, Name, Step, Walk};
 use worker::Worker;
 
+pub use crate::select::Selection;
 pub use inventory::{Entry, inventory};
 pub use options::{Existing, OnError, Options, Progress, Summary};
-pub use select::Selection;
 pub use tar::write_tar;
 
 /// Jobs that wait for a worker at most. The walk waits when the queue is full, so that memory does not grow with the image.

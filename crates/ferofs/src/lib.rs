@@ -65,6 +65,8 @@ pub mod patch;
 mod range_marks;
 #[cfg(feature = "build")]
 pub mod seal;
+#[cfg(feature = "build")]
+mod select;
 
 #[cfg(feature = "patch")]
 pub use error::AfterFailure;

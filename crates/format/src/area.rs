@@ -6,12 +6,6 @@
 //! Builds and patches compute places with it. A program that applies a patch computes them again: if the allocator gives other places,
 //! the version of the patch format must be raised (docs/PATCH_FORMAT.md).
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    reason = "callers refuse areas that are larger than an image can be; indexes are of elements that were just found"
-)]
-
 use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;

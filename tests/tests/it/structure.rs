@@ -45,7 +45,12 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
     ("patch", &[&["error"], &["image"], &["format"], &["apply"], &["cost", "sequence"], &["lib"]]),
     (
         "ferofs",
-        &[&["error"], &["range_marks"], &["check", "diff", "extract", "inspect", "patch", "seal"], &["lib"]],
+        &[
+            &["error"],
+            &["range_marks", "select"],
+            &["check", "diff", "extract", "inspect", "patch", "seal"],
+            &["lib"],
+        ],
     ),
     ("cli", &[&["print", "exit"], &["signals", "args"], &["cmd"], &["compat"], &["lib"]]),
     (

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use clap::ValueEnum;
-use ferofs::diff::{Change, ChangeKind, Differences, Event, Options, Side, Stat, diff};
+use ferofs::diff::{Change, ChangeKind, Differences, Event, Options, Selection, Side, Stat, diff};
 use ferofs::inspect::type_name;
 use ferofs::read::{FileSource, FileType, Image, OpenOptions, Source};
 use ferofs::verity::Digest;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::args::byte_size::human;
 use crate::args::seal::SealArgs;
-use crate::exit::{About, Failure, Outcome};
+use crate::exit::{About, Failure, Outcome, warn};
 use crate::print::output::{json as json_text, message};
 use crate::print::progress::Display;
 use crate::print::shown;
@@ -39,6 +39,10 @@ pub(crate) struct Args {
     /// Do not compare these properties; separate several with commas
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     ignore: Vec<Aspect>,
+
+    /// Leave out names that match this pattern in both trees, as a line of a .gitignore file; may be given several times
+    #[arg(long, value_name = "PATTERN")]
+    exclude: Vec<String>,
 
     /// Print no differences, and stop at the first one; the exit code gives the result
     #[arg(short, long)]
@@ -93,6 +97,7 @@ fn compare(args: &Args) -> Outcome {
     options.owner = compares(Aspect::Owner);
     options.times = compares(Aspect::Times);
     options.xattrs = compares(Aspect::Xattrs);
+    options.select = Selection::new(&[], &args.exclude).map_err(Failure::without_subject)?;
     let [first_seal, second_seal] = args.seals()?;
     let first = side(&args.first, args.work_limit, &first_seal)?;
     let second = side(&args.second, args.work_limit, &second_seal)?;
@@ -132,6 +137,9 @@ fn compare(args: &Args) -> Outcome {
         sums.write(args.json, &mut out)?;
     }
     out.flush()?;
+    // With --quiet, the comparison ends at the first difference.
+    let unused = if args.quiet { Vec::new() } else { options.select.unused() };
+    unused.iter().try_for_each(|pattern| warn(format_args!("{pattern}: no name in the trees matches it")))?;
     Ok(match sums {
         Sums { failed: 1.., .. } => TROUBLE,
         Sums { added: 0, removed: 0, changed: 0, .. } => 0,

@@ -129,6 +129,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     options.xattrs = !args.no_xattrs;
     let outputs: Vec<&Path> = args.tar.iter().chain(&args.metadata).map(PathBuf::as_path).collect();
     refuse_as_outputs(&outputs, &[&args.image.path])?;
+    refuse_below_target(args.dir.as_deref(), &outputs)?;
     for file in &args.metadata {
         args.outputs.check(file, metadata_file::kind(file))?;
     }
@@ -154,6 +155,21 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     warn_of_unused(&options)?;
     Ok(code)
+}
+
+/// A file of the image could have the name of an output in the target.
+fn refuse_below_target(target: Option<&Path>, outputs: &[&Path]) -> Result<(), Failure> {
+    let Some(Ok(target)) = target.map(std::fs::canonicalize) else { return Ok(()) };
+    let is_below = |output: &&&Path| {
+        let dir = output.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        std::fs::canonicalize(dir).is_ok_and(|dir| dir.starts_with(&target))
+    };
+    match outputs.iter().find(is_below) {
+        Some(output) => {
+            Err(Failure::about(output, "lies in the directory to extract to; choose another one"))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Warns of patterns that matched nothing.

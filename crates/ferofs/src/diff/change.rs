@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU64;
 use ferofs_read::{FileType, Rdev, Timestamp};
 
 use crate::error::Error;
+use crate::select::Selection;
 
 /// The properties that are compared. By default: all of them.
 #[derive(Clone, Debug)]
@@ -18,13 +19,23 @@ pub struct Options {
     pub owner: bool,
     pub times: bool,
     pub xattrs: bool,
+    /// The names to leave out, in both trees.
+    pub select: Selection,
     /// Counts the names that were compared; other threads may read it meanwhile.
     pub compared: Arc<AtomicU64>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { content: true, mode: true, owner: true, times: true, xattrs: true, compared: Arc::default() }
+        Self {
+            content: true,
+            mode: true,
+            owner: true,
+            times: true,
+            xattrs: true,
+            select: Selection::default(),
+            compared: Arc::default(),
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::select::Selection;
+use crate::select::Selection;
 
 /// The options of an extraction.
 #[derive(Clone, Debug)]

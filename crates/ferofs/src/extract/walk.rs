@@ -11,8 +11,8 @@ use std::path::PathBuf;
 
 use ferofs_format::{Fault, Nid, Structure};
 
-use super::select::Selection;
 use crate::error::{Corruption, Error, Result};
+use crate::select::Selection;
 use ferofs_read::walk::{self, DirId, DirectoryWalk};
 use ferofs_read::{DirEntry, FileType, Image, Inode};
 

@@ -205,6 +205,10 @@ fn two_outputs_are_not_one_file() {
         assert!(refused.stderr.contains("another output"), "{command:?}: {}", refused.stderr);
         assert!(refused.code != 0 && !new.exists(), "{command:?}");
     }
+    let target = fixture.directory("target");
+    let inside = with("--metadata", &target.join("meta.json"));
+    let refused = ferofs().arg("extract").arg(inside).args([&old, &target]).run().failure(1);
+    assert!(refused.stderr.contains("in the directory to extract to"), "{}", refused.stderr);
     for option in ["--blobdev", "--block-list-file", "--vmdk-desc"] {
         let words = [
             OsString::from("--chunksize=4096"),

@@ -42,7 +42,7 @@ fn without(left_out: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn build_extract_and_patch_exclude_by_the_same_rule() {
+fn build_diff_extract_and_patch_exclude_by_the_same_rule() {
     let fixture = fixture();
     build(&fixture, &["-T", "1"]).success();
     let all = fixture.path("all");
@@ -68,6 +68,9 @@ fn build_extract_and_patch_exclude_by_the_same_rule() {
         let built = build(&fixture, &options).success();
         assert_eq!(built.stderr, "", "{patterns:?}");
         assert_eq!(files(&fixture, &fixture.path("image")), expected, "build {patterns:?}");
+        let compared =
+            ferofs().arg("diff").args(&options).args([&all, &fixture.path("image")]).run().success();
+        assert_eq!(compared.stderr, "", "{patterns:?}");
         let tree = fixture.path("extracted");
         let _ = fs::remove_dir_all(&tree);
         let extracted = ferofs().arg("extract").args(&options).args([&all, &tree]).run().success();
@@ -131,6 +134,17 @@ fn a_selection_of_extract_that_matches_nothing_is_told() {
     assert!(!tar.exists());
     let missing = ferofs().args(["extract", "--path=/no"]).args([&image, &fixture.path("none")]).run();
     assert!(missing.failure(1).stderr.contains("/no"));
+}
+
+#[test]
+fn an_exclude_of_diff_that_matches_nothing_is_told() {
+    let fixture = fixture();
+    let diff = |options: &[&str]| {
+        ferofs().arg("diff").args(options).args([fixture.source(), fixture.source()]).run()
+    };
+    let told = diff(&["--exclude", "nothing"]).success().stderr;
+    assert_eq!(told, "ferofs: nothing: no name in the trees matches it\n");
+    assert_eq!(diff(&["--strict", "--exclude", "nothing"]).code, 2);
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! Selects names by patterns, as those of gitignore(5).
+//! Selects names by patterns, as those of gitignore(5), for extraction and comparison.
 //!
-//! A pattern with a slash is matched with the path below the start of the extraction, a pattern without one with the last name of
+//! A pattern with a slash is matched with the path below the start, a pattern without one with the last name of
 //! any path. `*` and `?` match within one name, `**` matches across names.
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use ferofs_build::{Patterns, UsedPatterns};
 
 use crate::error::{Error, Result};
 
-/// The names to extract. By default: all.
+/// The names to extract or to compare. By default: all.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     include: Option<Patterns>,
@@ -32,7 +32,7 @@ impl Selection {
         Ok(Self { include: patterns(include)?, exclude: patterns(exclude)?, used: Arc::default() })
     }
 
-    /// The patterns that matched no name of the extractions with this selection and its clones.
+    /// The patterns that matched no name of the work with this selection and its clones.
     #[must_use]
     pub fn unused(&self) -> Vec<String> {
         let groups = [(INCLUDE, &self.include), (EXCLUDE, &self.exclude)];
@@ -43,19 +43,19 @@ impl Selection {
     }
 
     /// Whether `path` and all names below it are excluded.
-    pub(super) fn excludes(&self, path: &[u8], is_dir: bool) -> bool {
+    pub(crate) fn excludes(&self, path: &[u8], is_dir: bool) -> bool {
         let excluded = |patterns: &Patterns| patterns.matched(path, &|| is_dir, EXCLUDE, &self.used);
         self.exclude.as_ref().and_then(excluded) == Some(true)
     }
 
     /// Whether `path` and all names below it are included.
-    pub(super) fn includes(&self, path: &[u8], is_dir: bool) -> bool {
+    pub(crate) fn includes(&self, path: &[u8], is_dir: bool) -> bool {
         let included = |patterns: &Patterns| patterns.matched(path, &|| is_dir, INCLUDE, &self.used);
         self.include.as_ref().is_none_or(|patterns| included(patterns) == Some(true))
     }
 
     /// Whether all names are selected, so that paths need not be matched.
-    pub(super) fn is_all(&self) -> bool {
+    pub(crate) fn is_all(&self) -> bool {
         self.include.is_none() && self.exclude.is_none()
     }
 }
