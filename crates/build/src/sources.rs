@@ -1,7 +1,8 @@
 //! Sources of an image: directories, archives, OCI image layouts and EROFS images.
 //!
 //! The first stage of a build: [`read_source`] reads the names and attributes into a [`Tree`], and registers in [`Contents`] what
-//! the data stage reads content from.
+//! the data stage reads content from. A new format is a variant of [`SourceFormat`], which [`SourceFormat::detect`] recognises, and a module that
+//! fills a layered tree.
 
 pub mod change_time;
 pub mod content;

@@ -1,7 +1,8 @@
 //! Compressors with fixed-size output, and their decompressors: bytes in, bytes out.
 //!
 //! A builder makes one `compressor` per worker from [`Params`], calls [`Compressor::begin`] for each file and
-//! [`Compressor::fit`] for each cluster. A reader keeps one [`Decoder`] per thread. See docs/CODEC.md.
+//! [`Compressor::fit`] for each cluster. A reader keeps one [`Decoder`] per thread. See docs/CODEC.md. A new algorithm begins in
+//! `ferofs_format::algorithm`: the compiler then names most other places.
 //!
 //! | feature | what it adds |
 //! |---|---|

@@ -48,7 +48,9 @@ impl<'a> FileMap<'a> {
         let layout = match inode.disk.place {
             InodePlace::Chunked { format } => Layout::Chunks(chunk::ChunkMap::open(metadata, inode, format)?),
             InodePlace::Compressed { .. } => Layout::open_compressed(metadata, inode)?,
-            _ => Layout::Flat(flat::FlatMap::new(metadata, inode)),
+            InodePlace::Hole | InodePlace::Blocks(_) | InodePlace::Device(_) | InodePlace::Nothing => {
+                Layout::Flat(flat::FlatMap::new(metadata, inode))
+            }
         };
         Ok(Self { layout, recent: [None; RECENT], oldest: 0 })
     }

@@ -1,4 +1,5 @@
-//! Parses the options of `-o`: those of mount(8), fstab(5) and erofsfuse, and those of images on servers.
+//! Parses the options of `-o`: those of mount(8), fstab(5) and erofsfuse, and those of images on servers. A new option is a field of
+//! [`SortedOptions`], an arm in [`sort`], and its merge in [`super::run`]; if only FUSE has it, also a line in `only_for_fuse`.
 
 pub(crate) mod list;
 mod servers;
