@@ -49,6 +49,7 @@ impl Selection {
     }
 
     /// Whether `path` and all names below it are included.
+    #[cfg(feature = "extract")]
     pub(crate) fn includes(&self, path: &[u8], is_dir: bool) -> bool {
         let included = |patterns: &Patterns| patterns.matched(path, &|| is_dir, INCLUDE, &self.used);
         self.include.as_ref().is_none_or(|patterns| included(patterns) == Some(true))
@@ -70,7 +71,7 @@ fn patterns<S: AsRef<str>>(patterns: &[S]) -> Result<Option<Patterns>> {
     })
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "extract"))]
 mod tests {
     use super::*;
 
