@@ -71,7 +71,7 @@ fn patterns<S: AsRef<str>>(patterns: &[S]) -> Result<Option<Patterns>> {
     })
 }
 
-#[cfg(all(test, feature = "extract"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
