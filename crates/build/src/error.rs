@@ -135,6 +135,12 @@ pub enum Error {
          package's, or run this one outside of them"
     )]
     StaticProgram,
+    /// Below fakeroot or pseudo, in a program that has not loaded their library.
+    #[error(
+        "FAKEROOTKEY or PSEUDO_PREFIX is set, but LD_PRELOAD does not name the library of fakeroot or pseudo: the real owners, \
+         types and attributes would be used; keep LD_PRELOAD, or unset the other variable"
+    )]
+    PreloadLost,
     /// The format cannot express a value of the image.
     #[error("the image cannot be written: {0}")]
     Layout(FormatError),
@@ -218,6 +224,16 @@ pub enum Warning {
         uid: u32,
         /// The group that it gets in the image.
         gid: u32,
+    },
+    /// A directory of procfs or of another file system whose files do not tell their size.
+    #[error(
+        "{}: the files of this file system show a size of 0, so they are stored without content; leave it out with \
+         --one-file-system or --exclude, or copy it first",
+        Escaped::path(path)
+    )]
+    SizeLess {
+        /// The directory.
+        path: PathBuf,
     },
     /// An archive's member of a type that no standard defines.
     #[error("{}: left out: unknown type {kind:?}", Escaped::path(path))]

@@ -113,9 +113,7 @@ impl Output {
                 (file, Target::Device)
             }
             _ => {
-                // This fails for a name that does not exist yet, which needs no resolution.
-                let named = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-                let (file, name) = PendingName::create(&named)?;
+                let (file, name) = PendingName::create(path)?;
                 (file, Target::Named(name))
             }
         };

@@ -14,9 +14,9 @@ pub struct AttributeOptions {
     pub force_uid: Option<u32>,
     /// The group of every file, less than [`u32::MAX`].
     pub force_gid: Option<u32>,
-    /// Added to each owner, also to [`Self::force_uid`]. A result that is no user ID is an error.
+    /// Added to each owner, also to [`Self::force_uid`], and to the users that ACLs name. A result that is no user ID is an error.
     pub uid_offset: i64,
-    /// Added to each group, also to [`Self::force_gid`]. A result that is no group ID is an error.
+    /// Added to each group, also to [`Self::force_gid`], and to the groups that ACLs name. A result that is no group ID is an error.
     pub gid_offset: i64,
     /// The modification time of every file.
     pub all_time: Option<Timestamp>,
@@ -53,7 +53,12 @@ fn changed(id: u32, forced: Option<u32>, offset: i64) -> Result<u32, EntryFault>
     if forced.is_none() && offset == 0 {
         return Ok(id);
     }
-    let sum = i64::from(forced.unwrap_or(id)).saturating_add(offset);
+    shifted(forced.unwrap_or(id), offset)
+}
+
+/// `id` plus an offset.
+pub(crate) fn shifted(id: u32, offset: i64) -> Result<u32, EntryFault> {
+    let sum = i64::from(id).saturating_add(offset);
     u32::try_from(sum).ok().filter(|id| *id != u32::MAX).ok_or(EntryFault::Owner(sum))
 }
 

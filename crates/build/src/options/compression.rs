@@ -169,10 +169,10 @@ impl Compression {
         let hinted = self.hints.iter().filter_map(|hint| hint.pcluster).filter(|size| *size > 0);
         for size in sizes.chain(hinted) {
             if size == 0 || !u64::from(size).is_multiple_of(block.bytes64()) {
-                return refuse("pcluster size", "not a multiple of the block size");
+                return refuse("pcluster size (-C)", "not a multiple of the block size, or 0");
             }
             if size > PCLUSTER_MAX {
-                return refuse("pcluster size", "more than 1 MiB");
+                return refuse("pcluster size (-C)", "more than 1 MiB");
             }
         }
         if self.max_extent.is_some_and(|most| u64::from(most) < block.bytes64()) {

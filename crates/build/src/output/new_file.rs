@@ -1,9 +1,9 @@
 //! Files that get their name when they are complete and on the disk. Until then the name stays with the file that has it.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, OFlags};
@@ -48,9 +48,7 @@ impl NewFile {
             }
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("stat", path, error)),
             _ => {
-                // This fails for a name that does not exist yet, which needs no resolution.
-                let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-                let (file, name) = PendingName::create(&path)?;
+                let (file, name) = PendingName::create(path)?;
                 Ok(Self { file, name: Some(name) })
             }
         }
@@ -84,9 +82,10 @@ pub(crate) struct PendingName {
 }
 
 impl PendingName {
-    /// Creates a file in the directory of `path`, for reading and writing.
+    /// Creates a file in the directory of `path`, for reading and writing. If `path` is a symbolic link, its target gets replaced, or created.
     pub(crate) fn create(path: &Path) -> Result<(File, Self)> {
-        let name = |temporary| Self { path: path.to_owned(), temporary };
+        let path = &target_of_links(path);
+        let name = |temporary| Self { path: path.clone(), temporary };
         let nameless = || {
             let mut options = OpenOptions::new();
             options.read(true).write(true).custom_flags(OFlags::TMPFILE.bits() as i32).mode(0o666);
@@ -108,6 +107,7 @@ impl PendingName {
     /// Makes `file` durable, which was created with this name, and then gives it the name.
     pub(crate) fn publish(mut self, file: &File) -> Result<()> {
         let io = |action, e| Error::io(action, &self.path, e);
+        keep_access(file, &self.path).map_err(|e| io("set the permissions of", e))?;
         file.sync_all().map_err(|e| io("sync", e))?;
         let temporary = match &self.temporary {
             Some(name) => name.clone(),
@@ -138,6 +138,28 @@ impl Drop for PendingName {
             // The file is no longer needed. An error of its removal is ignored, since the build has failed already.
             let _ = std::fs::remove_file(name);
         }
+    }
+}
+
+/// Where the symbolic link `path` leads to, also if nothing is there yet.
+fn target_of_links(path: &Path) -> PathBuf {
+    /// More links than Linux follows.
+    const LINKS: usize = 41;
+    let next = |path: &PathBuf| Some(dir_of(path).join(std::fs::read_link(path).ok()?));
+    std::iter::successors(Some(path.to_owned()), next).take(LINKS).last().unwrap_or_else(|| path.to_owned())
+}
+
+/// Gives `file` the owner and the permissions of the file that it will replace: a private image stays private.
+fn keep_access(file: &File, replaced: &Path) -> io::Result<()> {
+    let Ok(old) = std::fs::metadata(replaced) else { return Ok(()) };
+    let new = file.metadata()?;
+    if (old.uid(), old.gid()) != (new.uid(), new.gid()) {
+        // Only root may do so.
+        let _ = std::os::unix::fs::fchown(file, Some(old.uid()), Some(old.gid()));
+    }
+    match old.mode() & 0o777 {
+        permissions if permissions == new.mode() & 0o777 => Ok(()),
+        permissions => file.set_permissions(Permissions::from_mode(permissions)),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Libraries in `LD_PRELOAD` that show a process other owners, types and attributes of files: fakeroot, fakechroot, pseudo.
 //!
 //! They see calls of libc only. So files of the system are read and written with functions that these libraries replace, and
-//! a static program, which loads none of them, refuses to work below one.
+//! a program that has not loaded the one that the environment asks for refuses to work.
 
 use std::ffi::OsString;
 use std::sync::LazyLock;
@@ -19,23 +19,25 @@ pub fn is_active() -> bool {
     *ACTIVE
 }
 
-/// Fails in a static program whose environment asks for one of these libraries: it would see the real owners and types.
+/// Fails if the environment asks for one of these libraries and the program cannot have it: it would see the real owners and types.
 ///
 /// # Errors
-/// [`Error::StaticProgram`].
+/// [`Error::StaticProgram`], [`Error::PreloadLost`].
 pub fn check() -> Result<()> {
-    if cfg!(target_feature = "crt-static") { refuse(|name| std::env::var_os(name)) } else { Ok(()) }
+    refuse(cfg!(target_feature = "crt-static"), |name| std::env::var_os(name))
 }
 
-fn refuse(variable: impl Fn(&str) -> Option<OsString>) -> Result<()> {
+fn refuse(is_static: bool, variable: impl Fn(&str) -> Option<OsString>) -> Result<()> {
     let is_set = |name| variable(name).is_some_and(|value| !value.is_empty() && value != "0");
     let list = variable("LD_PRELOAD").unwrap_or_default();
-    let is_loaded = LIBRARIES.iter().any(|library| list.to_string_lossy().contains(library));
+    let is_listed = LIBRARIES.iter().any(|library| list.to_string_lossy().contains(library));
     let is_pseudo =
         is_set("PSEUDO_PREFIX") && !is_set("PSEUDO_DISABLED") && variable("PSEUDO_UNLOAD").is_none();
-    match is_loaded || is_set("FAKEROOTKEY") || is_pseudo {
-        true => Err(Error::StaticProgram),
-        false => Ok(()),
+    let is_wanted = is_listed || is_set("FAKEROOTKEY") || is_pseudo;
+    match (is_wanted, is_static, is_listed) {
+        (true, true, _) => Err(Error::StaticProgram),
+        (true, false, false) => Err(Error::PreloadLost),
+        _ => Ok(()),
     }
 }
 
@@ -43,11 +45,25 @@ fn refuse(variable: impl Fn(&str) -> Option<OsString>) -> Result<()> {
 mod tests {
     use super::*;
 
+    fn refusal(is_static: bool, set: &[(&str, &str)]) -> Option<Error> {
+        let value = |name: &str| set.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into());
+        refuse(is_static, value).err()
+    }
+
+    #[test]
+    fn a_program_that_lost_the_library_refuses() {
+        let lost = |set: &[(&str, &str)]| matches!(refusal(false, set), Some(Error::PreloadLost));
+        assert!(lost(&[("FAKEROOTKEY", "1877")]));
+        assert!(lost(&[("FAKEROOTKEY", "1877"), ("LD_PRELOAD", "libjemalloc.so")]));
+        assert!(lost(&[("PSEUDO_PREFIX", "/usr")]));
+        assert!(!lost(&[("FAKEROOTKEY", "1877"), ("LD_PRELOAD", "libfakeroot-sysv.so")]));
+        assert!(!lost(&[("PSEUDO_PREFIX", "/usr"), ("PSEUDO_DISABLED", "1")]));
+        assert!(!lost(&[]));
+    }
+
     #[test]
     fn a_static_program_refuses_to_work_below_these_libraries() {
-        let refused = |set: &[(&str, &str)]| {
-            refuse(|name| set.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into())).is_err()
-        };
+        let refused = |set: &[(&str, &str)]| matches!(refusal(true, set), Some(Error::StaticProgram));
         assert!(refused(&[("FAKEROOTKEY", "1877")]));
         assert!(refused(&[("LD_PRELOAD", "libfakeroot-sysv.so")]));
         assert!(refused(&[("LD_PRELOAD", "/lib/libm.so /usr/lib/pseudo/libpseudo.so")]));

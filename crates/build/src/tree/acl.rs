@@ -2,6 +2,9 @@
 //!
 //! Source: Linux, `posix_acl_xattr.h`; acl(5) for the text.
 
+use crate::error::entry::EntryFault;
+use crate::options::attributes::{AttributeOptions, shifted};
+
 const VERSION: u32 = 2;
 
 const USER_OBJ: u16 = 0x01;
@@ -51,6 +54,31 @@ pub(crate) fn lacks_ids(name: &[u8], value: &[u8]) -> bool {
                 has_id(u16::from_le_bytes([tag, tag_high])) && u32::from_le_bytes(id) == NO_ID
             },
         )
+}
+
+/// Adds the offsets to the IDs of the users and groups that the ACLs among `attributes` name.
+///
+/// # Errors
+/// [`EntryFault::Owner`] if the result is no ID.
+pub(crate) fn shift_ids(
+    attributes: &mut [(Vec<u8>, Vec<u8>)],
+    options: &AttributeOptions,
+) -> Result<(), EntryFault> {
+    if options.uid_offset == 0 && options.gid_offset == 0 {
+        return Ok(());
+    }
+    for (_, value) in attributes.iter_mut().filter(|(name, _)| record_name(name).is_some()) {
+        let entries = value.get_mut(4..).unwrap_or_default().as_chunks_mut::<8>().0;
+        for [tag, tag_high, _, _, id @ ..] in entries {
+            let offset = match u16::from_le_bytes([*tag, *tag_high]) {
+                USER => options.uid_offset,
+                GROUP => options.gid_offset,
+                _ => continue,
+            };
+            *id = shifted(u32::from_le_bytes(*id), offset)?.to_le_bytes();
+        }
+    }
+    Ok(())
 }
 
 fn entry(&[tag, tag_high, bits, bits_high, id @ ..]: &[u8; 8]) -> Option<String> {
@@ -171,6 +199,20 @@ mod tests {
         ] {
             assert_eq!(access(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn offsets_move_the_named_users_and_groups() {
+        let acl = "user::rw-,user:1000:r--,group::r--,group:7:--x,mask::r-x,other::---";
+        let (name, value) = attribute(b"SCHILY.acl.access", acl.as_bytes()).unwrap();
+        let mut attributes = [(name.to_vec(), value), (b"user.x".to_vec(), b"12345678".to_vec())];
+        let mut options = AttributeOptions { uid_offset: 100_000, gid_offset: -7, ..Default::default() };
+        shift_ids(&mut attributes, &options).unwrap();
+        let expected = "user::rw-,user:101000:r--,group::r--,group:0:--x,mask::r-x,other::---";
+        assert_eq!(text(&attributes[0].1).as_deref(), Some(expected));
+        assert_eq!(attributes[1].1, b"12345678");
+        options.gid_offset = -1;
+        assert_eq!(shift_ids(&mut attributes, &options), Err(EntryFault::Owner(-1)));
     }
 
     #[test]

@@ -127,6 +127,10 @@ pub(crate) fn run(args: &Args) -> Outcome {
     options.owners &= !args.no_preserve_owner;
     options.permissions = !args.no_preserve_perms;
     options.xattrs = !args.no_xattrs;
+    if args.dir.as_deref() == Some(Path::new("-")) {
+        let reason = "a directory cannot be written to standard output; write an archive: --tar - (./- is a directory named -)";
+        return Err(Failure::about(Path::new("-"), reason));
+    }
     let outputs: Vec<&Path> = args.tar.iter().chain(&args.metadata).map(PathBuf::as_path).collect();
     refuse_as_outputs(&outputs, &[&args.image.path])?;
     refuse_below_target(args.dir.as_deref(), &outputs)?;

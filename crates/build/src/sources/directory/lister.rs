@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 use std::io::Write as _;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -16,6 +16,7 @@ use crate::paths::{as_path, join};
 use crate::sources::change_time;
 use crate::sources::directory::unmapped::{UnmappedIds, check_acls};
 use crate::sources::open::{allocated, identity, mtime, open_dir, open_file, size, stat_at, stat_fd};
+use crate::tree::acl;
 use crate::tree::arena::{Arena, Text};
 use crate::tree::origin::Identity;
 use crate::tree::xattr::{Attributes, encode_set};
@@ -83,6 +84,8 @@ pub(super) struct Lister<'a> {
     dirents: Vec<u8>,
     names: Vec<u8>,
     value: Vec<u8>,
+    /// The device of the last directory.
+    file_system: Option<u64>,
     pub(super) warnings: Vec<Warning>,
 }
 
@@ -93,6 +96,7 @@ impl<'a> Lister<'a> {
             dirents: Vec::with_capacity(DIRENT_BYTES),
             names: vec![0; XATTR_BYTES],
             value: vec![0; XATTR_BYTES],
+            file_system: None,
             warnings: Vec::new(),
         }
     }
@@ -118,6 +122,7 @@ impl<'a> Lister<'a> {
         if self.context.options.source.one_file_system && !self.is_on_file_system_of_root(&before)? {
             return Ok(Listing::default());
         }
+        self.note_size_less(&dir, &before, path);
         change_time::wait(identity(&before).ctime());
         let mut found = Arena::default();
         let mut names = Vec::new();
@@ -155,6 +160,19 @@ impl<'a> Lister<'a> {
         }
         listing.files.shrink_to_fit();
         Ok(listing)
+    }
+
+    /// Warns of a directory of a file system whose files have a size of 0 and content all the same, once for each worker and file system.
+    fn note_size_less(&mut self, dir: &OwnedFd, stat: &Stat, path: &[u8]) {
+        /// PROC, CGROUP2, DEBUGFS and TRACEFS of Linux's `magic.h`.
+        const MAGIC: [u32; 4] = [0x9fa0, 0x6367_7270, 0x6462_6720, 0x7472_6163];
+        if self.file_system.replace(stat.st_dev) == Some(stat.st_dev) {
+            return;
+        }
+        let magic = rustix::fs::fstatfs(dir).ok().and_then(|fs| u32::try_from(fs.f_type).ok());
+        if magic.is_some_and(|magic| MAGIC.contains(&magic)) {
+            self.warnings.push(Warning::SizeLess { path: self.context.source.join(as_path(path)) });
+        }
     }
 
     fn is_on_file_system_of_root(&self, stat: &Stat) -> Result<bool> {
@@ -241,8 +259,10 @@ impl<'a> Lister<'a> {
         };
         match result {
             Ok(attributes) if attributes.is_empty() => Ok(Vec::new()),
-            Ok(attributes) => {
+            Ok(mut attributes) => {
                 check_acls(&attributes, full)?;
+                acl::shift_ids(&mut attributes, &self.context.options.attributes)
+                    .map_err(|fault| Error::Entry { path: full.to_owned(), fault })?;
                 self.note_foreign(&attributes, full);
                 encode_set(attributes).map_err(|too_large| too_large.of(full))
             }

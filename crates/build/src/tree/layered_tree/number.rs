@@ -9,6 +9,7 @@ use crate::error::{Error, Result, Warning};
 use crate::options::Options;
 use crate::paths::as_path;
 use crate::paths::join;
+use crate::tree::acl;
 use crate::tree::compact_time::CompactTime;
 use crate::tree::origin::Origin;
 use crate::tree::xattr::{Attributes, encode_set};
@@ -92,7 +93,11 @@ impl LayeredTree {
         };
         let path = || PathBuf::from(as_path(&join(&tree.path_bytes(parent), tree.text(name))));
         let keeps = options.xattrs.keep || layered_file.ignores_options;
-        let set = if keeps { encode(options, &layered_file.xattrs, path, warnings)? } else { Vec::new() };
+        let set = if keeps {
+            encode(options, &layered_file.xattrs, layered_file.ignores_options, path, warnings)?
+        } else {
+            Vec::new()
+        };
         let (uid, gid, mtime) = match layered_file.ignores_options {
             true => (layered_file.uid, layered_file.gid, layered_file.mtime),
             false => {
@@ -124,6 +129,7 @@ impl LayeredTree {
 fn encode(
     options: &Options,
     attributes: &Attributes,
+    ignores_options: bool,
     path: impl Fn() -> PathBuf,
     warnings: &mut Vec<Warning>,
 ) -> Result<Vec<u8>> {
@@ -134,6 +140,10 @@ fn encode(
     let mut kept = attributes.clone();
     if options.source.strip_overlay {
         kept.retain(|(name, _)| name != OPAQUE && name != ORIGIN);
+    }
+    if !ignores_options {
+        acl::shift_ids(&mut kept, &options.attributes)
+            .map_err(|fault| Error::Entry { path: options.source.path.join(path()), fault })?;
     }
     for (name, _) in kept.iter().filter(|(name, _)| NamePrefix::split(name).is_none()) {
         let name = ferofs_read::escape::Escaped(name).to_string();
