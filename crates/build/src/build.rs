@@ -385,7 +385,6 @@ pub(crate) fn new_superblock(options: &Options) -> Result<Superblock> {
 }
 
 /// The current time, in seconds since 1970.
-#[doc(hidden)]
 #[must_use]
 pub fn now() -> i64 {
     match SystemTime::now().duration_since(UNIX_EPOCH) {

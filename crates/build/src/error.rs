@@ -153,6 +153,23 @@ pub enum Error {
     /// There were warnings, which [`crate::RunOptions::strict`] makes errors.
     #[error("{}; --strict makes warnings errors", Joined(.0))]
     Warnings(Vec<Warning>),
+    /// A patch, or an image's history, cannot be used.
+    #[cfg(feature = "patch")]
+    #[error(transparent)]
+    Patch(#[from] ferofs_patch::PatchFault),
+    /// One of several patches cannot be used.
+    #[cfg(feature = "patch")]
+    #[error("{}: {cause}", Escaped::path(path))]
+    InPatch {
+        /// The file of the patch.
+        path: PathBuf,
+        /// The reason.
+        cause: Box<Error>,
+    },
+    /// A patch could not be applied, or another change of an image failed.
+    #[cfg(feature = "patch")]
+    #[error(transparent)]
+    Apply(ferofs_patch::Error),
     /// The operation was cancelled.
     #[error("interrupted")]
     Interrupted,
@@ -283,6 +300,19 @@ impl From<ferofs_read::Error> for Error {
             ferofs_read::Error::Io { action, path, source } => Self::Io { action, path, source },
             ferofs_read::Error::Interrupted => Self::Interrupted,
             error => Self::Read(error),
+        }
+    }
+}
+
+#[cfg(feature = "patch")]
+impl From<ferofs_patch::Error> for Error {
+    fn from(error: ferofs_patch::Error) -> Self {
+        match error {
+            ferofs_patch::Error::Io { action, path, source } => Self::Io { action, path, source },
+            ferofs_patch::Error::Interrupted => Self::Interrupted,
+            ferofs_patch::Error::Read(error) => Self::Read(error),
+            ferofs_patch::Error::Patch(fault) => Self::Patch(fault),
+            error => Self::Apply(error),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Owners, times, labels and modes that replace those of the source.
 
 use ferofs_format::inode::Timestamp;
+use ferofs_format::xattr::acl;
 
 use crate::error::entry::EntryFault;
 use crate::options::fs_config::FsConfig;
@@ -46,6 +47,20 @@ impl AttributeOptions {
     pub(crate) fn owner(&self, uid: u32, gid: u32) -> Result<(u32, u32), EntryFault> {
         Ok((changed(uid, self.force_uid, self.uid_offset)?, changed(gid, self.force_gid, self.gid_offset)?))
     }
+
+    /// Adds the offsets to the IDs in the ACLs among `attributes`, names and values.
+    ///
+    /// # Errors
+    /// [`EntryFault::Owner`].
+    pub(crate) fn change_acls(&self, attributes: &mut [(Vec<u8>, Vec<u8>)]) -> Result<(), EntryFault> {
+        if self.uid_offset == 0 && self.gid_offset == 0 {
+            return Ok(());
+        }
+        let offset = |is_user| if is_user { self.uid_offset } else { self.gid_offset };
+        attributes.iter_mut().try_for_each(|(name, value)| {
+            acl::change_ids(name, value, |is_user, id| shifted(id, offset(is_user)))
+        })
+    }
 }
 
 /// The ID that replaces `id`. Without options it stays, even if it is no ID for Linux.
@@ -57,7 +72,7 @@ fn changed(id: u32, forced: Option<u32>, offset: i64) -> Result<u32, EntryFault>
 }
 
 /// `id` plus an offset.
-pub(crate) fn shifted(id: u32, offset: i64) -> Result<u32, EntryFault> {
+fn shifted(id: u32, offset: i64) -> Result<u32, EntryFault> {
     let sum = i64::from(id).saturating_add(offset);
     u32::try_from(sum).ok().filter(|id| *id != u32::MAX).ok_or(EntryFault::Owner(sum))
 }

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 /// Bytes of content that are encoded with one call: large files, the packed inode and metadata are cut at multiples of it, or of more if
 /// pclusters are large (see [`Compression::segment`]). A larger segment takes more memory in each worker; a smaller one shortens more extents. The
 /// image depends on this value, so it must not depend on the machine.
-pub const SEGMENT: u64 = 4 << 20;
+pub(crate) const SEGMENT: u64 = 4 << 20;
 
 /// The largest pcluster that Linux reads, in bytes.
 pub const PCLUSTER_MAX: u32 = 1 << 20;

@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, CWD, OFlags};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
-use crate::output::preload;
+use crate::host::preload;
 
 /// A file that is being written.
 ///

@@ -14,8 +14,8 @@ use std::sync::atomic::Ordering;
 use ferofs_threads::{Workers, with_workers};
 
 use crate::error::{Result, Warning};
+use crate::host::preload;
 use crate::options::Options;
-use crate::output::preload;
 use crate::paths::join;
 use crate::sources::directory::lister::{Context, ListedBody, Lister, Listing};
 use crate::sources::directory::number::Numbering;
@@ -40,7 +40,7 @@ struct Listed {
 }
 
 /// Reads the tree of the directory `source`, which is open as `root`. It leaves out the files in `avoid`, by device and inode number.
-pub fn walk(
+pub(crate) fn walk(
     options: &Options,
     source: &Path,
     root: &OwnedFd,

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use super::extraction::{Extraction, LostXattr};
 use super::target::{Address, NO_PROC};
 use crate::error::{Error, Result};
-use ferofs_build::output::preload;
+use ferofs_build::host::preload;
 use ferofs_read::escape::Escaped;
 use ferofs_read::{FileType, Inode};
 

@@ -11,12 +11,11 @@ use rustix::fs::{OFlags, RawDir, Stat};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result, Warning};
+use crate::host::open::{allocated, mtime, open_dir, open_file, size, stat_at, stat_fd};
 use crate::options::Options;
 use crate::paths::{as_path, join};
 use crate::sources::change_time;
 use crate::sources::directory::unmapped::{UnmappedIds, check_acls};
-use crate::sources::open::{allocated, identity, mtime, open_dir, open_file, size, stat_at, stat_fd};
-use crate::tree::acl;
 use crate::tree::arena::{Arena, Text};
 use crate::tree::origin::Identity;
 use crate::tree::xattr::{Attributes, encode_set};
@@ -123,7 +122,7 @@ impl<'a> Lister<'a> {
             return Ok(Listing::default());
         }
         self.note_size_less(&dir, &before, path);
-        change_time::wait(identity(&before).ctime());
+        change_time::wait(Identity::of_file(&before).ctime());
         let mut found = Arena::default();
         let mut names = Vec::new();
         let mut dirents = std::mem::take(&mut self.dirents);
@@ -154,7 +153,7 @@ impl<'a> Lister<'a> {
             }
         }
         let after = stat_fd(dir.as_fd()).map_err(|e| io("stat", e))?;
-        if identity(&after) != identity(&before) {
+        if Identity::of_file(&after) != Identity::of_file(&before) {
             // The listing may lack a name, or have one twice.
             return Err(Error::SourceChanged(source.join(as_path(path))));
         }
@@ -235,7 +234,7 @@ impl<'a> Lister<'a> {
             dev: stat.st_dev,
             ino: stat.st_ino,
             mtime: mtime(stat),
-            identity: identity(stat),
+            identity: Identity::of_file(stat),
         });
         Ok(())
     }
@@ -261,8 +260,8 @@ impl<'a> Lister<'a> {
             Ok(attributes) if attributes.is_empty() => Ok(Vec::new()),
             Ok(mut attributes) => {
                 check_acls(&attributes, full)?;
-                acl::shift_ids(&mut attributes, &self.context.options.attributes)
-                    .map_err(|fault| Error::Entry { path: full.to_owned(), fault })?;
+                let changed = self.context.options.attributes.change_acls(&mut attributes);
+                changed.map_err(|fault| Error::Entry { path: full.to_owned(), fault })?;
                 self.note_foreign(&attributes, full);
                 encode_set(attributes).map_err(|too_large| too_large.of(full))
             }

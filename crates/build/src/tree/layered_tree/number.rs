@@ -9,7 +9,6 @@ use crate::error::{Error, Result, Warning};
 use crate::options::Options;
 use crate::paths::as_path;
 use crate::paths::join;
-use crate::tree::acl;
 use crate::tree::compact_time::CompactTime;
 use crate::tree::origin::Origin;
 use crate::tree::xattr::{Attributes, encode_set};
@@ -142,8 +141,8 @@ fn encode(
         kept.retain(|(name, _)| name != OPAQUE && name != ORIGIN);
     }
     if !ignores_options {
-        acl::shift_ids(&mut kept, &options.attributes)
-            .map_err(|fault| Error::Entry { path: options.source.path.join(path()), fault })?;
+        let changed = options.attributes.change_acls(&mut kept);
+        changed.map_err(|fault| Error::Entry { path: options.source.path.join(path()), fault })?;
     }
     for (name, _) in kept.iter().filter(|(name, _)| NamePrefix::split(name).is_none()) {
         let name = ferofs_read::escape::Escaped(name).to_string();
