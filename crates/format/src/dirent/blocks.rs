@@ -150,6 +150,7 @@ impl ChunkedDir {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::superblock::Superblock;
     use crate::units::Nid;
 
     #[test]
@@ -166,5 +167,11 @@ mod tests {
         let mut table = Vec::new();
         dir.write_table(BlockAddr::new(5), &mut table).unwrap();
         assert_eq!(table, [5, 0, 0, 0, 77, 0, 0, 0, 6, 0, 0, 0]);
+        let mut bytes = [0; 32];
+        bytes[4..6].copy_from_slice(&0o040_755u16.to_le_bytes());
+        let mut inode = Inode::parse(&bytes, &Superblock::new(BlockSize::DEFAULT)).unwrap();
+        dir.set_in(&mut inode, BlockSize::DEFAULT);
+        assert_eq!((inode.size, inode.layout), (2 * 4096 + 12 + 4 + 12 + 5, DataLayout::ChunkBased));
+        assert_eq!(inode.place, Place::Chunked { format: 0 });
     }
 }
