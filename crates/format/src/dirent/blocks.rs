@@ -159,19 +159,19 @@ mod tests {
         let block = [dirent(&b"name"[..]), dirent(b"other")];
         let old = BlockAddr::new(77);
         let mut dir = ChunkedDir::default();
-        for (count, kept) in [(2, None), (1, Some(old)), (2, None)] {
+        for (count, kept) in [(2, None), (1, Some(old)), (1, Some(old)), (2, None)] {
             dir.push(&block[..count], kept);
         }
-        assert_eq!((dir.kept(), dir.table_len()), (1, 12));
-        assert_eq!(dir.new_blocks().collect::<Vec<_>>(), [0..2, 3..5]);
+        assert_eq!((dir.kept(), dir.table_len()), (2, 16));
+        assert_eq!(dir.new_blocks().collect::<Vec<_>>(), [0..2, 4..6]);
         let mut table = Vec::new();
         dir.write_table(BlockAddr::new(5), &mut table).unwrap();
-        assert_eq!(table, [5, 0, 0, 0, 77, 0, 0, 0, 6, 0, 0, 0]);
+        assert_eq!(table, [5, 0, 0, 0, 77, 0, 0, 0, 77, 0, 0, 0, 6, 0, 0, 0]);
         let mut bytes = [0; 32];
         bytes[4..6].copy_from_slice(&0o040_755u16.to_le_bytes());
         let mut inode = Inode::parse(&bytes, &Superblock::new(BlockSize::DEFAULT)).unwrap();
         dir.set_in(&mut inode, BlockSize::DEFAULT);
-        assert_eq!((inode.size, inode.layout), (2 * 4096 + 12 + 4 + 12 + 5, DataLayout::ChunkBased));
+        assert_eq!((inode.size, inode.layout), (3 * 4096 + 12 + 4 + 12 + 5, DataLayout::ChunkBased));
         assert_eq!(inode.place, Place::Chunked { format: 0 });
     }
 }

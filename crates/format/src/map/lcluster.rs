@@ -391,7 +391,7 @@ pub(crate) mod tests {
         assert!(ok(9000, true, &[(0, 2), (8200, 1)]));
         assert!(!ok(9000, false, &[(0, 2)]));
         assert!(!ok(9000, true, &[(0, 2), (4096, 1)]));
-        assert!(!ok(9000, true, &[(0, 2048)]));
+        assert!(ok(9000, true, &[(0, 2047)]) && !ok(9000, true, &[(0, 2048)]));
         assert!(!ok(9000, true, &[(1, 1)]));
         assert!(!ok(9000, true, &[]));
         assert!(!ok(9000, true, &[(0, 1), (9000, 1)]));
