@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use ferofs::verity::Digest;
 use lexopt::prelude::*;
 
-/// What the command line asks for.
+/// The parsed command line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     Help,

@@ -47,7 +47,7 @@ struct Piece {
     ends: Option<usize>,
 }
 
-/// What a worker made of a [`Piece`].
+/// The result of a worker for a [`Piece`].
 struct EncodedPiece {
     bytes: Vec<u8>,
     /// `None` if the piece had no bytes.
@@ -127,7 +127,7 @@ impl<'a> MetadataEncoder<'a> {
     /// image. Returns the whole file.
     ///
     /// # Errors
-    /// Those of `drive`, and of encoding and writing.
+    /// Errors of `drive`, of encoding and of writing.
     pub(crate) fn encode_one(
         &self,
         earlier: Option<&EarlierContent>,

@@ -32,7 +32,7 @@ struct Job {
     path: Vec<u8>,
 }
 
-/// What a worker found in a directory.
+/// The result of a worker for a directory.
 struct Listed {
     job: Job,
     found: Result<Listing>,

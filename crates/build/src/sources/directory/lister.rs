@@ -64,7 +64,7 @@ pub(super) enum ListedBody {
     Socket,
 }
 
-/// What all workers share.
+/// State that all workers share.
 pub(super) struct Context<'a> {
     pub(super) options: &'a Options,
     /// The name of the directory, for messages.
