@@ -4,8 +4,12 @@ use std::path::Path;
 
 use super::create::encoding;
 use super::create::survey::Survey;
+use crate::build::build;
 use crate::error::{Error, Result};
-use crate::{Fragments, Options, SourceFormat, Summary, build};
+use crate::options::Options;
+use crate::options::compression::Fragments;
+use crate::options::source::SourceFormat;
+use crate::progress::Summary;
 use ferofs_format::xattr::LongPrefix;
 use ferofs_patch::PatchFault;
 use ferofs_patch::image::sector::SuperblockArea;
@@ -16,7 +20,7 @@ use ferofs_read::{FileSource, Image, Source};
 /// image as far as that shows.
 ///
 /// # Errors
-/// [`crate::Error::Io`], [`crate::Error::Read`].
+/// [`crate::error::Error::Io`], [`crate::error::Error::Read`].
 pub fn squash_options(image: &Path) -> Result<Options> {
     let mut options = Options::new(image);
     let old = Image::open(FileSource::open(image, 0)?)?;
