@@ -55,8 +55,7 @@ pub fn squash(image: &Path, out: &Path) -> Result<Summary> {
 }
 
 /// Puts a new image with the current tree of `image` in the place of `image`, a regular file. `options` are those of
-/// [`squash_options`], perhaps changed. The new image is built beside the old one, compared with it, and synced, and then gets its name, owner, group
-/// and permissions: after an error or a power failure the old image is there. Programs that have the old image open keep it, and so do
+/// [`squash_options`], perhaps changed. The new image is built beside the old one, compared with it, and synced, and then gets its name: after an error or a power failure the old image is there. Programs that have the old image open keep it, and so do
 /// other hard links.
 ///
 /// # Errors
@@ -81,6 +80,6 @@ pub fn squash_in_place(image: &Path, options: &Options) -> Result<Summary> {
     }
     let mut options = options.clone();
     options.source.path.clone_from(&path);
-    (options.output.verify, options.output.keep_attributes) = (true, true);
+    options.output.verify = true;
     build(&options, &path)
 }

@@ -56,6 +56,7 @@ pub(crate) fn walk(
         avoid,
         proc,
         unmapped: UnmappedIds::of_this_process(options),
+        size_less: Default::default(),
     };
     let top = Lister::new(&context).root()?;
     let mut numbering = Numbering::new(options, source, &top)?;
