@@ -78,7 +78,7 @@ Usage: cargo xtask bench COMMAND
                              snapshots that are added one by one; families: python, sqlalchemy (fetched by pip), headers (by apt-get),
                              nightly, layers (generated); needs 2 GB in target; --publish writes docs/results/redundant.md;
                              15 minutes
-  scale [--names N] [--rounds N] [--only PART]... [--dir DIR] [--dedupe-gb N] [--publish]
+  scale [--names N] [--rounds N] [--only PART]... [--dir DIR] [--publish]
                              time and memory of trees of 10,000 to N (1,000,000) names, compared with mkfs.erofs and mksquashfs, of
                              builds from and onto a disk, of tiny images, and of the index of equal extents; needs 5 GB in DIR
                              (/dev/shm) for a million names, and root; parts: names, cold, output, tiny, dedupe; --publish

@@ -1,8 +1,6 @@
-//! `cargo xtask bench scale`: how time and memory grow with the number of names, cold sources, images onto disks, the smallest image, and the index of
-//! equal extents. docs/results/scale.md has the figures.
+//! `cargo xtask bench scale`: how time and memory grow with the number of names, cold sources, images onto disks, and the smallest image. docs/results/scale.md has the figures.
 
 mod cold;
-mod dedupe;
 mod names;
 mod trees;
 
@@ -25,7 +23,6 @@ struct Bench {
     rounds: usize,
     /// The most names of a tree.
     names: usize,
-    dedupe_bytes: u64,
     ferofs: PathBuf,
     peers: PathBuf,
     /// Where trees of small files are: in memory.
@@ -40,20 +37,14 @@ struct Bench {
 type Measure = fn(&mut Bench) -> Result<()>;
 
 /// The parts, by the names that `--only` selects.
-const PARTS: [(&str, Measure); 5] = [
-    ("names", names::names),
-    ("cold", cold::cold),
-    ("output", cold::output),
-    ("tiny", tiny),
-    ("dedupe", dedupe::dedupe),
-];
+const PARTS: [(&str, Measure); 4] =
+    [("names", names::names), ("cold", cold::cold), ("output", cold::output), ("tiny", tiny)];
 
 pub(crate) fn scale(options: &[&str]) -> Result<()> {
-    let (mut names, mut dedupe_gb) = (1_000_000, 100);
-    let takes = ["--rounds", "--names", "--dedupe-gb", "--dir"];
-    let options = Options::parse(options, &PARTS.map(|(name, _)| name), &takes, |name, number| match name {
-        "--names" => names = number,
-        _ => dedupe_gb = number,
+    let mut names = 1_000_000;
+    let takes = ["--rounds", "--names", "--dir"];
+    let options = Options::parse(options, &PARTS.map(|(name, _)| name), &takes, |_, number| {
+        names = number;
     })?;
     if names < 10_000 {
         bail!("--names needs at least 10,000");
@@ -73,7 +64,6 @@ pub(crate) fn scale(options: &[&str]) -> Result<()> {
     let mut bench = Bench {
         rounds: options.rounds.unwrap_or(3),
         names: usize::try_from(names)?,
-        dedupe_bytes: dedupe_gb * 1_000_000_000,
         options,
         ferofs,
         peers,

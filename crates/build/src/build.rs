@@ -51,9 +51,6 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
     let summary = build_from(options, &mut output, temporary, |own_files, time, warnings| {
         sources::read_source(options, own_files, temporary, time, warnings)
     })?;
-    if options.output.keep_attributes {
-        output.keep_attributes()?;
-    }
     let timings = &options.run.progress.timings;
     timings.time(Activity::Sync, 0, || output.finish())?;
     Ok(summary)
@@ -385,7 +382,6 @@ pub(crate) fn new_superblock(options: &Options) -> Result<Superblock> {
 }
 
 /// The current time, in seconds since 1970.
-#[doc(hidden)]
 #[must_use]
 pub fn now() -> i64 {
     match SystemTime::now().duration_since(UNIX_EPOCH) {

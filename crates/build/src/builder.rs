@@ -105,7 +105,7 @@ pub struct Builder {
     steps: Vec<Step>,
 }
 
-/// What to add, in order.
+/// The entries to add, in order.
 #[derive(Debug)]
 enum Step {
     Entry {

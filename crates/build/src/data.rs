@@ -19,17 +19,17 @@
 //! | [`base_image`] | what patches add: data of an existing image |
 
 mod append;
-pub mod base_image;
-pub mod chunks;
-pub mod encode;
-pub mod extents;
-pub mod identical;
-pub mod order;
+pub(crate) mod base_image;
+pub(crate) mod chunks;
+pub(crate) mod encode;
+pub(crate) mod extents;
+pub(crate) mod identical;
+pub(crate) mod order;
 mod packed_inode;
 mod read_ahead;
 pub(crate) mod schedule;
-pub mod stored;
-pub mod worker;
+pub(crate) mod stored;
+pub(crate) mod worker;
 
 use ferofs_threads::{Pipeline, Queue, with_pipeline};
 
@@ -78,7 +78,7 @@ pub(crate) fn jobs_limit(options: &Options, segment: u64) -> usize {
 }
 
 /// Appends the content of every regular file to `output`.
-pub fn run(
+pub(crate) fn run(
     options: &Options,
     context: WorkerContext<'_>,
     output: &mut Output,

@@ -135,6 +135,12 @@ pub enum Error {
          package's, or run this one outside of them"
     )]
     StaticProgram,
+    /// Below fakeroot or pseudo, in a program that has not loaded their library.
+    #[error(
+        "FAKEROOTKEY or PSEUDO_PREFIX is set, but LD_PRELOAD does not name the library of fakeroot or pseudo: the real owners, \
+         types and attributes would be used; keep LD_PRELOAD, or unset the other variable"
+    )]
+    PreloadLost,
     /// The format cannot express a value of the image.
     #[error("the image cannot be written: {0}")]
     Layout(FormatError),
@@ -147,6 +153,23 @@ pub enum Error {
     /// There were warnings, which [`crate::RunOptions::strict`] makes errors.
     #[error("{}; --strict makes warnings errors", Joined(.0))]
     Warnings(Vec<Warning>),
+    /// A patch, or an image's history, cannot be used.
+    #[cfg(feature = "patch")]
+    #[error(transparent)]
+    Patch(#[from] ferofs_patch::PatchFault),
+    /// One of several patches cannot be used.
+    #[cfg(feature = "patch")]
+    #[error("{}: {cause}", Escaped::path(path))]
+    InPatch {
+        /// The file of the patch.
+        path: PathBuf,
+        /// The reason.
+        cause: Box<Error>,
+    },
+    /// A patch could not be applied, or another change of an image failed.
+    #[cfg(feature = "patch")]
+    #[error(transparent)]
+    Apply(ferofs_patch::Error),
     /// The operation was cancelled.
     #[error("interrupted")]
     Interrupted,
@@ -219,6 +242,16 @@ pub enum Warning {
         /// The group that it gets in the image.
         gid: u32,
     },
+    /// A directory of procfs or of another file system whose files do not tell their size.
+    #[error(
+        "{}: the files of this file system show a size of 0, so they are stored without content; leave it out with \
+         --one-file-system or --exclude, or copy it first",
+        Escaped::path(path)
+    )]
+    SizeLess {
+        /// The directory.
+        path: PathBuf,
+    },
     /// An archive's member of a type that no standard defines.
     #[error("{}: left out: unknown type {kind:?}", Escaped::path(path))]
     UnknownMember {
@@ -267,6 +300,19 @@ impl From<ferofs_read::Error> for Error {
             ferofs_read::Error::Io { action, path, source } => Self::Io { action, path, source },
             ferofs_read::Error::Interrupted => Self::Interrupted,
             error => Self::Read(error),
+        }
+    }
+}
+
+#[cfg(feature = "patch")]
+impl From<ferofs_patch::Error> for Error {
+    fn from(error: ferofs_patch::Error) -> Self {
+        match error {
+            ferofs_patch::Error::Io { action, path, source } => Self::Io { action, path, source },
+            ferofs_patch::Error::Interrupted => Self::Interrupted,
+            ferofs_patch::Error::Read(error) => Self::Read(error),
+            ferofs_patch::Error::Patch(fault) => Self::Patch(fault),
+            error => Self::Apply(error),
         }
     }
 }

@@ -130,7 +130,7 @@ const STORAGE: [(&str, &[Magic]); 21] = [
 ];
 
 /// Formats of files, with magic number and advice.
-const FILES: [(&str, &[u8], &str); 26] = [
+const FILES: [(&str, &[u8], &str); 25] = [
     ("a ZIP archive", b"PK\x03\x04", "unzip FILE -d DIR, then ferofs build DIR IMAGE"),
     ("a 7z archive", b"7z\xbc\xaf\x27\x1c", "7z x FILE -oDIR, then ferofs build DIR IMAGE"),
     ("a RAR archive", b"Rar!", "unrar x FILE DIR/, then ferofs build DIR IMAGE"),
@@ -146,7 +146,6 @@ const FILES: [(&str, &[u8], &str); 26] = [
     ("an RPM package", b"\xed\xab\xee\xdb", "rpm2archive -n FILE | ferofs build - IMAGE"),
     ("a DwarFS image", b"DWARFS", "dwarfsextract -i FILE -f gnutar | ferofs build - IMAGE"),
     ("compressed with lz4", b"\x04\x22\x4d\x18", "lz4 -dc FILE | ferofs build - IMAGE"),
-    ("compressed with lzma", b"\x5d\0\0", "xz -dc FILE | ferofs build - IMAGE"),
     ("compressed with lzop", b"\x89LZO\0", "lzop -dc FILE | ferofs build - IMAGE"),
     ("compressed with compress", b"\x1f\x9d", "gzip -dc FILE | ferofs build - IMAGE"),
     ("a qcow2 disk image", b"QFI\xfb", QEMU),

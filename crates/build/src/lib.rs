@@ -4,44 +4,44 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`sources`] | reads a directory, archives, an OCI image layout, or EROFS images |
-//! | [`tree`] | holds inodes, names and attributes until they have places in the image |
-//! | [`data`] | reads, encodes and writes content, on all cores |
-//! | [`metadata`] | places inodes and directories, and writes them and the superblock |
-//! | [`output`] | writes the image to a file, a device or standard output |
-//! | [`verify`] | compares the image with its source |
+//! | `sources` | reads a directory, archives, an OCI image layout, or EROFS images |
+//! | `tree` | holds inodes, names and attributes until they have places in the image |
+//! | `data` | reads, encodes and writes content, on all cores |
+//! | `metadata` | places inodes and directories, and writes them and the superblock |
+//! | `output` | writes the image to a file, a device or standard output |
+//! | `verify` | compares the image with its source |
 //! | [`estimate`](Estimator) | estimates size and time without building |
+//! | [`incremental`] | makes patches: builds what is new behind an image, with the modules above |
+//! | [`host`] | opens files of this machine, as programs below fakeroot see them |
 //!
 //! An image is: block 0 with the superblock; data, in the order in which it was read; metadata, in the order of the tree;
 //! shared attributes. It does not depend on the number of workers. No file has the image's name before it is complete.
 //!
-//! The modules that are not shown in this documentation are for `ferofs::patch`, which builds parts of images with them. They
-//! change without notice.
+
+#![cfg_attr(
+    not(all(feature = "oci", feature = "patch")),
+    allow(dead_code, reason = "some parts are for layers of containers and for patches")
+)]
 
 mod build;
 mod builder;
-#[doc(hidden)]
-pub mod data;
+mod data;
 mod error;
+pub mod host;
+#[cfg(feature = "patch")]
+pub mod incremental;
 mod known_format;
-#[doc(hidden)]
-pub mod metadata;
+mod metadata;
 mod options;
-#[doc(hidden)]
-pub mod output;
-#[doc(hidden)]
-pub mod paths;
+mod output;
+mod paths;
 mod progress;
-#[doc(hidden)]
-pub mod sources;
-#[doc(hidden)]
-pub mod tree;
-#[doc(hidden)]
-pub mod verify;
+mod sources;
+mod tree;
+mod verify;
 
 pub use build::build;
 pub use build::estimate::{Estimate, Estimator};
-#[doc(hidden)]
 pub use build::now;
 pub use builder::{Attributes, Builder, Content};
 pub use error::archive::ArchiveFault;
@@ -60,7 +60,6 @@ pub use options::inodes::InodeForm;
 pub use options::labels::{Labels, LabelsError};
 pub use options::oci::{OciOptions, Platform};
 pub use options::sealer::Sealer;
-#[doc(hidden)]
 pub use options::source::UsedPatterns;
 pub use options::source::{
     Definitions, DefinitionsError, Exclude, Patterns, PatternsError, SourceData, SourceFormat, Whiteouts,

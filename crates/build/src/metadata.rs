@@ -9,9 +9,9 @@
 //! | [`write`] | plans all places, and writes everything after the data |
 //! | [`superblock_area`] | writes the superblock and the tables before the data |
 
-pub mod compressed;
-pub mod inodes;
-pub mod places;
-pub mod self_check;
-pub mod superblock_area;
-pub mod write;
+pub(crate) mod compressed;
+pub(crate) mod inodes;
+pub(crate) mod places;
+pub(crate) mod self_check;
+pub(crate) mod superblock_area;
+pub(crate) mod write;

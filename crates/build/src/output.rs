@@ -1,10 +1,9 @@
 //! Writes the image to a file, a block device or standard output. A file gets its name when the image is complete.
 
 mod background;
-pub mod new_file;
-pub mod preload;
+pub(crate) mod new_file;
 pub(crate) mod random;
-pub mod spill;
+pub(crate) mod spill;
 
 use std::fs::{File, OpenOptions};
 use std::io::{IsTerminal, Read, Seek, Write};
@@ -23,7 +22,7 @@ use crate::output::new_file::PendingName;
 use ferofs_read::FileSource;
 
 /// Identifies a file: the numbers of its device and inode.
-pub fn file_id(meta: &std::fs::Metadata) -> (u64, u64) {
+pub(crate) fn file_id(meta: &std::fs::Metadata) -> (u64, u64) {
     (meta.dev(), meta.ino())
 }
 
@@ -35,7 +34,7 @@ const HOLE: u64 = 1 << 20;
 
 /// An image that is being written from start to end.
 #[derive(Debug)]
-pub struct Output {
+pub(crate) struct Output {
     file: Arc<File>,
     path: PathBuf,
     target: Target,
@@ -84,7 +83,7 @@ impl Output {
     /// Opens `path` for writing. `-` is standard output. A file gets this name only with [`Self::finish`]; if it is a symbolic link, its
     /// target is replaced. The image starts at
     /// `offset`; the bytes of an existing file before that stay.
-    pub fn create(path: &Path, offset: u64) -> Result<Self> {
+    pub(crate) fn create(path: &Path, offset: u64) -> Result<Self> {
         if path == Path::new("-") {
             return Self::create_stream(offset);
         }
@@ -113,9 +112,7 @@ impl Output {
                 (file, Target::Device)
             }
             _ => {
-                // This fails for a name that does not exist yet, which needs no resolution.
-                let named = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-                let (file, name) = PendingName::create(&named)?;
+                let (file, name) = PendingName::create(path)?;
                 (file, Target::Named(name))
             }
         };
@@ -144,13 +141,13 @@ impl Output {
     }
 
     /// Shows what is written from now on to `sealer`.
-    pub fn seal_with(&mut self, sealer: Option<Arc<dyn Sealer>>) {
+    pub(crate) fn seal_with(&mut self, sealer: Option<Arc<dyn Sealer>>) {
         self.writer.seal_with(sealer.clone());
         self.sealer = sealer;
     }
 
     /// Lets the sealer append to the complete image.
-    pub fn seal(&mut self) -> Result<()> {
+    pub(crate) fn seal(&mut self) -> Result<()> {
         let Some(sealer) = self.sealer.take() else { return Ok(()) };
         self.pad_to(self.position().next_multiple_of(sealer.alignment().max(1)))?;
         self.flush()?;
@@ -163,7 +160,7 @@ impl Output {
 
     /// Creates the output for the bytes that a patch appends to an image of `start` bytes: a temporary file in `dir`, which has a
     /// hole before `start`.
-    pub fn region(dir: &Path, start: u64) -> Result<Self> {
+    pub(crate) fn region(dir: &Path, start: u64) -> Result<Self> {
         let file = spill::tempfile(dir).map_err(|e| Error::io("make a temporary file in", dir, e))?;
         let mut output = Self::new(file, dir, Target::TemporaryFile, 0);
         output.written = start;
@@ -171,13 +168,13 @@ impl Output {
     }
 
     /// Overwrites bytes that were appended before.
-    pub fn overwrite(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn overwrite(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
         self.flush()?;
         self.write(bytes, at)
     }
 
     /// The bytes that were appended, from `start` on.
-    pub fn appended(&mut self, start: u64) -> Result<FileSource> {
+    pub(crate) fn appended(&mut self, start: u64) -> Result<FileSource> {
         self.flush()?;
         let io = |e| Error::io("open", &self.path, e);
         FileSource::new(self.file.try_clone().map_err(io)?, start).map_err(io)
@@ -210,7 +207,7 @@ impl Output {
     }
 
     /// Files that must not become a part of the image: the one that has its name now, and this one.
-    pub fn own_files(&self) -> Vec<(u64, u64)> {
+    pub(crate) fn own_files(&self) -> Vec<(u64, u64)> {
         [std::fs::metadata(&self.path).ok(), self.file.metadata().ok()]
             .into_iter()
             .flatten()
@@ -219,12 +216,12 @@ impl Output {
     }
 
     /// Bytes appended so far.
-    pub const fn position(&self) -> u64 {
+    pub(crate) const fn position(&self) -> u64 {
         self.written + self.buffer.len() as u64
     }
 
     /// Appends `bytes`.
-    pub fn append(&mut self, mut bytes: &[u8]) -> Result<()> {
+    pub(crate) fn append(&mut self, mut bytes: &[u8]) -> Result<()> {
         while let Some((now, later)) = bytes.split_at_checked(BUFFER - self.buffer.len()) {
             self.buffer.extend_from_slice(now);
             self.write_buffer()?;
@@ -260,7 +257,7 @@ impl Output {
 
     /// Appends `len` bytes of `source` from position `at` on. The kernel copies them if it can, in half the time of reading and
     /// writing them. Otherwise `read` fills a buffer from a position.
-    pub fn copy(
+    pub(crate) fn copy(
         &mut self,
         source: &File,
         at: u64,
@@ -296,7 +293,7 @@ impl Output {
     }
 
     /// Appends zeroes up to `position`.
-    pub fn pad_to(&mut self, position: u64) -> Result<()> {
+    pub(crate) fn pad_to(&mut self, position: u64) -> Result<()> {
         const ZEROES: [u8; 4096] = [0; 4096];
         // A device has old bytes, and a sealer must see the zeroes.
         let can_have_hole = !matches!(self.target, Target::Device) && self.sealer.is_none();
@@ -313,7 +310,7 @@ impl Output {
     }
 
     /// Goes back to `position` and drops everything that was appended after it.
-    pub fn rewind(&mut self, position: u64) -> Result<()> {
+    pub(crate) fn rewind(&mut self, position: u64) -> Result<()> {
         if let Some(kept) = position.checked_sub(self.written) {
             // The buffer is in memory, so its length fits.
             self.buffer.truncate(kept as usize);
@@ -344,12 +341,12 @@ impl Output {
     }
 
     /// How long writing took so far.
-    pub fn time_writing(&self) -> Duration {
+    pub(crate) fn time_writing(&self) -> Duration {
         self.writer.time()
     }
 
     /// The first `len` bytes of the image, as far as they have been appended.
-    pub fn start(&mut self, len: usize) -> Result<Vec<u8>> {
+    pub(crate) fn start(&mut self, len: usize) -> Result<Vec<u8>> {
         let mut bytes = vec![0; usize::try_from(self.position()).unwrap_or(len).min(len)];
         self.flush()?;
         self.file.read_exact_at(&mut bytes, self.offset).map_err(|e| Error::io("read", &self.path, e))?;
@@ -357,43 +354,27 @@ impl Output {
     }
 
     /// Overwrites the start of the image with the superblock area. After this the image is complete.
-    pub fn write_superblock_area(&mut self, area: &[u8]) -> Result<()> {
+    pub(crate) fn write_superblock_area(&mut self, area: &[u8]) -> Result<()> {
         self.flush()?;
         self.write(area, 0)
     }
 
     /// Opens the image for reading.
-    pub fn reader(&self) -> Result<FileSource> {
+    pub(crate) fn reader(&self) -> Result<FileSource> {
         let io = |e| Error::io("open", &self.path, e);
         FileSource::new(self.file.try_clone().map_err(io)?, self.offset).map_err(io)
     }
 
     /// Copies the image to `writer`. The inner result is that of the writer.
-    pub fn copy_to(mut self, writer: &mut dyn Write) -> Result<std::io::Result<()>> {
+    pub(crate) fn copy_to(mut self, writer: &mut dyn Write) -> Result<std::io::Result<()>> {
         self.flush()?;
         let mut file = &*self.file;
         file.rewind().map_err(|e| Error::io("rewind", &self.path, e))?;
         Ok(std::io::copy(&mut file, writer).and_then(|_| writer.flush()))
     }
 
-    /// Gives the new file the owner, the group and the permissions of the file that has its name now, if there is one.
-    pub fn keep_attributes(&self) -> Result<()> {
-        let Target::Named(_) = self.target else { return Ok(()) };
-        let io = |e| Error::io("set the owner and the permissions of", &self.path, e);
-        let (old, new) = match (std::fs::metadata(&self.path), self.file.metadata()) {
-            (Ok(old), new) => (old, new.map_err(io)?),
-            (Err(error), _) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            (Err(error), _) => return Err(io(error)),
-        };
-        if (old.uid(), old.gid()) != (new.uid(), new.gid()) {
-            std::os::unix::fs::fchown(&*self.file, Some(old.uid()), Some(old.gid())).map_err(io)?;
-        }
-        // Last, as a change of the owner removes some permissions.
-        self.file.set_permissions(old.permissions()).map_err(io)
-    }
-
     /// Makes the image durable, and then gives it its name.
-    pub fn finish(mut self) -> Result<()> {
+    pub(crate) fn finish(mut self) -> Result<()> {
         self.flush()?;
         if matches!(self.target, Target::Stream(_)) {
             let path = self.path.clone();

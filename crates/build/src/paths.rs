@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// The path of `name` in the directory `dir`, which is empty for the root.
-pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     let mut path = Vec::with_capacity(dir.len() + 1 + name.len());
     path.extend_from_slice(dir);
     if !dir.is_empty() {
@@ -16,6 +16,6 @@ pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
 }
 
 /// `bytes` as a path.
-pub fn as_path(bytes: &[u8]) -> &Path {
+pub(crate) fn as_path(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
 }

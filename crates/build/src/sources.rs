@@ -4,22 +4,20 @@
 //! the data stage reads content from. A new format is a variant of [`SourceFormat`], which [`SourceFormat::detect`] recognises, and a module that
 //! fills a layered tree.
 
-pub mod change_time;
-pub mod content;
-pub mod data_ranges;
-pub mod digest;
-pub mod directory;
-pub mod image;
+pub(crate) mod change_time;
+pub(crate) mod content;
+pub(crate) mod data_ranges;
+pub(crate) mod digest;
+pub(crate) mod directory;
+pub(crate) mod image;
 #[cfg(feature = "oci")]
-pub mod oci;
-pub mod open;
-pub mod reader;
+pub(crate) mod oci;
+pub(crate) mod reader;
 mod skopeo;
-pub mod source_file;
+pub(crate) mod source_file;
 mod spool;
 #[cfg(feature = "tar")]
-#[cfg_attr(not(feature = "oci"), allow(dead_code, reason = "some parts are for layers of OCI images"))]
-pub mod tar;
+pub(crate) mod tar;
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -76,7 +74,7 @@ pub fn block_size(format: SourceFormat, source: &Path) -> Result<BlockSize> {
 }
 
 /// Fails if [`SourceData`] does not allow the other options.
-pub fn check(options: &Options) -> Result<()> {
+pub(crate) fn check(options: &Options) -> Result<()> {
     check_versions(options)?;
     let plain = options.data.compression.is_none() && options.data.chunks.is_none();
     match options.source.data {
@@ -132,7 +130,7 @@ fn check_versions(options: &Options) -> Result<()> {
 const NAME_MAX: usize = 255;
 
 /// Reads the names and attributes of all files in the source. Files of `avoid`, as numbers of device and inode, are left out.
-pub fn read_source(
+pub(crate) fn read_source(
     options: &Options,
     avoid: &[(u64, u64)],
     temporary: &Path,
@@ -190,7 +188,7 @@ fn read_trees(
 ///
 /// # Errors
 /// As [`read_source`].
-pub fn read_opened_image(
+pub(crate) fn read_opened_image(
     options: &Options,
     image: &Image,
     temporary: &Path,

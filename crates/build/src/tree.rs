@@ -4,15 +4,14 @@
 //!
 //! [`Node`] 0 is the root. The order of nodes is the order in which their data and their inodes are laid out.
 
-pub mod acl;
-pub mod arena;
-pub mod compact_time;
-pub mod inode_sizes;
-pub mod layered_tree;
+pub(crate) mod arena;
+pub(crate) mod compact_time;
+pub(crate) mod inode_sizes;
+pub(crate) mod layered_tree;
 mod node_id;
-pub mod origin;
+pub(crate) mod origin;
 pub(crate) mod overrides;
-pub mod xattr;
+pub(crate) mod xattr;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -23,15 +22,15 @@ use ferofs_format::dirent::Dirent;
 use ferofs_format::inode::{FileType, Rdev};
 
 use crate::tree::arena::Arena;
-pub use crate::tree::arena::Text;
+pub(crate) use crate::tree::arena::Text;
 use crate::tree::compact_time::CompactTime;
-pub use crate::tree::node_id::NodeId;
+pub(crate) use crate::tree::node_id::NodeId;
 use crate::tree::origin::Origin;
 use crate::tree::xattr::{SetId, XattrTable};
 
 /// The type of a node, with the fields of that type.
 #[derive(Clone, Copy, Debug)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// A regular file.
     Regular {
         /// The source has holes.
@@ -50,7 +49,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const fn file_type(self) -> FileType {
+    pub(crate) const fn file_type(self) -> FileType {
         match self {
             Self::Regular { .. } => FileType::Regular,
             Self::Directory(_) => FileType::Directory,
@@ -64,7 +63,7 @@ impl Kind {
 
 /// An inode without its position in the image.
 #[derive(Clone, Copy, Debug)]
-pub struct Node {
+pub(crate) struct Node {
     pub kind: Kind,
     /// The low 12 bits of the mode.
     pub permissions: u16,
@@ -84,21 +83,21 @@ pub struct Node {
 
 /// A name in a directory.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry {
+pub(crate) struct Entry {
     pub name: Text,
     pub node: NodeId,
 }
 
 /// A directory's names, sorted by bytes, without `.` and `..`.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Dir {
+pub(crate) struct Dir {
     pub first: usize,
     pub count: usize,
 }
 
 /// All inodes, directories and names of the new image.
 #[derive(Clone, Debug, Default)]
-pub struct Tree {
+pub(crate) struct Tree {
     pub nodes: Vec<Node>,
     pub dirs: Vec<Dir>,
     pub entries: Vec<Entry>,
@@ -108,37 +107,37 @@ pub struct Tree {
 
 impl Tree {
     /// An empty tree whose texts are in `arena`.
-    pub fn with_texts(arena: Arena) -> Self {
+    pub(crate) fn with_texts(arena: Arena) -> Self {
         Self { arena, ..Self::default() }
     }
 
     /// Stores `bytes` in the arena.
-    pub fn intern(&mut self, bytes: &[u8]) -> Text {
+    pub(crate) fn intern(&mut self, bytes: &[u8]) -> Text {
         self.arena.push(bytes)
     }
 
     /// The bytes behind `text`.
-    pub fn text(&self, text: Text) -> &[u8] {
+    pub(crate) fn text(&self, text: Text) -> &[u8] {
         self.arena.get(text)
     }
 
-    pub fn node(&self, id: NodeId) -> &Node {
+    pub(crate) fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id.index()]
     }
 
     /// Every node's number, in order.
-    pub fn ids(&self) -> impl DoubleEndedIterator<Item = NodeId> + use<> {
+    pub(crate) fn ids(&self) -> impl DoubleEndedIterator<Item = NodeId> + use<> {
         // The sources add a node only if its number fits.
         (0..self.nodes.len() as u32).map(NodeId)
     }
 
-    pub fn entries_of(&self, dir: u32) -> &[Entry] {
+    pub(crate) fn entries_of(&self, dir: u32) -> &[Entry] {
         let Dir { first, count } = self.dirs[dir as usize];
         &self.entries[first..first + count]
     }
 
     /// The names of directory `id`, sorted, with `..`, and with `.` if wanted.
-    pub fn names(&self, id: NodeId, with_dot: bool) -> impl Iterator<Item = (&[u8], NodeId)> {
+    pub(crate) fn names(&self, id: NodeId, with_dot: bool) -> impl Iterator<Item = (&[u8], NodeId)> {
         let node = self.node(id);
         let entries = match node.kind {
             Kind::Directory(dir) => self.entries_of(dir),
@@ -155,12 +154,12 @@ impl Tree {
     }
 
     /// The entry of a directory that gives `node`, whose inode is `nid`, this name.
-    pub fn dirent<'a>(&self, name: &'a [u8], node: NodeId, nid: Nid) -> Dirent<'a> {
+    pub(crate) fn dirent<'a>(&self, name: &'a [u8], node: NodeId, nid: Nid) -> Dirent<'a> {
         Dirent { nid, file_type: Some(self.node(node).kind.file_type()), name }
     }
 
     /// The path of `id` below the source, as bytes; empty for the root.
-    pub fn path_bytes(&self, id: NodeId) -> Vec<u8> {
+    pub(crate) fn path_bytes(&self, id: NodeId) -> Vec<u8> {
         let mut names = Vec::new();
         let mut at = id;
         while at != NodeId::ROOT {
@@ -173,12 +172,12 @@ impl Tree {
     }
 
     /// The path of `id` in the image, for messages.
-    pub fn display_path(&self, id: NodeId) -> String {
+    pub(crate) fn display_path(&self, id: NodeId) -> String {
         format!("/{}", String::from_utf8_lossy(&self.path_bytes(id)))
     }
 
     /// The path of `id` below the source.
-    pub fn path(&self, id: NodeId) -> PathBuf {
+    pub(crate) fn path(&self, id: NodeId) -> PathBuf {
         PathBuf::from(OsStr::from_bytes(&self.path_bytes(id)))
     }
 }

@@ -23,7 +23,7 @@ const PIECE_LEN: u64 = 4 << 20;
 const TASKS_PER_BATCH: usize = 64;
 
 /// The source that the image is compared with.
-pub struct Verifier<'a> {
+pub(crate) struct Verifier<'a> {
     pub options: &'a Options,
     pub tree: &'a Tree,
     pub inode_sizes: &'a InodeSizes,
@@ -43,7 +43,7 @@ struct Task {
 
 impl Verifier<'_> {
     /// Compares the image in `source` and on the extra `devices`.
-    pub fn run(&self, source: Box<dyn Source>, devices: Vec<FileSource>) -> Result<()> {
+    pub(crate) fn run(&self, source: Box<dyn Source>, devices: Vec<FileSource>) -> Result<()> {
         let devices = devices.into_iter().map(|device| Box::new(device) as Box<dyn Source>).collect();
         let image = Image::open_with(source, devices, &OpenOptions::default())?;
         let nids = self.nids_by_name(&image)?;

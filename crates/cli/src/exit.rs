@@ -97,7 +97,12 @@ impl Failure {
     /// Whether the program is the wrong one for fakeroot, fakechroot or pseudo.
     fn is_static_program(&self) -> bool {
         let cause = self.reason.downcast_ref::<ferofs::Error>();
-        matches!(cause, Some(ferofs::Error::Build(ferofs::build::Error::StaticProgram)))
+        matches!(
+            cause,
+            Some(ferofs::Error::Build(
+                ferofs::build::Error::StaticProgram | ferofs::build::Error::PreloadLost
+            ))
+        )
     }
 
     /// Whether the reader of the output closed the pipe.

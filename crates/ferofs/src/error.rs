@@ -76,15 +76,6 @@ pub enum Error {
     #[cfg(feature = "patch")]
     #[error(transparent)]
     Patch(#[from] PatchFault),
-    /// One of several patches cannot be used.
-    #[cfg(feature = "patch")]
-    #[error("{}: {cause}", Escaped::path(path))]
-    InPatch {
-        /// The file of the patch.
-        path: PathBuf,
-        /// The reason.
-        cause: Box<Error>,
-    },
     /// A patch could not be applied, or another change of an image failed.
     #[cfg(feature = "patch")]
     #[error(transparent)]
@@ -144,6 +135,10 @@ impl From<ferofs_build::Error> for Error {
             ferofs_build::Error::Interrupted => Self::Interrupted,
             ferofs_build::Error::SourceChanged(path) => Self::SourceChanged(path),
             ferofs_build::Error::Read(error) => Self::Read(error),
+            #[cfg(feature = "patch")]
+            ferofs_build::Error::Patch(fault) => Self::Patch(fault),
+            #[cfg(feature = "patch")]
+            ferofs_build::Error::Apply(error) => Self::Apply(error),
             error => Self::Build(error),
         }
     }

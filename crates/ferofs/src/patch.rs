@@ -1,12 +1,8 @@
 //! Brings an image up to date with a small patch, in place or in memory, and goes back to earlier states. docs/PATCH_FORMAT.md
 //! describes the format and the reasons.
 //!
-//! The crate `ferofs-patch` applies patches; its items are here, too. This module makes them, with the feature `build`:
-//!
-//! | module | job |
-//! |---|---|
-//! | `create` | makes a patch: compares, encodes, lays out |
-//! | `add`, `compose`, `squash` | creates and applies at once; makes one patch of several; builds the current tree again |
+//! The crate `ferofs-patch` applies patches, and [`build::incremental`](crate::build::incremental) makes them, with the feature `build`; their items
+//! are here.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -39,24 +35,10 @@
 //! ```
 
 #[cfg(feature = "build")]
-mod add;
-#[cfg(feature = "build")]
-mod compose;
-#[cfg(feature = "build")]
-mod create;
-#[cfg(feature = "build")]
-mod squash;
-
-#[cfg(feature = "build")]
-pub use self::add::add;
-#[cfg(feature = "build")]
-pub use self::compose::compose;
-#[cfg(feature = "build")]
-pub use self::create::options::{CreateOptions, Encoding, GrowthParts, IgnoredAttributes, PatchSummary};
-#[cfg(feature = "build")]
-pub use self::create::{PatchFile, create};
-#[cfg(feature = "build")]
-pub use self::squash::{squash, squash_in_place, squash_options};
+pub use ferofs_build::incremental::{
+    CreateOptions, Encoding, GrowthParts, IgnoredAttributes, PatchFile, PatchSummary, add, compose, create,
+    squash, squash_in_place, squash_options,
+};
 pub use ferofs_patch::{
     AppliedPatches, ApplyCost, ApplyProgress, Change, ChangeKind, Error as ApplyError, FileMedium, Medium,
     NewParents, Origin, Patch, PatchFault, PatchReader, PieceCache, Repaired, SizeParts, State, TrailingData,

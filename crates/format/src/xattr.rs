@@ -3,6 +3,7 @@
 //! An entry holds a name and a value. It is in the inode's region, or shared by many inodes. [`name`] splits names into the
 //! index of a prefix and the rest.
 
+pub mod acl;
 mod limits;
 pub mod name;
 mod region;

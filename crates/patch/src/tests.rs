@@ -71,12 +71,12 @@ impl Fixture {
     }
 
     /// Makes a patch from the image to a directory.
-    fn create(&self, new: &str, patch: &str) -> ferofs::Result<PatchSummary> {
+    fn create(&self, new: &str, patch: &str) -> ferofs_build::Result<PatchSummary> {
         self.create_at(None, new, patch)
     }
 
     /// As [`Self::create`], at a level of Zstandard: a low one for large files.
-    fn create_at(&self, level: Option<i32>, new: &str, patch: &str) -> ferofs::Result<PatchSummary> {
+    fn create_at(&self, level: Option<i32>, new: &str, patch: &str) -> ferofs_build::Result<PatchSummary> {
         let mut options = CreateOptions::new(self.path(new));
         options.level = level;
         options.build.attributes.all_time = TIME;
@@ -401,6 +401,6 @@ fn a_patch_describes_its_base_and_result() {
     assert_eq!(kinds("a/same"), None);
     assert_eq!(patch.base_size(), fixture.image().len() as u64);
     let same = fixture.create("old", "none");
-    assert!(matches!(same, Err(ferofs::Error::Patch(ferofs::patch::PatchFault::Unchanged))));
+    assert!(matches!(same, Err(ferofs_build::Error::Patch(ferofs::patch::PatchFault::Unchanged))));
     assert!(!Path::new(&fixture.path("none")).exists());
 }

@@ -31,6 +31,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
         &[
             &["paths", "known_format"],
             &["error"],
+            &["host"],
             &["progress", "options"],
             &["output", "tree"],
             &["sources"],
@@ -38,7 +39,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
             &["metadata"],
             &["verify"],
             &["build"],
-            &["builder", "estimate"],
+            &["builder", "estimate", "incremental"],
             &["lib"],
         ],
     ),

@@ -1,4 +1,4 @@
-//! The interface to an existing image that a new one is built on. `ferofs::patch` implements it.
+//! The interface to an existing image that a new one is built on. `crate::incremental` implements it.
 
 use crate::data::encode::dedupe::Match;
 use crate::data::extents::log::ExtentLog;
@@ -8,7 +8,7 @@ use crate::tree::NodeId;
 
 /// The content of a file that exists in the image, and that new content follows.
 #[derive(Clone, Debug)]
-pub struct EarlierContent {
+pub(crate) struct EarlierContent {
     /// Bytes of the file.
     pub size: u64,
     /// Its extents, all of them shared.
@@ -16,7 +16,7 @@ pub struct EarlierContent {
 }
 
 /// An existing image whose data the new image can use. Several workers call it at the same time.
-pub trait BaseImage: Sync {
+pub(crate) trait BaseImage: Sync {
     /// Whether the content of `node` has its place already, so that the data stage skips it.
     fn has_content(&self, node: NodeId) -> bool;
 

@@ -6,6 +6,6 @@
 //! | [`external`] | all files of an image whose content stays in its sources |
 //! | [`sparse`] | single files with large holes, in all other images |
 
-pub mod deduplicated;
-pub mod external;
-pub mod sparse;
+pub(crate) mod deduplicated;
+pub(crate) mod external;
+pub(crate) mod sparse;

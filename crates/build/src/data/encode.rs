@@ -1,8 +1,8 @@
 //! Encodes content as extents. The result depends on the content and the arguments only, not on earlier calls: so any worker
 //! can encode any part.
 
-pub mod dedupe;
-pub mod deflate_pages;
+pub(crate) mod dedupe;
+pub(crate) mod deflate_pages;
 
 use ferofs_codec::{Compressor, Fit, random_before_others, right_align};
 use ferofs_format::{Algorithm, BlockSize};
@@ -10,7 +10,7 @@ use ferofs_format::{Algorithm, BlockSize};
 use crate::data::encode::dedupe::{ExtentFingerprint, ExtentIndex, Match};
 use crate::data::extents::log::{Extent, ExtentLog, ExtentPlace, Mark};
 use crate::error::{Error, Result};
-pub use crate::options::compression::SEGMENT;
+pub(crate) use crate::options::compression::SEGMENT;
 use crate::options::compression::{
     Compression, FileCompression, Fragments, IndexKind, PACKED_INODE_METHOD, PCLUSTER_MAX,
 };
@@ -38,7 +38,7 @@ pub(crate) enum Following {
 
 /// The last bytes of a file that no extent holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum EncodedTail {
+pub(crate) enum EncodedTail {
     /// The extents hold all bytes.
     #[default]
     None,
@@ -50,7 +50,7 @@ pub enum EncodedTail {
 
 /// Encoded content. Its bytes are in the [`Sink`] of the call.
 #[derive(Clone, Debug)]
-pub struct Encoded {
+pub(crate) struct Encoded {
     pub log: ExtentLog,
     /// With deduplication: the fingerprints of the extents that are not shared.
     pub fingerprints: Vec<Option<ExtentFingerprint>>,
@@ -221,7 +221,7 @@ impl EncodeCall<'_, '_> {
         self.mark = None;
         let end = self.encode_range(start)?;
         if matches!(end, RangeEnd::CannotEndHere) {
-            // What does not depend on the end of the range stays, so that nothing is encoded again for each match.
+            // Results that do not depend on the end of the range are kept, so that nothing is encoded again for each match.
             let mark = self.mark.take().unwrap_or(before);
             self.log.roll_back(mark.log);
             self.sink.extents.truncate(mark.extents);
@@ -348,7 +348,7 @@ impl EncodeCall<'_, '_> {
                 continue;
             }
             self.store_slice(most.min(SLICE_MAX).min(rest));
-            // What is left of the random bytes would take room in the pcluster of what follows.
+            // The rest of the random bytes would take room in the pcluster of the bytes that follow.
             let random_end = self.pos + random_before_others(&self.src[self.pos..end]);
             while self.pos < random_end {
                 self.store_slice(most.min(SLICE_MAX).min(random_end - self.pos));

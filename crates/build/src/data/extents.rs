@@ -1,4 +1,4 @@
 //! The extents of a compressed file while it is built ([`log`]), and the index that its inode gets ([`index`]).
 
-pub mod index;
-pub mod log;
+pub(crate) mod index;
+pub(crate) mod log;

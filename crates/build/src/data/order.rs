@@ -27,7 +27,7 @@ const GROUP_BYTES: u64 = 8 << 20;
 
 /// The order of files.
 #[derive(Debug)]
-pub struct Order {
+pub(crate) struct Order {
     nodes: Vec<NodeId>,
     /// By node: its index in `nodes`.
     ranks: Vec<u32>,
@@ -36,7 +36,12 @@ pub struct Order {
 
 impl Order {
     /// Decides the order for `tree`, with or without `compression`.
-    pub fn new(tree: &Tree, compression: Option<&Compression>, block: BlockSize, data: &DataOptions) -> Self {
+    pub(crate) fn new(
+        tree: &Tree,
+        compression: Option<&Compression>,
+        block: BlockSize,
+        data: &DataOptions,
+    ) -> Self {
         let with_fragments = compression.filter(|compression| compression.fragments != Fragments::None);
         let mut nodes = match (in_similar_order(tree, data.order, with_fragments), with_fragments) {
             (Some(nodes), _) => nodes,
@@ -65,22 +70,22 @@ impl Order {
     }
 
     /// All nodes, in order.
-    pub fn ids(&self) -> std::iter::Copied<std::slice::Iter<'_, NodeId>> {
+    pub(crate) fn ids(&self) -> std::iter::Copied<std::slice::Iter<'_, NodeId>> {
         self.nodes.iter().copied()
     }
 
     /// The node at a position of the order.
-    pub fn id(&self, rank: u32) -> Option<NodeId> {
+    pub(crate) fn id(&self, rank: u32) -> Option<NodeId> {
         self.nodes.get(rank as usize).copied()
     }
 
     /// The position of `id` in the order.
-    pub fn rank(&self, id: NodeId) -> u32 {
+    pub(crate) fn rank(&self, id: NodeId) -> u32 {
         self.ranks[id.index()]
     }
 
     /// Whether the content of `id` is stored uncompressed because it is read often.
-    pub fn is_stored(&self, id: NodeId) -> bool {
+    pub(crate) fn is_stored(&self, id: NodeId) -> bool {
         self.stored.contains(&id)
     }
 }

@@ -29,7 +29,7 @@ const THREADS: usize = 4;
 /// A position in the order of reading: the rank of a file, and bytes from its start.
 type Position = (u32, u64);
 
-/// What the threads and the driver of the data stage share.
+/// State that the threads and the driver of the data stage share.
 pub(super) struct ReadAhead<'a> {
     context: WorkerContext<'a>,
     state: Mutex<State>,

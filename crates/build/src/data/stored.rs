@@ -7,7 +7,7 @@ use crate::output::spill::SpillRange;
 
 /// Where the content of an inode is stored.
 #[derive(Clone, Copy, Debug, Default)]
-pub enum StoredContent {
+pub(crate) enum StoredContent {
     /// The inode has no content, or none yet.
     #[default]
     None,
@@ -23,7 +23,7 @@ pub enum StoredContent {
 
 impl StoredContent {
     /// Bytes that follow the inode and its xattrs.
-    pub fn len_after(&self) -> usize {
+    pub(crate) fn len_after(&self) -> usize {
         match self {
             Self::Flat { tail, .. } => tail.byte_len(),
             Self::Compressed { index, .. } => index.byte_len(),
@@ -33,7 +33,7 @@ impl StoredContent {
     }
 
     /// How many of the last bytes that follow the inode are content, which must not cross a block boundary.
-    pub fn inline_len(&self) -> u64 {
+    pub(crate) fn inline_len(&self) -> u64 {
         match self {
             Self::Flat { tail, .. } => tail.byte_len() as u64,
             Self::Compressed { inline, .. } => (*inline).into(),
@@ -42,7 +42,7 @@ impl StoredContent {
     }
 
     /// Sets the layout and the place of `inode`, and returns the bytes that follow it.
-    pub fn set_in(&self, inode: &mut Inode) -> Option<SpillRange> {
+    pub(crate) fn set_in(&self, inode: &mut Inode) -> Option<SpillRange> {
         match *self {
             Self::None | Self::Skipped => None,
             Self::Flat { start, tail } => {
@@ -69,14 +69,14 @@ impl StoredContent {
 
 /// The packed inode: all fragments one after another.
 #[derive(Clone, Debug)]
-pub struct PackedInode {
+pub(crate) struct PackedInode {
     pub size: u64,
     pub content: StoredContent,
 }
 
 /// The result of the data stage.
 #[derive(Debug, Default)]
-pub struct Data {
+pub(crate) struct Data {
     /// By node.
     pub contents: Vec<StoredContent>,
     pub packed: Option<PackedInode>,

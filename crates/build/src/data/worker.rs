@@ -2,7 +2,7 @@
 //!
 //! A worker does not write. Its result depends on the source and the options only, never on the speed of other workers.
 
-pub mod context;
+pub(crate) mod context;
 
 use ferofs_format::units::SLOT_SIZE;
 
@@ -25,7 +25,7 @@ const FLAT_MIN_BLOCKS: usize = 16;
 
 /// The data that a worker reads and encodes.
 #[derive(Clone, Debug)]
-pub enum Job {
+pub(crate) enum Job {
     /// Whole files.
     Files(Vec<NodeId>),
     /// A part of a file: at most [`SEGMENT`](crate::data::encode::SEGMENT) bytes.
@@ -47,7 +47,7 @@ pub enum Job {
 
 /// The result for one file, or for a part of one.
 #[derive(Debug)]
-pub struct Piece {
+pub(crate) struct Piece {
     pub node: NodeId,
     /// How many bytes of [`JobResult::extents`] belong to it.
     pub extents_len: usize,
@@ -79,7 +79,7 @@ impl Piece {
 
 /// How a piece is stored.
 #[derive(Debug)]
-pub enum PieceKind {
+pub(crate) enum PieceKind {
     /// Uncompressed, in whole blocks. The last bytes, less than a block, can be a tail.
     Stored,
     /// A part that is stored uncompressed: the appending thread copies it from the source, and the worker does not read it.
@@ -96,7 +96,7 @@ pub enum PieceKind {
 
 /// The result of a [`Job`]. The data stage uses its buffers again for later jobs.
 #[derive(Debug, Default)]
-pub struct JobResult {
+pub(crate) struct JobResult {
     pub extents: Vec<u8>,
     pub tails: Vec<u8>,
     pub pieces: Vec<Piece>,
@@ -104,7 +104,7 @@ pub struct JobResult {
 }
 
 impl JobResult {
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.clear_bytes();
         self.pieces.clear();
         self.bytes_read = 0;
@@ -117,7 +117,7 @@ impl JobResult {
 }
 
 /// The state that one worker keeps between its jobs.
-pub struct Worker<'a> {
+pub(crate) struct Worker<'a> {
     context: WorkerContext<'a>,
     encoder: Option<Encoder<'a>>,
     /// The content that was read last.
@@ -128,7 +128,7 @@ pub struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
-    pub fn new(context: WorkerContext<'a>) -> Self {
+    pub(crate) fn new(context: WorkerContext<'a>) -> Self {
         let encoder = |compression| Encoder::new(compression, context.block_size, context.timings);
         Self {
             context,
@@ -140,7 +140,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Does job number `number`. `result` is empty.
-    pub fn run(&mut self, number: usize, job: &Job, result: &mut JobResult) -> Result<()> {
+    pub(crate) fn run(&mut self, number: usize, job: &Job, result: &mut JobResult) -> Result<()> {
         self.number = number;
         match job {
             Job::Files(files) => files.iter().try_for_each(|node| self.file(*node, result)),

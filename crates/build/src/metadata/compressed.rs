@@ -21,7 +21,7 @@ use crate::progress::timings::Timings;
 const PIECES_PER_WORKER: usize = 2;
 
 /// Encodes metadata in whole blocks, without inline tails and fragments.
-pub struct MetadataEncoder<'a> {
+pub(crate) struct MetadataEncoder<'a> {
     compression: &'a Compression,
     timings: &'a Timings,
     index_encoder: IndexEncoder,
@@ -32,7 +32,7 @@ pub struct MetadataEncoder<'a> {
 
 /// Content that is encoded and appended.
 #[derive(Debug)]
-pub struct EncodedContent {
+pub(crate) struct EncodedContent {
     pub size: u64,
     pub layout: DataLayout,
     pub blocks: u64,
@@ -47,7 +47,7 @@ struct Piece {
     ends: Option<usize>,
 }
 
-/// What a worker made of a [`Piece`].
+/// The result of a worker for a [`Piece`].
 struct EncodedPiece {
     bytes: Vec<u8>,
     /// `None` if the piece had no bytes.
@@ -64,7 +64,7 @@ struct PendingContent {
 }
 
 /// Takes content, one after another, and appends it to the image. Nothing else may be appended meanwhile.
-pub struct Queue<'q, 'a> {
+pub(crate) struct Queue<'q, 'a> {
     encoder: &'q MetadataEncoder<'a>,
     pipeline: &'q mut Pipeline<Piece, Result<EncodedPiece>>,
     output: &'q mut Output,
@@ -79,7 +79,7 @@ pub struct Queue<'q, 'a> {
 impl<'a> MetadataEncoder<'a> {
     /// `compression` comes from [`Compression::for_metadata`], or places extents to the byte and does not use DEFLATE, which Linux
     /// does not decode at each place.
-    pub fn new(
+    pub(crate) fn new(
         compression: &'a Compression,
         file_compression: FileCompression,
         block: BlockSize,
@@ -127,7 +127,7 @@ impl<'a> MetadataEncoder<'a> {
     /// image. Returns the whole file.
     ///
     /// # Errors
-    /// Those of `drive`, and of encoding and writing.
+    /// Errors of `drive`, of encoding and of writing.
     pub(crate) fn encode_one(
         &self,
         earlier: Option<&EarlierContent>,

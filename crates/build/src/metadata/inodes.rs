@@ -26,7 +26,7 @@ use crate::tree::{Kind, NodeId, Tree};
 pub(super) const ALL_BLOCKS: Range<u64> = 0..u64::MAX;
 
 /// Writes these inodes.
-pub struct InodeWriter<'a> {
+pub(crate) struct InodeWriter<'a> {
     pub run: &'a RunOptions,
     pub tree: &'a Tree,
     pub inode_sizes: &'a InodeSizes,
@@ -35,7 +35,7 @@ pub struct InodeWriter<'a> {
     pub spill: &'a mut Spill,
     /// Whether directories have no `.`.
     pub dot_omitted: bool,
-    /// The inode numbers that `stat` shows, by node; if there are none, the nodes are counted from 1.
+    /// The inode numbers that `stat` shows, by node. Without them, the nodes are counted from 1.
     pub inos: Vec<u32>,
     /// Large directories that keep old blocks, sorted by node.
     pub chunked_dirs: Vec<(NodeId, ChunkedDir)>,
@@ -44,17 +44,22 @@ pub struct InodeWriter<'a> {
 }
 
 /// An inode that has no name: the packed inode, or the inode of the metabox.
-pub struct UnnamedInode {
+pub(crate) struct UnnamedInode {
     pub inode: Inode,
     /// The bytes that follow it.
     pub after: Vec<u8>,
-    /// What messages call it.
+    /// The name of the inode in messages.
     pub name: &'static str,
 }
 
 impl UnnamedInode {
     /// The packed inode.
-    pub fn packed(packed: &PackedInode, ino: u32, mtime: Timestamp, spill: &mut Spill) -> Result<Self> {
+    pub(crate) fn packed(
+        packed: &PackedInode,
+        ino: u32,
+        mtime: Timestamp,
+        spill: &mut Spill,
+    ) -> Result<Self> {
         let mut inode = Self::without_content(packed.size, ino, mtime);
         let after = packed.content.set_in(&mut inode);
         let after = after.map(|after| spill.get(after).map(<[u8]>::to_vec)).transpose()?.unwrap_or_default();
@@ -62,7 +67,7 @@ impl UnnamedInode {
     }
 
     /// The inode of the metabox with this content.
-    pub fn metabox(content: &EncodedContent, ino: u32, mtime: Timestamp) -> Self {
+    pub(crate) fn metabox(content: &EncodedContent, ino: u32, mtime: Timestamp) -> Self {
         let mut inode = Self::without_content(content.size, ino, mtime);
         inode.layout = content.layout;
         inode.place = Place::Compressed { blocks: content.blocks };
@@ -88,7 +93,7 @@ impl UnnamedInode {
     }
 
     /// Appends the inode with what follows it.
-    pub fn write(&self, superblock: &Superblock, place: InodePlace, out: &mut Vec<u8>) -> Result<()> {
+    pub(crate) fn write(&self, superblock: &Superblock, place: InodePlace, out: &mut Vec<u8>) -> Result<()> {
         let start = out.len();
         self.inode.write(superblock, out).map_err(Error::Layout)?;
         out.extend_from_slice(&self.after);
@@ -98,7 +103,7 @@ impl UnnamedInode {
 
 impl InodeWriter<'_> {
     /// Counts the bytes of the inode of `id` with all that follows it, and its blocks.
-    pub fn size(&self, id: NodeId, block: BlockSize) -> MetadataSize {
+    pub(crate) fn size(&self, id: NodeId, block: BlockSize) -> MetadataSize {
         let content = &self.contents[id.index()];
         let (after, blocks) = match (content, self.chunked_dir(id)) {
             (_, Some(dir)) => (dir.table_len() as u64, dir.new_blocks().count() as u64),
@@ -149,7 +154,7 @@ impl InodeWriter<'_> {
     }
 
     /// Passes the items of the area to `write`, in order, with their positions in the image. All data that they refer to is before `data_end`.
-    pub fn write_area(
+    pub(crate) fn write_area(
         &mut self,
         places: &Places,
         unnamed: &[UnnamedInode],
@@ -177,7 +182,7 @@ impl InodeWriter<'_> {
     }
 
     /// Encodes and appends all inodes as content of the metabox, behind its `earlier` content if it has any.
-    pub fn encode_metabox(
+    pub(crate) fn encode_metabox(
         &mut self,
         encoder: &MetadataEncoder<'_>,
         earlier: Option<&EarlierContent>,
@@ -207,7 +212,7 @@ impl InodeWriter<'_> {
     }
 
     /// Appends the inode of `id` with all that follows it.
-    pub fn write_inode(
+    pub(crate) fn write_inode(
         &mut self,
         id: NodeId,
         places: &Places,

@@ -29,7 +29,7 @@ pub(super) enum ItemKind {
 
 /// The places of all items.
 #[derive(Debug, Default)]
-pub struct Places {
+pub(crate) struct Places {
     /// The number of each node's inode in the image.
     pub nids: Vec<Nid>,
     /// The number of the first slot of the area, or of the new content of the metabox.
@@ -50,7 +50,7 @@ pub struct Places {
 }
 
 /// Plans [`Places`], inode by inode.
-pub struct Planner {
+pub(crate) struct Planner {
     areas: MetadataAreas,
     places: Places,
 }
@@ -70,13 +70,19 @@ pub(super) fn slots_before(start: u64, block: BlockSize) -> u64 {
 impl Planner {
     /// Plans inodes in the metabox or in the area, after `reserved` bytes that stay free. These begin with slot `first_slot`. `nids` are the numbers
     /// of the nodes that have an inode already.
-    pub fn new(block: BlockSize, in_metabox: bool, reserved: u64, first_slot: u64, nids: Vec<Nid>) -> Self {
+    pub(crate) fn new(
+        block: BlockSize,
+        in_metabox: bool,
+        reserved: u64,
+        first_slot: u64,
+        nids: Vec<Nid>,
+    ) -> Self {
         let areas = MetadataAreas::new(block, in_metabox, reserved);
         Self { areas, places: Places { nids, first_slot, in_metabox, ..Places::default() } }
     }
 
     /// Adds the inode of `id` and its blocks.
-    pub fn add(&mut self, id: NodeId, size: MetadataSize) {
+    pub(crate) fn add(&mut self, id: NodeId, size: MetadataSize) {
         let slot = self.places.first_slot + self.areas.allocate_inode(size) / SLOT_SIZE;
         let nid = if self.places.in_metabox { Nid::metabox_slot(slot) } else { Nid::new(slot) };
         self.places.nids[id.index()] = nid;
@@ -85,7 +91,7 @@ impl Planner {
     }
 
     /// Adds only the blocks of `id`, whose inode is apart and has the number `nid`.
-    pub fn add_apart(&mut self, id: NodeId, size: MetadataSize, nid: Nid) {
+    pub(crate) fn add_apart(&mut self, id: NodeId, size: MetadataSize, nid: Nid) {
         self.places.nids[id.index()] = nid;
         self.add_blocks(id, size);
     }
@@ -95,7 +101,7 @@ impl Planner {
     }
 
     /// The places, and the areas, where more can be allocated.
-    pub fn finish(self, block: BlockSize) -> (MetadataAreas, Places) {
+    pub(crate) fn finish(self, block: BlockSize) -> (MetadataAreas, Places) {
         let Self { areas, mut places } = self;
         let Places { nids, inodes, others, blocks, .. } = &mut places;
         inodes.sort_unstable_by_key(|id| nids[id.index()]);
@@ -123,12 +129,12 @@ impl Places {
     }
 
     /// The number of the inode of `id` in the image.
-    pub fn nid(&self, id: NodeId) -> Nid {
+    pub(crate) fn nid(&self, id: NodeId) -> Nid {
         self.nids[id.index()]
     }
 
     /// The address of the first block of `id`; 0 if it has none.
-    pub fn first_block(&self, id: NodeId) -> BlockAddr {
+    pub(crate) fn first_block(&self, id: NodeId) -> BlockAddr {
         let index = self.blocks.binary_search_by_key(&id, |(node, _)| *node);
         BlockAddr::new(index.map_or(0, |index| self.area.get() + self.blocks[index].1))
     }

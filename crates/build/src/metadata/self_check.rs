@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 
 /// Where an inode will be written.
 #[derive(Clone, Copy, Debug)]
-pub struct InodePlace {
+pub(crate) struct InodePlace {
     /// Its position in the image, or in the metabox's content.
     pub pos: u64,
     /// The end of the data in the image; the inode must not refer to bytes after it.
@@ -27,7 +27,12 @@ impl InodePlace {
     ///
     /// # Errors
     /// The rule of the format that the bytes break, or a difference from `inode`.
-    pub fn check(self, inode: &Inode, bytes: &[u8], superblock: &Superblock) -> Result<(), FormatError> {
+    pub(crate) fn check(
+        self,
+        inode: &Inode,
+        bytes: &[u8],
+        superblock: &Superblock,
+    ) -> Result<(), FormatError> {
         // Addresses after the image can be on extra devices.
         let data_end = Some(self.data_end).filter(|_| superblock.extra_devices == 0);
         WrittenInode { inode, bytes, pos: BytePos::new(self.pos), data_end }.check(superblock)
@@ -47,12 +52,12 @@ struct WrittenInode<'a> {
 }
 
 /// Names the inode in an error of [`InodePlace::check`] or [`check_dir_block`].
-pub fn name_inode(result: Result<(), FormatError>, inode: impl FnOnce() -> String) -> Result<()> {
+pub(crate) fn name_inode(result: Result<(), FormatError>, inode: impl FnOnce() -> String) -> Result<()> {
     result.map_err(|source| Error::SelfCheck { inode: inode(), source })
 }
 
 /// Parses a directory block, which must hold `entries` in this order.
-pub fn check_dir_block(bytes: &[u8], entries: &[Dirent<'_>]) -> Result<(), FormatError> {
+pub(crate) fn check_dir_block(bytes: &[u8], entries: &[Dirent<'_>]) -> Result<(), FormatError> {
     let block = DirBlock::parse(bytes)?;
     let bad = |fault| Err(FormatError::new(Structure::Directory, fault));
     if block.len() != entries.len() {

@@ -1,6 +1,7 @@
 //! Owners, times, labels and modes that replace those of the source.
 
 use ferofs_format::inode::Timestamp;
+use ferofs_format::xattr::acl;
 
 use crate::error::entry::EntryFault;
 use crate::options::fs_config::FsConfig;
@@ -14,9 +15,9 @@ pub struct AttributeOptions {
     pub force_uid: Option<u32>,
     /// The group of every file, less than [`u32::MAX`].
     pub force_gid: Option<u32>,
-    /// Added to each owner, also to [`Self::force_uid`]. A result that is no user ID is an error.
+    /// Added to each owner, also to [`Self::force_uid`], and to the users that ACLs name. A result that is no user ID is an error.
     pub uid_offset: i64,
-    /// Added to each group, also to [`Self::force_gid`]. A result that is no group ID is an error.
+    /// Added to each group, also to [`Self::force_gid`], and to the groups that ACLs name. A result that is no group ID is an error.
     pub gid_offset: i64,
     /// The modification time of every file.
     pub all_time: Option<Timestamp>,
@@ -46,6 +47,20 @@ impl AttributeOptions {
     pub(crate) fn owner(&self, uid: u32, gid: u32) -> Result<(u32, u32), EntryFault> {
         Ok((changed(uid, self.force_uid, self.uid_offset)?, changed(gid, self.force_gid, self.gid_offset)?))
     }
+
+    /// Adds the offsets to the IDs in the ACLs among `attributes`, names and values.
+    ///
+    /// # Errors
+    /// [`EntryFault::Owner`].
+    pub(crate) fn change_acls(&self, attributes: &mut [(Vec<u8>, Vec<u8>)]) -> Result<(), EntryFault> {
+        if self.uid_offset == 0 && self.gid_offset == 0 {
+            return Ok(());
+        }
+        let offset = |is_user| if is_user { self.uid_offset } else { self.gid_offset };
+        attributes.iter_mut().try_for_each(|(name, value)| {
+            acl::change_ids(name, value, |is_user, id| shifted(id, offset(is_user)))
+        })
+    }
 }
 
 /// The ID that replaces `id`. Without options it stays, even if it is no ID for Linux.
@@ -53,7 +68,12 @@ fn changed(id: u32, forced: Option<u32>, offset: i64) -> Result<u32, EntryFault>
     if forced.is_none() && offset == 0 {
         return Ok(id);
     }
-    let sum = i64::from(forced.unwrap_or(id)).saturating_add(offset);
+    shifted(forced.unwrap_or(id), offset)
+}
+
+/// `id` plus an offset.
+fn shifted(id: u32, offset: i64) -> Result<u32, EntryFault> {
+    let sum = i64::from(id).saturating_add(offset);
     u32::try_from(sum).ok().filter(|id| *id != u32::MAX).ok_or(EntryFault::Owner(sum))
 }
 

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 /// Bytes of content that are encoded with one call: large files, the packed inode and metadata are cut at multiples of it, or of more if
 /// pclusters are large (see [`Compression::segment`]). A larger segment takes more memory in each worker; a smaller one shortens more extents. The
 /// image depends on this value, so it must not depend on the machine.
-pub const SEGMENT: u64 = 4 << 20;
+pub(crate) const SEGMENT: u64 = 4 << 20;
 
 /// The largest pcluster that Linux reads, in bytes.
 pub const PCLUSTER_MAX: u32 = 1 << 20;
@@ -169,10 +169,10 @@ impl Compression {
         let hinted = self.hints.iter().filter_map(|hint| hint.pcluster).filter(|size| *size > 0);
         for size in sizes.chain(hinted) {
             if size == 0 || !u64::from(size).is_multiple_of(block.bytes64()) {
-                return refuse("pcluster size", "not a multiple of the block size");
+                return refuse("pcluster size (-C)", "not a multiple of the block size, or 0");
             }
             if size > PCLUSTER_MAX {
-                return refuse("pcluster size", "more than 1 MiB");
+                return refuse("pcluster size (-C)", "more than 1 MiB");
             }
         }
         if self.max_extent.is_some_and(|most| u64::from(most) < block.bytes64()) {

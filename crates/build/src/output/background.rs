@@ -120,7 +120,7 @@ impl Background {
     /// Has the bytes of `buffer` written at position `at`, and leaves it empty. Waits while too many are under way.
     ///
     /// # Errors
-    /// Those of this write and of earlier ones; later calls fail, too.
+    /// Errors of this write and of earlier ones. Later calls fail, too.
     pub(super) fn write(&mut self, buffer: &mut Vec<u8>, at: u64) -> io::Result<()> {
         while self.under_way >= DEPTH {
             self.take_one()?;

@@ -1,16 +1,17 @@
 //! Files that get their name when they are complete and on the disk. Until then the name stays with the file that has it.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, OFlags};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
-use crate::output::preload;
+use crate::host::open::follow_links;
+use crate::host::preload;
 
 /// A file that is being written.
 ///
@@ -48,9 +49,7 @@ impl NewFile {
             }
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("stat", path, error)),
             _ => {
-                // This fails for a name that does not exist yet, which needs no resolution.
-                let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-                let (file, name) = PendingName::create(&path)?;
+                let (file, name) = PendingName::create(path)?;
                 Ok(Self { file, name: Some(name) })
             }
         }
@@ -84,9 +83,10 @@ pub(crate) struct PendingName {
 }
 
 impl PendingName {
-    /// Creates a file in the directory of `path`, for reading and writing.
+    /// Creates a file in the directory of `path`, for reading and writing. If `path` is a symbolic link, its target gets replaced, or created.
     pub(crate) fn create(path: &Path) -> Result<(File, Self)> {
-        let name = |temporary| Self { path: path.to_owned(), temporary };
+        let path = &follow_links(path);
+        let name = |temporary| Self { path: path.clone(), temporary };
         let nameless = || {
             let mut options = OpenOptions::new();
             options.read(true).write(true).custom_flags(OFlags::TMPFILE.bits() as i32).mode(0o666);
@@ -96,13 +96,16 @@ impl PendingName {
         if !preload::is_active()
             && let Some(file) = nameless()
         {
+            keep_access(&file, path).map_err(|e| Error::io("set the permissions of", path, e))?;
             return Ok((file, name(None)));
         }
         let temporary = unused_name(path)?;
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(&temporary);
         // The name of the temporary file says nothing to the user: the directory is what is missing or cannot be written.
         let file = file.map_err(|e| Error::io("create a file in", dir_of(path), e))?;
-        Ok((file, name(Some(temporary))))
+        let name = name(Some(temporary));
+        keep_access(&file, path).map_err(|e| Error::io("set the permissions of", path, e))?;
+        Ok((file, name))
     }
 
     /// Makes `file` durable, which was created with this name, and then gives it the name.
@@ -138,6 +141,20 @@ impl Drop for PendingName {
             // The file is no longer needed. An error of its removal is ignored, since the build has failed already.
             let _ = std::fs::remove_file(name);
         }
+    }
+}
+
+/// Gives `file` the owner and the permissions of the file that it will replace: a private image stays private.
+fn keep_access(file: &File, replaced: &Path) -> io::Result<()> {
+    let Ok(old) = std::fs::metadata(replaced) else { return Ok(()) };
+    let new = file.metadata()?;
+    if (old.uid(), old.gid()) != (new.uid(), new.gid()) {
+        // Only root may do so.
+        let _ = std::os::unix::fs::fchown(file, Some(old.uid()), Some(old.gid()));
+    }
+    match old.mode() & 0o777 {
+        permissions if permissions == new.mode() & 0o777 => Ok(()),
+        permissions => file.set_permissions(Permissions::from_mode(permissions)),
     }
 }
 

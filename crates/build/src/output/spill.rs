@@ -15,7 +15,7 @@ const WINDOW_LEN: usize = 64 << 10;
 
 /// A range of bytes in the [`Spill`]; the default is empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SpillRange {
+pub(crate) struct SpillRange {
     /// The low and the high half of its position: each inode has a range, which takes 12 bytes so.
     at: [u32; 2],
     len: u32,
@@ -30,18 +30,18 @@ impl SpillRange {
         (self.at[1] as u64) << 32 | self.at[0] as u64
     }
 
-    pub const fn byte_len(self) -> usize {
+    pub(crate) const fn byte_len(self) -> usize {
         self.len as usize
     }
 
-    pub const fn is_empty(self) -> bool {
+    pub(crate) const fn is_empty(self) -> bool {
         self.len == 0
     }
 }
 
 /// Holds bytes until they are read again, in any order.
 #[derive(Debug)]
-pub struct Spill {
+pub(crate) struct Spill {
     /// Where the temporary file is created.
     dir: PathBuf,
     file: Option<File>,
@@ -57,7 +57,7 @@ pub struct Spill {
 }
 
 impl Spill {
-    pub fn new(dir: &Path) -> Self {
+    pub(crate) fn new(dir: &Path) -> Self {
         Self {
             dir: dir.to_owned(),
             file: None,
@@ -70,7 +70,7 @@ impl Spill {
     }
 
     /// Where the temporary file is created.
-    pub fn dir(&self) -> &Path {
+    pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
@@ -78,7 +78,7 @@ impl Spill {
     ///
     /// # Errors
     /// [`Error::DoesNotFit`] for more bytes, and [`Error::Io`].
-    pub fn push(&mut self, bytes: &[u8]) -> Result<SpillRange> {
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<SpillRange> {
         let Ok(len) = u32::try_from(bytes.len()) else {
             return Err(Error::DoesNotFit {
                 path: PathBuf::new(),
@@ -108,7 +108,7 @@ impl Spill {
     }
 
     /// The bytes of `range`.
-    pub fn get(&mut self, range: SpillRange) -> Result<&[u8]> {
+    pub(crate) fn get(&mut self, range: SpillRange) -> Result<&[u8]> {
         let at = range.start();
         if let Some(start) = at.checked_sub(self.written) {
             let start = start as usize;
@@ -129,7 +129,7 @@ impl Spill {
 }
 
 /// A temporary file without a name in `dir`, or in the system's directory for temporary files.
-pub fn tempfile(dir: &Path) -> std::io::Result<File> {
+pub(crate) fn tempfile(dir: &Path) -> std::io::Result<File> {
     tempfile::tempfile_in(dir).or_else(|_| tempfile::tempfile())
 }
 

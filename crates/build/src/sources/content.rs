@@ -14,10 +14,10 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
+use crate::host::open::{allocated, open_dir, open_file, size, stat_fd};
 use crate::sources::change_time;
 use crate::sources::data_ranges::{Ranges, data_ranges};
 use crate::sources::image::file::SourceImage;
-use crate::sources::open::{allocated, identity, open_dir, open_file, size, stat_fd};
 use crate::sources::reader::page_cache::{self, Filled};
 use crate::sources::source_file::{SourceFile, is_unchanged};
 use crate::sources::spool::Spool;
@@ -26,7 +26,7 @@ use crate::tree::{NodeId, Tree};
 
 /// The open sources of content.
 #[derive(Debug)]
-pub struct Contents {
+pub(crate) struct Contents {
     /// The source directory.
     root: Option<OwnedFd>,
     /// The name of the directory or of the first archive, for messages.
@@ -53,7 +53,7 @@ pub struct Contents {
 
 /// A source that is an extra device of the new image, because content stays in it.
 #[derive(Clone, Debug)]
-pub struct Device {
+pub(crate) struct Device {
     /// The index of its file.
     pub file: u16,
     pub bytes: u64,
@@ -74,7 +74,7 @@ struct SourceDirectory {
 
 /// A file of a source directory.
 #[derive(Clone, Copy, Debug)]
-pub struct DirectoryFile<'a> {
+pub(crate) struct DirectoryFile<'a> {
     root: &'a OwnedFd,
     /// The name of the directory, for messages.
     directory: &'a Path,
@@ -89,22 +89,22 @@ pub struct DirectoryFile<'a> {
 
 impl DirectoryFile<'_> {
     /// Identifies the directory of the file among those of all layers.
-    pub fn parent(&self) -> (Option<u16>, NodeId) {
+    pub(crate) fn parent(&self) -> (Option<u16>, NodeId) {
         (self.layer, self.tree.node(self.node).parent)
     }
 
     /// Opens the directory of the file.
-    pub fn open_parent(&self) -> Result<OwnedFd, Errno> {
+    pub(crate) fn open_parent(&self) -> Result<OwnedFd, Errno> {
         open_dir(self.root.as_fd(), &self.tree.path_bytes(self.parent().1), OFlags::PATH)
     }
 
     /// Opens the file in its directory.
-    pub fn open_in(&self, parent: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    pub(crate) fn open_in(&self, parent: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
         open_file(parent, self.tree.text(self.tree.node(self.node).name))
     }
 
     /// The path of the file, for messages.
-    pub fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.directory.join(self.tree.path(self.node))
     }
 }
@@ -120,13 +120,13 @@ impl std::fmt::Debug for Bytes {
 
 impl Contents {
     /// Opens the source directory.
-    pub fn directory(source: impl Into<PathBuf>) -> Result<Self> {
+    pub(crate) fn directory(source: impl Into<PathBuf>) -> Result<Self> {
         let name = source.into();
         Ok(Self { root: Some(open_root(&name)?), ..Self::archives(Path::new("."), name) })
     }
 
     /// Registers a directory that is a layer. `walk` reads its tree. Returns the number of the layer.
-    pub fn add_directory(
+    pub(crate) fn add_directory(
         &mut self,
         source: &Path,
         walk: impl FnOnce(&OwnedFd) -> Result<Tree>,
@@ -144,12 +144,16 @@ impl Contents {
     }
 
     /// The tree of a directory that is a layer.
-    pub fn directory_tree(&self, layer: u16) -> &Tree {
+    pub(crate) fn directory_tree(&self, layer: u16) -> &Tree {
         &self.directories[usize::from(layer)].tree
     }
 
     /// Where a file of a source directory is; `None` if its content is elsewhere.
-    pub fn directory_file<'a>(&'a self, tree: &'a Tree, id: NodeId) -> Result<Option<DirectoryFile<'a>>> {
+    pub(crate) fn directory_file<'a>(
+        &'a self,
+        tree: &'a Tree,
+        id: NodeId,
+    ) -> Result<Option<DirectoryFile<'a>>> {
         Ok(match tree.node(id).origin {
             Origin::File(expected) => {
                 let (root, directory) = (self.root()?, self.name.as_path());
@@ -165,7 +169,7 @@ impl Contents {
     }
 
     /// For archives and images, the first with this `name`. A spool, if one is needed, is created in `spool_dir`.
-    pub fn archives(spool_dir: &Path, name: impl Into<PathBuf>) -> Self {
+    pub(crate) fn archives(spool_dir: &Path, name: impl Into<PathBuf>) -> Self {
         Self {
             root: None,
             name: name.into(),
@@ -184,13 +188,13 @@ impl Contents {
     }
 
     /// Registers a file that content is read from.
-    pub fn add_file(&mut self, file: File, name: &Path) -> Result<SourceFile> {
+    pub(crate) fn add_file(&mut self, file: File, name: &Path) -> Result<SourceFile> {
         let stat = stat_fd(file.as_fd()).map_err(|e| Error::io("stat", name, e))?;
         // A sparse file has fewer bytes on disk than its size.
         let bytes = size(&stat).min(allocated(&stat));
         self.archive_bytes.fetch_add(bytes, Ordering::Relaxed);
-        change_time::wait(identity(&stat).ctime());
-        self.add(file, name, Some((identity(&stat), size(&stat))))
+        change_time::wait(Identity::of_file(&stat).ctime());
+        self.add(file, name, Some((Identity::of_file(&stat), size(&stat))))
     }
 
     fn add(&mut self, file: File, name: &Path, found: Option<(Identity, u64)>) -> Result<SourceFile> {
@@ -206,7 +210,7 @@ impl Contents {
     }
 
     /// Registers the image at `path`, and returns its number. Its reads end soon after `cancel` is set.
-    pub fn add_image(&mut self, path: &Path, cancel: &Arc<AtomicBool>) -> Result<u16> {
+    pub(crate) fn add_image(&mut self, path: &Path, cancel: &Arc<AtomicBool>) -> Result<u16> {
         let file = File::open(path).map_err(|e| Error::io("open", path, e))?;
         let bytes = file.metadata().map_err(|e| Error::io("stat", path, e))?.len();
         let file = self.add_file(file, path)?;
@@ -220,7 +224,7 @@ impl Contents {
     }
 
     /// Registers an image that a program opened, once for all of its clones, and returns its number.
-    pub fn add_opened_image(&mut self, image: &Image, name: &Path) -> Result<u16> {
+    pub(crate) fn add_opened_image(&mut self, image: &Image, name: &Path) -> Result<u16> {
         let known = self.images.iter().rposition(|known| known.image().is_clone_of(image));
         match known.and_then(|number| u16::try_from(number).ok()) {
             Some(number) => Ok(number),
@@ -240,7 +244,7 @@ impl Contents {
     }
 
     /// Registers content in memory.
-    pub fn add_memory(&mut self, bytes: Arc<dyn AsRef<[u8]> + Send + Sync>) -> Result<Origin> {
+    pub(crate) fn add_memory(&mut self, bytes: Arc<dyn AsRef<[u8]> + Send + Sync>) -> Result<Origin> {
         let number = u32::try_from(self.memory.len()).map_err(|_| Error::DoesNotFit {
             path: self.name.clone(),
             what: "the number of files in memory",
@@ -252,11 +256,11 @@ impl Contents {
     }
 
     /// Content in memory.
-    pub fn memory(&self, number: u32) -> &[u8] {
+    pub(crate) fn memory(&self, number: u32) -> &[u8] {
         (*self.memory[number as usize].0).as_ref()
     }
 
-    pub fn image(&self, number: u16) -> &SourceImage {
+    pub(crate) fn image(&self, number: u16) -> &SourceImage {
         &self.images[usize::from(number)]
     }
 
@@ -266,23 +270,23 @@ impl Contents {
     }
 
     /// Makes a file of `bytes` an extra device of the new image.
-    pub fn add_device(&mut self, file: u16, bytes: u64, is_stream: bool) {
+    pub(crate) fn add_device(&mut self, file: u16, bytes: u64, is_stream: bool) {
         self.devices.push(Device { file, bytes, uuid: None, is_stream });
     }
 
     /// Registers an empty file in place of a stream whose content is not stored; returns its index.
-    pub fn add_stream(&mut self, name: &Path) -> Result<u16> {
+    pub(crate) fn add_stream(&mut self, name: &Path) -> Result<u16> {
         let file = crate::output::spill::tempfile(&self.spool_dir);
         let file = file.map_err(|e| Error::io("make a temporary file in", &self.spool_dir, e))?;
         Ok(self.add(file, name, None)?.id())
     }
 
-    pub fn devices(&self) -> &[Device] {
+    pub(crate) fn devices(&self) -> &[Device] {
         &self.devices
     }
 
     /// Opens the devices for reading, as a mount would.
-    pub fn device_readers(&self) -> impl Iterator<Item = Result<FileSource>> {
+    pub(crate) fn device_readers(&self) -> impl Iterator<Item = Result<FileSource>> {
         self.devices.iter().map(|device| {
             let file = self.file(device.file);
             let source = file.file().try_clone().and_then(|file| FileSource::new(file, 0));
@@ -291,19 +295,19 @@ impl Contents {
     }
 
     /// The device number of a file; the first device has number 1.
-    pub fn device(&self, file: u16) -> Option<DeviceId> {
+    pub(crate) fn device(&self, file: u16) -> Option<DeviceId> {
         let number = self.devices.iter().position(|device| device.file == file)?;
         // Each device is one of the files, whose number fits.
         Some(DeviceId::new(number as u16 + 1))
     }
 
     /// Whether all content can be read again.
-    pub fn is_all_readable(&self) -> bool {
+    pub(crate) fn is_all_readable(&self) -> bool {
         !self.devices.iter().any(|device| device.is_stream)
     }
 
     /// Whether the content from `origin` can be read again.
-    pub fn is_readable(&self, origin: Origin) -> bool {
+    pub(crate) fn is_readable(&self, origin: Origin) -> bool {
         let is_stream = |file: u16| self.devices.iter().any(|device| device.file == file && device.is_stream);
         match origin {
             Origin::At(place) => !is_stream(place.file),
@@ -315,12 +319,12 @@ impl Contents {
     }
 
     /// The file with this index.
-    pub fn file(&self, id: u16) -> &SourceFile {
+    pub(crate) fn file(&self, id: u16) -> &SourceFile {
         &self.files[usize::from(id)]
     }
 
     /// Fills `buf` with the bytes from `place` on.
-    pub fn read_at(&self, place: SourcePosition, buf: &mut [u8]) -> Result<()> {
+    pub(crate) fn read_at(&self, place: SourcePosition, buf: &mut [u8]) -> Result<()> {
         let source = self.file(place.file);
         match self.fill(source.file().as_fd(), buf, place.at) {
             Ok(true) => Ok(()),
@@ -339,12 +343,12 @@ impl Contents {
     }
 
     /// How many reads found content that was not in the page cache.
-    pub fn disk_reads(&self) -> u64 {
+    pub(crate) fn disk_reads(&self) -> u64 {
         self.disk_reads.load(Ordering::Relaxed)
     }
 
     /// Registers the pieces of a file; `None` if there are too many.
-    pub fn add_spans(&mut self, spans: impl Iterator<Item = Span>) -> Option<Origin> {
+    pub(crate) fn add_spans(&mut self, spans: impl Iterator<Item = Span>) -> Option<Origin> {
         let first = self.spans.len();
         self.spans.extend(spans);
         let count = self.spans.len() - first;
@@ -354,12 +358,12 @@ impl Contents {
         Some(Origin::Spans { first: first.try_into().ok()?, count: count.try_into().ok()? })
     }
 
-    pub fn spans(&self, first: u32, count: u32) -> &[Span] {
+    pub(crate) fn spans(&self, first: u32, count: u32) -> &[Span] {
         &self.spans[first as usize..][..count as usize]
     }
 
     /// Where the next byte of the spool will be. The first call creates the spool.
-    pub fn spool_end(&mut self) -> Result<SourcePosition> {
+    pub(crate) fn spool_end(&mut self) -> Result<SourcePosition> {
         let spool = match self.spool.take() {
             Some(spool) => spool,
             None => {
@@ -373,27 +377,27 @@ impl Contents {
     }
 
     /// Appends to the spool, after [`Self::spool_end`].
-    pub fn append_to_spool(&mut self, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn append_to_spool(&mut self, bytes: &[u8]) -> Result<()> {
         self.spool.as_mut().map_or(Ok(()), |spool| spool.append(bytes))
     }
 
     /// Writes what is left of the spool: from now on content is only read.
-    pub fn finish_spool(&mut self) -> Result<()> {
+    pub(crate) fn finish_spool(&mut self) -> Result<()> {
         self.spool.as_mut().map_or(Ok(()), Spool::finish)
     }
 
     /// Fails if another process changed an archive or image since it was opened.
-    pub fn check_unchanged(&self) -> Result<()> {
+    pub(crate) fn check_unchanged(&self) -> Result<()> {
         self.files.iter().try_for_each(SourceFile::check_unchanged)
     }
 
     /// The source directory, open.
-    pub fn root(&self) -> Result<&OwnedFd> {
+    pub(crate) fn root(&self) -> Result<&OwnedFd> {
         self.root.as_ref().ok_or_else(|| Error::io("open", &self.name, Errno::NOTDIR))
     }
 
     /// A file's name in the source, for messages.
-    pub fn path(&self, tree: &Tree, id: NodeId) -> PathBuf {
+    pub(crate) fn path(&self, tree: &Tree, id: NodeId) -> PathBuf {
         match self.directory_file(tree, id) {
             Ok(Some(file)) => file.path(),
             _ => self.name.join(tree.path(id)),
@@ -402,7 +406,7 @@ impl Contents {
 
     /// The ranges of a file that hold data; `None` if they are unknown. A file that cannot be opened or was changed gives `None`,
     /// too: reading it later returns the error.
-    pub fn data_ranges(&self, tree: &Tree, id: NodeId) -> Option<Ranges> {
+    pub(crate) fn data_ranges(&self, tree: &Tree, id: NodeId) -> Option<Ranges> {
         let node = tree.node(id);
         match node.origin {
             Origin::None | Origin::At(_) | Origin::Memory(_) | Origin::Unreadable(_) => None,

@@ -9,11 +9,11 @@ use rustix::io::Errno;
 const RANGES_MAX: usize = 1 << 20;
 
 /// Ranges of bytes, ascending, each with its start and end.
-pub type Ranges = Vec<(u64, u64)>;
+pub(crate) type Ranges = Vec<(u64, u64)>;
 
 /// The ranges of `file` that hold data; `None` if the file system does not report them, or there are more than
 /// [`RANGES_MAX`].
-pub fn data_ranges(file: impl AsFd, size: u64) -> Option<Ranges> {
+pub(crate) fn data_ranges(file: impl AsFd, size: u64) -> Option<Ranges> {
     let mut ranges = Ranges::new();
     let mut pos = 0;
     while pos < size && ranges.len() < RANGES_MAX {

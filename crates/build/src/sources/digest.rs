@@ -24,7 +24,7 @@ const PIECE: usize = 1 << 20;
 
 /// The name of the attribute with digests in `image`, and its number in the image's table of long prefixes; `None` if the image has no digests.
 #[must_use]
-pub fn name_in(image: &Image) -> Option<(u8, &LongPrefix)> {
+pub(crate) fn name_in(image: &Image) -> Option<(u8, &LongPrefix)> {
     let superblock = image.superblock();
     let number = superblock.ishare_xattr_prefix_id;
     let has_digests = superblock.compat.contains(Compat::ISHARE_XATTRS);
@@ -54,7 +54,7 @@ pub(crate) fn as_in_sources<'a>(options: &'a Options, contents: &Contents) -> Co
 ///
 /// # Errors
 /// As reading the files; [`Error::DoesNotFit`] for a file with too many attributes.
-pub fn add_digests(
+pub(crate) fn add_digests(
     tree: &mut Tree,
     files: Vec<NodeId>,
     (number, name): (u8, &LongPrefix),

@@ -14,8 +14,8 @@ use std::sync::atomic::Ordering;
 use ferofs_threads::{Workers, with_workers};
 
 use crate::error::{Result, Warning};
+use crate::host::preload;
 use crate::options::Options;
-use crate::output::preload;
 use crate::paths::join;
 use crate::sources::directory::lister::{Context, ListedBody, Lister, Listing};
 use crate::sources::directory::number::Numbering;
@@ -32,7 +32,7 @@ struct Job {
     path: Vec<u8>,
 }
 
-/// What a worker found in a directory.
+/// The result of a worker for a directory.
 struct Listed {
     job: Job,
     found: Result<Listing>,
@@ -40,7 +40,7 @@ struct Listed {
 }
 
 /// Reads the tree of the directory `source`, which is open as `root`. It leaves out the files in `avoid`, by device and inode number.
-pub fn walk(
+pub(crate) fn walk(
     options: &Options,
     source: &Path,
     root: &OwnedFd,
@@ -56,6 +56,7 @@ pub fn walk(
         avoid,
         proc,
         unmapped: UnmappedIds::of_this_process(options),
+        size_less: Default::default(),
     };
     let top = Lister::new(&context).root()?;
     let mut numbering = Numbering::new(options, source, &top)?;

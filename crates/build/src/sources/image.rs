@@ -4,7 +4,7 @@
 //! [`file::SourceImage::read`], or makes the image an extra device. Images are not trusted: a directory that appears twice is an
 //! error, because it could be a cycle.
 
-pub mod file;
+pub(crate) mod file;
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -28,13 +28,13 @@ use ferofs_read::{FileType, Image, Inode, Place};
 const MAGIC: (u64, [u8; 4]) = (1024, [0xe2, 0xe1, 0xf5, 0xe0]);
 
 /// The number of the lower image: see [`crate::SourceOptions::lower_image`].
-pub const BELOW: u16 = 0;
+pub(crate) const BELOW: u16 = 0;
 
 /// Whether `path` is an image, by its magic. A pipe is never opened and never counts as an image.
 ///
 /// # Errors
 /// [`Error::Io`] when the file cannot be read.
-pub fn is_image(path: &Path) -> Result<bool> {
+pub(crate) fn is_image(path: &Path) -> Result<bool> {
     use std::os::unix::fs::{FileExt, FileTypeExt};
     let kind = match std::fs::metadata(path) {
         Ok(metadata) => metadata.file_type(),
@@ -55,7 +55,7 @@ pub fn is_image(path: &Path) -> Result<bool> {
 }
 
 /// Adds the tree of image `number` of `contents` to the current layer of `layers`.
-pub fn read(
+pub(crate) fn read(
     options: &Options,
     number: u16,
     whiteouts: Whiteouts,

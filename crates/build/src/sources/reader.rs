@@ -19,7 +19,7 @@ use crate::tree::{NodeId, Tree};
 
 /// Reads content for one worker. It keeps the directory of the last file open.
 #[derive(Debug)]
-pub struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     contents: &'a Contents,
     tree: &'a Tree,
     /// The directory of the last file that was read: see [`DirectoryFile::parent`].
@@ -27,12 +27,12 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    pub const fn new(contents: &'a Contents, tree: &'a Tree) -> Self {
+    pub(crate) const fn new(contents: &'a Contents, tree: &'a Tree) -> Self {
         Self { contents, tree, dir: None }
     }
 
     /// Fills `buf` with the content of `id` from `offset` on, all of which is within the file.
-    pub fn read(&mut self, id: NodeId, offset: u64, buf: &mut [u8]) -> Result<()> {
+    pub(crate) fn read(&mut self, id: NodeId, offset: u64, buf: &mut [u8]) -> Result<()> {
         let node = self.tree.node(id);
         #[cfg(test)]
         injected_faults::fail_if_asked(self.tree.text(node.name), offset)?;
@@ -68,7 +68,7 @@ impl<'a> Reader<'a> {
 
     /// Asks the kernel to read `len` bytes of `id` from `offset` on, in the background. Returns whether it has them already, as far as this
     /// can be known; also if it cannot be asked for such content.
-    pub fn read_ahead(&mut self, id: NodeId, offset: u64, len: u64) -> bool {
+    pub(crate) fn read_ahead(&mut self, id: NodeId, offset: u64, len: u64) -> bool {
         match self.tree.node(id).origin {
             Origin::File(_) | Origin::LayerFile { .. } => {
                 // Errors come again when a worker reads the file.

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
-use crate::sources::open::{self, identity, stat_fd};
+use crate::host::open::{self, stat_fd};
 use crate::tree::origin::Identity;
 
 /// An open file that content is read from.
 #[derive(Clone, Debug)]
-pub struct SourceFile {
+pub(crate) struct SourceFile {
     id: u16,
     file: Arc<File>,
     name: PathBuf,
@@ -29,20 +29,20 @@ impl SourceFile {
     }
 
     /// The index of this file in its [`super::content::Contents`].
-    pub const fn id(&self) -> u16 {
+    pub(crate) const fn id(&self) -> u16 {
         self.id
     }
 
-    pub fn name(&self) -> &Path {
+    pub(crate) fn name(&self) -> &Path {
         &self.name
     }
 
-    pub fn file(&self) -> &Arc<File> {
+    pub(crate) fn file(&self) -> &Arc<File> {
         &self.file
     }
 
     /// Fills `buf` with the bytes from `at` on.
-    pub fn read(&self, buf: &mut [u8], at: u64) -> Result<()> {
+    pub(crate) fn read(&self, buf: &mut [u8], at: u64) -> Result<()> {
         self.file.read_exact_at(buf, at).map_err(|e| match e.kind() {
             io::ErrorKind::UnexpectedEof => Error::SourceChanged(self.name.clone()),
             _ => Error::io("read", &self.name, e),
@@ -63,5 +63,5 @@ impl SourceFile {
 /// Whether an open file still has this identity and size.
 pub(super) fn is_unchanged(file: BorrowedFd<'_>, expected: Identity, size: u64) -> Result<bool, Errno> {
     let stat = stat_fd(file)?;
-    Ok(identity(&stat) == expected && open::size(&stat) == size)
+    Ok(Identity::of_file(&stat) == expected && open::size(&stat) == size)
 }

@@ -5,7 +5,7 @@ const LEN_BITS: u32 = 20;
 
 /// A text in an [`Arena`].
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Text {
+pub(crate) struct Text {
     /// The low 32 bits of its position.
     at: u32,
     /// The high 12 bits of its position, and its length in the low [`LEN_BITS`] bits: a tree has two texts for each name, so they are kept short.
@@ -24,11 +24,11 @@ impl Text {
 
 /// Texts one after another.
 #[derive(Clone, Debug, Default)]
-pub struct Arena(Vec<u8>);
+pub(crate) struct Arena(Vec<u8>);
 
 impl Arena {
     /// Adds `bytes`: fewer than 1 MiB, which holds for all that a tree stores. More bytes are cut off.
-    pub fn push(&mut self, bytes: &[u8]) -> Text {
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Text {
         let at = self.0.len() as u64;
         let len = bytes.len().min((1 << LEN_BITS) - 1);
         self.0.extend_from_slice(&bytes[..len]);
@@ -37,7 +37,7 @@ impl Arena {
     }
 
     /// The bytes of `text`; none if it belongs to another arena.
-    pub fn get(&self, text: Text) -> &[u8] {
+    pub(crate) fn get(&self, text: Text) -> &[u8] {
         self.0.get(text.start()..text.start() + text.len()).unwrap_or_default()
     }
 }

@@ -13,7 +13,7 @@ use crate::tree::xattr::XattrPlan;
 use crate::tree::{Kind, NodeId, Tree};
 
 /// Bytes of the packed inode and the metabox inode: both are extended, without xattrs.
-pub const PACKED_LEN: usize = 64;
+pub(crate) const PACKED_LEN: usize = 64;
 
 /// The form and size of one inode, in the bits of one number: bytes of the inode and its xattrs, which are fewer than 2^19, whether the
 /// inode is extended, and whether its tail may follow it.
@@ -45,11 +45,11 @@ impl InodeSize {
 
 /// The form and size of all inodes, by node.
 #[derive(Debug)]
-pub struct InodeSizes(Vec<InodeSize>);
+pub(crate) struct InodeSizes(Vec<InodeSize>);
 
 impl InodeSizes {
     /// Decides the form of every inode; `superblock` has the time that compact ones share.
-    pub fn new(
+    pub(crate) fn new(
         tree: &Tree,
         xattrs: &XattrPlan,
         superblock: &Superblock,
@@ -86,22 +86,22 @@ impl InodeSizes {
     }
 
     /// Bytes of the inode and its xattrs.
-    pub fn len(&self, id: NodeId) -> usize {
+    pub(crate) fn len(&self, id: NodeId) -> usize {
         self.0[id.index()].len()
     }
 
     /// The inode's form.
-    pub fn version(&self, id: NodeId) -> InodeVersion {
+    pub(crate) fn version(&self, id: NodeId) -> InodeVersion {
         self.0[id.index()].version()
     }
 
     /// Whether the inode's tail may follow it.
-    pub fn may_inline(&self, id: NodeId) -> bool {
+    pub(crate) fn may_inline(&self, id: NodeId) -> bool {
         self.0[id.index()].may_inline()
     }
 
     /// How many of the last bytes of content of `size` bytes follow the inode.
-    pub fn inline_tail(&self, id: NodeId, size: u64, block: BlockSize) -> usize {
+    pub(crate) fn inline_tail(&self, id: NodeId, size: u64, block: BlockSize) -> usize {
         let inode = self.0[id.index()];
         if inode.may_inline() { inline_tail(inode.len() as u64, size, block) as usize } else { 0 }
     }
@@ -109,7 +109,7 @@ impl InodeSizes {
 
 /// Whether addresses in the image can need more than 32 bits, and may have them: with `48BIT` and from half of 2^32 blocks on, as
 /// metadata follows the data.
-pub fn is_wide(tree: &Tree, superblock: &Superblock) -> bool {
+pub(crate) fn is_wide(tree: &Tree, superblock: &Superblock) -> bool {
     let blocks = |bytes: u64| bytes.div_ceil(superblock.block_size.bytes64());
     let data = tree.nodes.iter().fold(superblock.blocks, |sum, node| sum.saturating_add(blocks(node.size)));
     superblock.incompat.contains(Incompat::BIT48) && data >= 1 << 31
@@ -131,7 +131,7 @@ fn too_large(tree: &Tree, source: &Path, id: NodeId) -> Error {
 }
 
 /// The inode of `id`, without a position. Directories also have no size yet.
-pub fn inode(
+pub(crate) fn inode(
     tree: &Tree,
     xattrs: &XattrPlan,
     superblock: &Superblock,
@@ -175,7 +175,7 @@ const fn shared_time(superblock: &Superblock) -> Timestamp {
 /// The time that compact inodes count from, in seconds and with the nanoseconds of all of them: the most
 /// frequent time from which `build_time` can be counted, or, when inodes hold seconds (`wide`), the first one
 /// with the most frequent nanoseconds.
-pub fn common_time(tree: &Tree, build_time: i64, wide: bool) -> Timestamp {
+pub(crate) fn common_time(tree: &Tree, build_time: i64, wide: bool) -> Timestamp {
     let countable = |secs: i64| build_time.checked_sub(secs).is_some_and(|d| u32::try_from(d).is_ok());
     let mut times: Vec<Timestamp> = tree
         .nodes

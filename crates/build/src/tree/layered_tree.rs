@@ -47,7 +47,7 @@ const IMPLIED_DIRECTORY_MODE: u16 = 0o755;
 
 /// A file of a layer, without its names.
 #[derive(Clone, Debug)]
-pub struct LayeredFile {
+pub(crate) struct LayeredFile {
     pub body: Body,
     pub permissions: u16,
     pub uid: u32,
@@ -59,7 +59,7 @@ pub struct LayeredFile {
 }
 
 #[derive(Clone, Debug)]
-pub enum Body {
+pub(crate) enum Body {
     Regular { size: u64, origin: Origin, sparse: bool },
     Directory(Box<Names>),
     Symlink(Box<[u8]>),
@@ -70,7 +70,7 @@ pub enum Body {
 
 /// The directory and name that a path leads to.
 #[derive(Debug)]
-pub struct EntryPosition {
+pub(crate) struct EntryPosition {
     dir: FileId,
     /// `None` for the root.
     name: Option<Box<[u8]>>,
@@ -78,7 +78,7 @@ pub struct EntryPosition {
 
 /// The merged tree of all layers so far.
 #[derive(Debug)]
-pub struct LayeredTree {
+pub(crate) struct LayeredTree {
     files: Vec<LayeredFile>,
     texts: Texts,
     /// Files that may have more than one name.
@@ -102,7 +102,7 @@ pub struct LayeredTree {
 
 impl LayeredTree {
     /// An empty root directory. Directories without an entry of their own get this `time`.
-    pub fn new(time: Timestamp) -> Self {
+    pub(crate) fn new(time: Timestamp) -> Self {
         let mut layers = Self {
             files: Vec::new(),
             texts: Texts::new(),
@@ -122,24 +122,24 @@ impl LayeredTree {
     }
 
     /// Starts a layer above all entries so far.
-    pub fn next_layer(&mut self) {
+    pub(crate) fn next_layer(&mut self) {
         self.layer += 1;
         self.emptied.clear();
     }
 
     /// The estimated memory, in bytes, for attributes, replaced entries, directories without an entry of their own, and what
     /// [`Self::count_memory`] added.
-    pub const fn memory_used(&self) -> u64 {
+    pub(crate) const fn memory_used(&self) -> u64 {
         self.memory_used
     }
 
     /// Counts `bytes` of memory.
-    pub const fn count_memory(&mut self, bytes: u64) {
+    pub(crate) const fn count_memory(&mut self, bytes: u64) {
         self.memory_used = self.memory_used.saturating_add(bytes);
     }
 
     /// Stores equal sets of attributes once.
-    pub fn attributes(&mut self, mut set: Attributes) -> Rc<Attributes> {
+    pub(crate) fn attributes(&mut self, mut set: Attributes) -> Rc<Attributes> {
         set.sort_unstable();
         match self.sets.get(&set) {
             Some(known) => Rc::clone(known),
@@ -194,7 +194,7 @@ impl LayeredTree {
 
     /// Resolves `path` to a directory and a name. Absolute paths and `..` stay within the root; symbolic links are followed to
     /// existing directories; with `make`, missing directories are created.
-    pub fn resolve(&mut self, path: &[u8], make: bool) -> Result<Option<EntryPosition>, EntryFault> {
+    pub(crate) fn resolve(&mut self, path: &[u8], make: bool) -> Result<Option<EntryPosition>, EntryFault> {
         let parts = clean(path);
         let Some((name, parents)) = parts.split_last() else {
             return Ok(Some(EntryPosition { dir: FileId::ROOT, name: None }));
@@ -272,7 +272,7 @@ impl LayeredTree {
 
     /// Puts a file at `path`. A directory that is there keeps its names if `layered_file` is one too; all else is
     /// replaced.
-    pub fn put(&mut self, path: &[u8], mut layered_file: LayeredFile) -> Result<(), EntryFault> {
+    pub(crate) fn put(&mut self, path: &[u8], mut layered_file: LayeredFile) -> Result<(), EntryFault> {
         if let Body::Symlink(target) = &layered_file.body
             && (target.is_empty() || target.len() > TARGET_MAX || target.contains(&0))
         {
@@ -312,7 +312,7 @@ impl LayeredTree {
     }
 
     /// Whether `path` is a directory with names of the current layer.
-    pub fn has_entries(&mut self, path: &[u8]) -> Result<bool, EntryFault> {
+    pub(crate) fn has_entries(&mut self, path: &[u8]) -> Result<bool, EntryFault> {
         let layer = self.layer;
         let Some(EntryPosition { dir, name }) = self.resolve(path, false)? else { return Ok(false) };
         let found = match name {
@@ -324,7 +324,7 @@ impl LayeredTree {
     }
 
     /// Adds `path` as a hard link to the file at `target`.
-    pub fn link(&mut self, path: &[u8], target: &[u8]) -> Result<(), EntryFault> {
+    pub(crate) fn link(&mut self, path: &[u8], target: &[u8]) -> Result<(), EntryFault> {
         let found = self.resolve(target, false)?.ok_or(EntryFault::LinkTargetMissing)?;
         let name = found.name.as_ref().ok_or(EntryFault::LinkToDirectory)?;
         let file = self.child(found.dir, name).ok_or(EntryFault::LinkTargetMissing)?.file;
@@ -337,7 +337,7 @@ impl LayeredTree {
     }
 
     /// The file at `path`, if there is one.
-    pub fn file_at(&mut self, path: &[u8]) -> Result<Option<FileId>, EntryFault> {
+    pub(crate) fn file_at(&mut self, path: &[u8]) -> Result<Option<FileId>, EntryFault> {
         let Some(position) = self.resolve(path, false)? else { return Ok(None) };
         Ok(match &position.name {
             None => Some(FileId::ROOT),

@@ -2,12 +2,12 @@
 
 /// The index of a node in [`Tree::nodes`](super::Tree::nodes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NodeId(pub u32);
+pub(crate) struct NodeId(pub u32);
 
 impl NodeId {
-    pub const ROOT: Self = Self(0);
+    pub(crate) const ROOT: Self = Self(0);
 
-    pub const fn index(self) -> usize {
+    pub(crate) const fn index(self) -> usize {
         self.0 as usize
     }
 }

@@ -4,15 +4,17 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use ferofs_format::Nid;
 use ferofs_format::inode::Timestamp;
+use rustix::fs::Stat;
 use rustix::io::Errno;
 
+use crate::host::open::mtime;
 use crate::tree::node_id::NodeId;
 
 const NANOS_PER_SEC: i64 = 1_000_000_000;
 
 /// Where the content of a regular file is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Origin {
+pub(crate) enum Origin {
     /// There is no content: the file is empty, or not a regular file.
     #[default]
     None,
@@ -39,7 +41,7 @@ pub enum Origin {
 
 /// A position in an archive or in the spool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SourcePosition {
+pub(crate) struct SourcePosition {
     /// The index of the file: see [`Contents::file`](crate::sources::content::Contents::file).
     pub file: u16,
     /// Bytes from the start of that file.
@@ -48,7 +50,7 @@ pub struct SourcePosition {
 
 /// A piece of data in a sparse file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
+pub(crate) struct Span {
     /// Where it starts in the file.
     pub offset: u64,
     pub len: u64,
@@ -58,7 +60,7 @@ pub struct Span {
 /// Identifies a source file and its state, to detect a change after the directory walk. The size is in the node. A tree has one for each
 /// file, so it is kept small.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Identity {
+pub(crate) struct Identity {
     /// A hash of the inode number and of the times of the last changes, which are only compared.
     hash: u64,
     /// When the file or its metadata changed last, in nanoseconds since 1970, or the nearest time that fits.
@@ -66,15 +68,21 @@ pub struct Identity {
 }
 
 impl Identity {
-    pub fn new(ino: u64, mtime: Timestamp, ctime: Timestamp) -> Self {
+    pub(crate) fn new(ino: u64, mtime: Timestamp, ctime: Timestamp) -> Self {
         let mut hasher = DefaultHasher::new();
         (ino, mtime.secs, mtime.nanos, ctime.secs, ctime.nanos).hash(&mut hasher);
         let nanos = ctime.secs.saturating_mul(NANOS_PER_SEC).saturating_add(ctime.nanos.into());
         Self { hash: hasher.finish(), ctime: nanos }
     }
 
+    /// The identity of the file that fstat(2) describes.
+    pub(crate) fn of_file(stat: &Stat) -> Self {
+        let ctime = Timestamp { secs: stat.st_ctime, nanos: stat.st_ctime_nsec as u32 };
+        Self::new(stat.st_ino, mtime(stat), ctime)
+    }
+
     /// When the file or its metadata changed last, or the nearest time between the years 1678 and 2262.
-    pub const fn ctime(self) -> Timestamp {
+    pub(crate) const fn ctime(self) -> Timestamp {
         Timestamp {
             secs: self.ctime.div_euclid(NANOS_PER_SEC),
             nanos: self.ctime.rem_euclid(NANOS_PER_SEC) as u32,

@@ -15,15 +15,15 @@ use crate::tree::node_id::NodeId;
 const REGION_MAX: usize = xattr::HEADER_SIZE + (u16::MAX as usize - 1) * xattr::UNIT;
 
 /// Xattrs as pairs of full name and value.
-pub type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
+pub(crate) type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// The number of a set of xattrs; the default is the empty set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SetId(u32);
+pub(crate) struct SetId(u32);
 
 /// All sets of xattrs of a tree.
 #[derive(Clone, Debug, Default)]
-pub struct XattrTable {
+pub(crate) struct XattrTable {
     /// Each set as entries on disk, without shared xattrs and long prefixes, and the number of inodes that use it. Set N is at
     /// index N - 1.
     sets: Vec<(Box<[u8]>, u64)>,
@@ -32,7 +32,7 @@ pub struct XattrTable {
 
 /// The encoded xattrs of every set.
 #[derive(Debug, Default)]
-pub struct XattrPlan {
+pub(crate) struct XattrPlan {
     regions: Vec<Box<[u8]>>,
     /// The root's region, if an option makes it longer than that of its set.
     root: Option<Box<[u8]>>,
@@ -44,7 +44,7 @@ pub struct XattrPlan {
 
 /// An xattr or a set of xattrs that is too large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooLarge {
+pub(crate) struct TooLarge {
     what: &'static str,
     value: usize,
     limit: usize,
@@ -52,7 +52,7 @@ pub struct TooLarge {
 
 impl TooLarge {
     /// The error about the file at `path`.
-    pub fn of(self, path: impl AsRef<Path>) -> Error {
+    pub(crate) fn of(self, path: impl AsRef<Path>) -> Error {
         Error::DoesNotFit {
             path: path.as_ref().to_owned(),
             what: self.what,
@@ -63,7 +63,7 @@ impl TooLarge {
 }
 
 /// Encodes a set. Leaves out xattrs whose prefix EROFS cannot store.
-pub fn encode_set(mut attributes: Attributes) -> Result<Vec<u8>, TooLarge> {
+pub(crate) fn encode_set(mut attributes: Attributes) -> Result<Vec<u8>, TooLarge> {
     attributes.sort_unstable();
     let mut out = Vec::new();
     for (name, value) in &attributes {
@@ -100,7 +100,7 @@ fn entries(mut set: &[u8]) -> impl Iterator<Item = (Entry<'_>, &[u8])> {
 
 impl XattrTable {
     /// Adds the encoded `set` for one inode, and returns its id.
-    pub fn intern(&mut self, set: &[u8]) -> SetId {
+    pub(crate) fn intern(&mut self, set: &[u8]) -> SetId {
         if set.is_empty() {
             return SetId::default();
         }
@@ -118,7 +118,12 @@ impl XattrTable {
     }
 
     /// Sets the xattr `name` of one inode to `value`, or removes it; `set` is the inode's current set. Returns its new one.
-    pub fn replace(&mut self, set: SetId, name: &[u8], value: Option<&[u8]>) -> Result<SetId, TooLarge> {
+    pub(crate) fn replace(
+        &mut self,
+        set: SetId,
+        name: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<SetId, TooLarge> {
         let mut attributes: Vec<_> = entries(self.encoded(set))
             .filter_map(|(entry, _)| Some((entry.full_name(&[])?, entry.value.to_vec())))
             .filter(|(old, _)| old != name)
@@ -129,7 +134,7 @@ impl XattrTable {
     }
 
     /// As [`Self::replace`], for the digest's xattr, whose whole name is the long prefix `name`, which has this `number` in the image's table.
-    pub fn add_digest(
+    pub(crate) fn add_digest(
         &mut self,
         set: SetId,
         number: u8,
@@ -150,7 +155,7 @@ impl XattrTable {
     }
 
     /// The xattrs of `set`; `table` has the image's long prefixes.
-    pub fn attributes(&self, set: SetId, table: &[LongPrefix]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    pub(crate) fn attributes(&self, set: SetId, table: &[LongPrefix]) -> Vec<(Vec<u8>, Vec<u8>)> {
         let full = |entry: Entry<'_>| Some((entry.full_name(table)?, entry.value.to_vec()));
         entries(self.encoded(set)).filter_map(|(entry, _)| full(entry)).collect()
     }
@@ -169,7 +174,7 @@ impl XattrTable {
 
     /// Plans a change of an image: stores all xattrs with their inodes, except those that the image already shares; `ids` has
     /// their ids, by encoded entry. With `in_metabox`, see [`Self::plan`].
-    pub fn plan_on(
+    pub(crate) fn plan_on(
         &self,
         options: &XattrOptions,
         ids: &HashMap<Vec<u8>, u32>,
@@ -194,7 +199,7 @@ impl XattrTable {
     /// With `in_metabox`, an inode's xattrs are either all shared or all stored with the inode. Otherwise Linux (seen in 6.18) can
     /// read a shared xattr from a page of the metabox: after it read xattrs in the metabox, it keeps that page if the shared
     /// xattr's page outside the metabox has the same number.
-    pub fn plan(
+    pub(crate) fn plan(
         &self,
         options: &XattrOptions,
         root: SetId,
@@ -313,7 +318,7 @@ fn region(
 
 impl XattrPlan {
     /// The bytes that follow the inode of `node`, which has this set.
-    pub fn region(&self, node: NodeId, set: SetId) -> &[u8] {
+    pub(crate) fn region(&self, node: NodeId, set: SetId) -> &[u8] {
         match &self.root {
             Some(region) if node == NodeId::ROOT => region,
             _ => self.region_of(set),

@@ -14,7 +14,7 @@ pub(crate) const COMPRESSORS: &str = "lz4, lz4hc, lzma, deflate (also called lib
 pub(crate) enum CompressionError {
     #[error("unknown compressor{0}; the compressors are {COMPRESSORS}")]
     Compressor(String),
-    #[error("{0} is not a number")]
+    #[error("{0:?} is not a number")]
     Number(String),
     #[error("dictsize={0}: {1}")]
     Size(String, String),
@@ -303,7 +303,7 @@ mod tests {
             "max_distance is 1; it must be 1024 to 65535"
         );
         assert_eq!(one("lz5").unwrap_err(), CompressionError::Compressor("; the nearest is lz4".into()));
-        assert_eq!(one("zstd,x").unwrap_err().to_string(), "x is not a number");
+        assert_eq!(one("zstd,x").unwrap_err().to_string(), "\"x\" is not a number");
         assert_eq!(one("zstd,99").unwrap_err().to_string(), "zstd has no level 99: 1 to 22");
         assert_eq!(one("zstd,dictsize=3000").unwrap_err(), CompressionError::Dictionary);
         let large = one("zstd,dictsize=1T").unwrap_err().to_string();

@@ -31,7 +31,7 @@ pub(crate) struct FetchArgs {
     #[arg(long)]
     pub(crate) offline: bool,
 
-    /// What a read does when the server does not answer: `eio` fails after a few seconds, `wait=SECONDS` tries for that time
+    /// What a read does when the server does not answer: `eio` fails after 3 seconds, `wait=SECONDS` tries for that time
     /// [default: wait=60]
     #[arg(long, value_name = "ACTION")]
     pub(crate) on_error: Option<OnError>,

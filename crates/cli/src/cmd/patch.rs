@@ -215,7 +215,7 @@ fn run_squash(args: &SquashArgs) -> Outcome {
     let display = create::show_build(&options.run.progress);
     let before = std::fs::metadata(&args.image).map_or(0, |metadata| metadata.len());
     let built = match &args.out {
-        Some(out) => build(&options, out).map_err(ferofs::Error::from),
+        Some(out) => build(&options, out),
         None => squash_in_place(&args.image, &options),
     };
     drop(display);

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use ferofs_format::inode::DataLayout;
-use ferofs_format::xattr::{self, NamePrefix};
+use ferofs_format::xattr::{self, NamePrefix, acl};
 use ferofs_format::{Fault, FileOffset, Incompat, Nid, Structure};
 
 use super::checker::Checker;
@@ -108,7 +108,7 @@ impl Checker<'_> {
             }
             match entry.index.resolve(table) {
                 Some((prefix, infix)) => {
-                    if prefix.is_whole_name() && !is_valid_acl(entry.value) {
+                    if prefix.is_whole_name() && !acl::is_valid(entry.value) {
                         faults.insert(("ACL size", u64::try_from(entry.value.len()).unwrap_or(u64::MAX)));
                     }
                     names.push((prefix, [infix, entry.name].concat()));
@@ -323,20 +323,6 @@ fn is_valid_name(prefix: NamePrefix, rest: &[u8]) -> bool {
         && prefix.text().len().saturating_add(rest.len()) <= xattr::NAME_MAX
 }
 
-/// Whether Linux can read the value of an ACL: a version of 4 bytes, and entries of 8 bytes with a known tag; those for a certain user or
-/// group have an ID.
-fn is_valid_acl(value: &[u8]) -> bool {
-    let Some((version, entries)) = value.split_first_chunk() else { return false };
-    let (entries, rest) = entries.as_chunks::<8>();
-    *version == 2u32.to_le_bytes()
-        && !entries.is_empty()
-        && rest.is_empty()
-        && entries.iter().all(|[low, high, _, _, id @ ..]| match (low, high) {
-            (2 | 8, 0) => *id != [0xff; 4],
-            (tag, high) => matches!((tag, high), (1 | 4 | 16 | 32, 0)),
-        })
-}
-
 /// A piece of a file.
 struct Piece {
     /// Extents to be decoded.
@@ -350,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_acls_that_linux_refuses() {
+    fn names_that_linux_refuses() {
         let long = [b'n'; 250];
         for (prefix, rest, valid) in [
             (NamePrefix::User, &b"note"[..], true),
@@ -364,15 +350,5 @@ mod tests {
         ] {
             assert_eq!(is_valid_name(prefix, rest), valid, "{prefix:?} {rest:?}");
         }
-        let acl = [2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255];
-        assert!(is_valid_acl(&acl));
-        let of_user = [2, 0, 0, 0, 2, 0, 7, 0, 255, 255, 255, 255];
-        assert!(!is_valid_acl(&of_user) && is_valid_acl(&[&of_user[..8], &[1, 0, 0, 0]].concat()));
-        for (at, byte) in [(0, 3), (4, 3), (5, 1)] {
-            let mut bad = acl;
-            bad[at] = byte;
-            assert!(!is_valid_acl(&bad), "{bad:?}");
-        }
-        assert!([0, 3, 4, 11].iter().all(|len| !is_valid_acl(&acl[..*len])));
     }
 }

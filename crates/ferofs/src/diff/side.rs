@@ -15,8 +15,8 @@ use rustix::io::Errno;
 use super::change::Stat;
 use super::content::Content;
 use crate::error::{Corruption, Error, Result};
-use ferofs_build::output::preload;
-use ferofs_build::sources::open::{mtime, open_dir, open_file, size, stat_at};
+use ferofs_build::host::open::{mtime, open_dir, open_file, size, stat_at};
+use ferofs_build::host::preload;
 use ferofs_read::{FileType, Image, Inode, Place, Rdev};
 
 /// Linux's limit for the path of a system call, with the NUL at its end.

@@ -12,8 +12,8 @@ use rustix::io::{Errno, retry_on_intr};
 
 use super::options::Existing;
 use crate::error::{Error, Result};
-use ferofs_build::output::preload;
-use ferofs_build::sources::open;
+use ferofs_build::host::open;
+use ferofs_build::host::preload;
 
 /// The directory that all extracted files are in.
 #[derive(Debug)]

@@ -152,7 +152,7 @@ fn files_that_differ_only_in_ignored_attributes_stay() {
     assert!(create(&fixture.path("image"), &options, &fixture.path("patch")).is_ok());
     options.ignore.owner = true;
     let same = create(&fixture.path("image"), &options, &fixture.path("patch"));
-    assert!(matches!(same, Err(ferofs::Error::Patch(ferofs::patch::PatchFault::Unchanged))));
+    assert!(matches!(same, Err(ferofs_build::Error::Patch(ferofs::patch::PatchFault::Unchanged))));
     let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     std::fs::set_permissions(fixture.path("old/large"), private).unwrap();
     let attributes = create(&fixture.path("image"), &options, &fixture.path("patch")).unwrap();
@@ -161,7 +161,7 @@ fn files_that_differ_only_in_ignored_attributes_stay() {
     assert_eq!(sum, attributes.growth);
     options.ignore.mode = true;
     let same = create(&fixture.path("image"), &options, &fixture.path("patch"));
-    assert!(matches!(same, Err(ferofs::Error::Patch(ferofs::patch::PatchFault::Unchanged))));
+    assert!(matches!(same, Err(ferofs_build::Error::Patch(ferofs::patch::PatchFault::Unchanged))));
     // A file with other differences gets all attributes of the new file.
     std::fs::write(fixture.path("old/sub/small"), "other").unwrap();
     create(&fixture.path("image"), &options, &fixture.path("patch")).unwrap();

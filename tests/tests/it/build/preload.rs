@@ -136,3 +136,14 @@ fn without_time(line: &str) -> String {
     let is_time = |word: &str| word.contains(':') || word.matches('-').count() == 2 && word.starts_with('2');
     line.split_whitespace().filter(|word| !is_time(word)).collect::<Vec<_>>().join(" ")
 }
+
+#[test]
+fn a_program_that_lost_the_library_of_fakeroot_refuses() {
+    let Some(tool) = need::tool("fakeroot", "fakeroot") else { return };
+    let fixture = Fixture::empty();
+    let image = fixture.path("image");
+    let run = Run::new(tool).args(["env", "-u", "LD_PRELOAD"]).arg(ferofs_path()).arg("build");
+    let refused = run.args([&fixture.source(), &image]).run().failure(2);
+    assert!(refused.stderr.contains("LD_PRELOAD"), "{}", refused.stderr);
+    assert!(!image.exists());
+}

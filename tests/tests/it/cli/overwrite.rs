@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 
 use ferofs_tests::run::ferofs_path;
@@ -209,6 +209,16 @@ fn two_outputs_are_not_one_file() {
     let inside = with("--metadata", &target.join("meta.json"));
     let refused = ferofs().arg("extract").arg(inside).args([&old, &target]).run().failure(1);
     assert!(refused.stderr.contains("in the directory to extract to"), "{}", refused.stderr);
+    // Links lead to the file that is written, also one that does not exist yet.
+    let (link, into) = (fixture.path("link"), fixture.path("into"));
+    symlink("new", &link).unwrap();
+    symlink("target/file", &into).unwrap();
+    let twice = [with("--tar", &link), with("--metadata", &new)];
+    let refused = ferofs().arg("extract").args(twice).arg(&old).run().failure(1);
+    assert!(refused.stderr.contains("another output") && !new.exists(), "{}", refused.stderr);
+    let refused =
+        ferofs().arg("extract").arg(with("--metadata", &into)).args([&old, &target]).run().failure(1);
+    assert!(refused.stderr.contains("in the directory to extract to"), "{}", refused.stderr);
     for option in ["--blobdev", "--block-list-file", "--vmdk-desc"] {
         let words = [
             OsString::from("--chunksize=4096"),
@@ -252,4 +262,46 @@ fn a_source_is_not_written_over() {
         assert!(outcome.code == 1 && outcome.stderr.contains("also an input"), "{}", outcome.stderr);
     }
     assert!(fs::read(&old).unwrap() == before);
+}
+
+/// A private image stays private when it is built again, and a link to a file leads to it before and after it exists.
+#[test]
+fn a_replaced_output_keeps_its_owner_permissions_and_links() {
+    let fixture = Fixture::empty();
+    fs::write(fixture.source().join("file"), "file").unwrap();
+    let image = fixture.path("private");
+    let build = |output: &Path| {
+        ferofs().args(["build", "-q"]).args([&fixture.source(), output]).run().success();
+    };
+    for (owner, permissions) in [(None, 0o600), (Some(1234), 0o640)] {
+        build(&image);
+        fs::set_permissions(&image, fs::Permissions::from_mode(permissions)).unwrap();
+        let owner = owner.filter(|_| rustix::process::geteuid().is_root());
+        chown(&image, owner, owner).unwrap();
+        let before = fs::metadata(&image).unwrap();
+        build(&image);
+        let after = fs::metadata(&image).unwrap();
+        assert_ne!(before.ino(), after.ino());
+        assert_eq!((after.uid(), after.gid(), after.mode()), (before.uid(), before.gid(), before.mode()));
+    }
+    let (first, second) = (fixture.path("first"), fixture.path("second"));
+    symlink("second", &first).unwrap();
+    fs::create_dir(fixture.path("dir")).unwrap();
+    symlink("dir/image", &second).unwrap();
+    for _ in 0..2 {
+        build(&first);
+        assert!([&first, &second].iter().all(|link| fs::symlink_metadata(link).unwrap().is_symlink()));
+        assert!(fs::symlink_metadata(fixture.path("dir/image")).unwrap().is_file());
+    }
+}
+
+#[test]
+fn no_directory_or_pulled_image_is_named_like_standard_output() {
+    let fixture = Fixture::empty();
+    let image = fixture.build("image", ["-T", "1"]);
+    let dir = fixture.directory("empty");
+    let refused = ferofs().arg("extract").arg(image).arg("-").dir(&dir).run().failure(1);
+    assert!(refused.stderr.contains("--tar -"), "{}", refused.stderr);
+    ferofs().args(["pull", "http://127.0.0.1:9/image", "-"]).dir(&dir).run().failure(1);
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
 }

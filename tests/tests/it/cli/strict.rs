@@ -185,3 +185,16 @@ fn strict_makes_every_warning_of_a_build_an_error() {
     assert!(!patch.exists());
     assert_eq!(fs::read(&old).unwrap(), before);
 }
+
+/// Files of procfs have content, and a size of 0.
+#[test]
+fn files_that_do_not_tell_their_size_are_told() {
+    let fixture = Fixture::empty();
+    let image = fixture.path("image");
+    let build =
+        |strict: &[&str]| ferofs().args(["build", "-q", "/proc/sys/vm"]).arg(&image).args(strict).run();
+    let told = build(&[]).success().stderr;
+    assert_eq!(told.lines().count(), 1, "{told}");
+    assert!(told.contains("/proc/sys/vm: ") && told.contains("--one-file-system"), "{told}");
+    build(&["--strict"]).failure(1);
+}

@@ -24,7 +24,7 @@ const TABLE_MAX: u64 = 1 << 30;
 ///
 /// # Errors
 /// [`Error::DoesNotFit`].
-pub fn check_table_size(bytes: u64, path: impl FnOnce() -> PathBuf) -> Result<()> {
+pub(crate) fn check_table_size(bytes: u64, path: impl FnOnce() -> PathBuf) -> Result<()> {
     if bytes <= TABLE_MAX {
         return Ok(());
     }
@@ -38,7 +38,7 @@ pub fn check_table_size(bytes: u64, path: impl FnOnce() -> PathBuf) -> Result<()
 
 /// How a sparse file is stored in chunks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChunkPlan {
+pub(crate) struct ChunkPlan {
     size: u64,
     block: BlockSize,
     extra_bits: u8,
@@ -49,7 +49,7 @@ pub struct ChunkPlan {
 impl ChunkPlan {
     /// Plans the smallest form of a file of `size` bytes with data in `ranges`; `None` if chunks save nothing. `compressing`: the
     /// file is compressed otherwise, so that its holes take almost no space.
-    pub fn new(size: u64, ranges: &[(u64, u64)], block: BlockSize, compressing: bool) -> Option<Self> {
+    pub(crate) fn new(size: u64, ranges: &[(u64, u64)], block: BlockSize, compressing: bool) -> Option<Self> {
         let data: u64 = ranges.iter().map(|(start, end)| end - start).sum();
         let holes = size.checked_sub(data)?;
         if compressing && (holes < HOLES_MIN || holes / HOLES_PER_DATA_MIN < data) {
@@ -74,13 +74,13 @@ impl ChunkPlan {
     }
 
     /// Bytes of the chunk table.
-    pub const fn table_size(&self) -> u64 {
+    pub(crate) const fn table_size(&self) -> u64 {
         self.size.div_ceil(self.chunk_size()) * 4
     }
 
     /// The chunk format for the inode and the table that follows it, when the stored ranges start at `first`, and the inode has `inode_len`
     /// bytes with its xattrs.
-    pub fn encode(
+    pub(crate) fn encode(
         &self,
         first: BlockAddr,
         inode_len: usize,

@@ -23,18 +23,18 @@ use parking_lot::RwLock;
 
 use crate::data::encode::dedupe::anchors::anchors;
 use crate::data::encode::dedupe::extent::digest;
-pub use crate::data::encode::dedupe::extent::{ExtentFingerprint, StoredExtent};
+pub(crate) use crate::data::encode::dedupe::extent::{ExtentFingerprint, StoredExtent};
 use crate::data::encode::dedupe::records::{Record, Records};
 use crate::data::encode::dedupe::table::Table;
 use crate::error::Result;
 
 /// In jobs: each job finds the extents of the jobs at least this far before it. More jobs than this must not be under way at
 /// the same time. A larger value allows more parallel jobs but finds fewer extents. The image depends on it.
-pub const DISTANCE: usize = 32;
+pub(crate) const DISTANCE: usize = 32;
 
 /// A part of new content that equals an extent of the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Match {
+pub(crate) struct Match {
     pub start: usize,
     pub len: usize,
     pub stored: StoredExtent,
@@ -46,7 +46,7 @@ pub struct Match {
 
 /// The extents that the image has, by the hash of their first anchor. Of two extents with the same hash, the first stays.
 #[derive(Debug)]
-pub struct ExtentIndex(RwLock<Extents>);
+pub(crate) struct ExtentIndex(RwLock<Extents>);
 
 #[derive(Debug)]
 struct Extents {
@@ -70,7 +70,7 @@ impl Extents {
 impl ExtentIndex {
     /// An empty index, which may create a temporary file in `dir`.
     #[must_use]
-    pub fn new(dir: &Path) -> Self {
+    pub(crate) fn new(dir: &Path) -> Self {
         Self(RwLock::new(Extents { table: Table::default(), records: Records::new(dir) }))
     }
 
@@ -78,7 +78,7 @@ impl ExtentIndex {
     ///
     /// # Errors
     /// [`crate::Error::Io`] if the temporary file cannot be read.
-    pub fn find(&self, src: &[u8], job: usize, method: usize) -> Result<Vec<Match>> {
+    pub(crate) fn find(&self, src: &[u8], job: usize, method: usize) -> Result<Vec<Match>> {
         let mut matches: Vec<Match> = Vec::new();
         let mut end = 0;
         for (at, hash) in anchors(src) {
@@ -106,7 +106,7 @@ impl ExtentIndex {
     ///
     /// # Errors
     /// [`crate::Error::Io`] if the temporary file cannot be read.
-    pub fn get(&self, fingerprint: &ExtentFingerprint) -> Result<Option<StoredExtent>> {
+    pub(crate) fn get(&self, fingerprint: &ExtentFingerprint) -> Result<Option<StoredExtent>> {
         let found = self.0.read().get(fingerprint.anchor)?;
         Ok(found.filter(|record| record.fingerprint == *fingerprint).map(|record| record.stored))
     }
@@ -115,7 +115,12 @@ impl ExtentIndex {
     ///
     /// # Errors
     /// [`crate::Error::Io`] if the temporary file cannot be read or written.
-    pub fn insert(&self, job: usize, fingerprint: ExtentFingerprint, stored: StoredExtent) -> Result<()> {
+    pub(crate) fn insert(
+        &self,
+        job: usize,
+        fingerprint: ExtentFingerprint,
+        stored: StoredExtent,
+    ) -> Result<()> {
         // A job beyond the numbers of records would be found too early, which the image could depend on.
         match u32::try_from(job) {
             Ok(job) if job < u32::MAX => self.add(Record { job: Some(job), fingerprint, stored }),
@@ -127,7 +132,7 @@ impl ExtentIndex {
     ///
     /// # Errors
     /// [`crate::Error::Io`] if the temporary file cannot be read or written.
-    pub fn insert_before(&self, fingerprint: ExtentFingerprint, stored: StoredExtent) -> Result<()> {
+    pub(crate) fn insert_before(&self, fingerprint: ExtentFingerprint, stored: StoredExtent) -> Result<()> {
         self.add(Record { job: None, fingerprint, stored })
     }
 

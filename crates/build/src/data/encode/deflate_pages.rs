@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 
 /// Decides how a stream is placed.
 #[derive(Debug)]
-pub struct DeflatePlacer {
+pub(crate) struct DeflatePlacer {
     block: BlockSize,
     checker: LinuxChecker,
     decoder: Decoder,
@@ -21,7 +21,7 @@ pub struct DeflatePlacer {
 
 /// The bytes that are appended for an encoded extent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Placed {
+pub(crate) enum Placed {
     /// Its bytes.
     AsIs,
     /// This number of zero bytes, then its bytes.
@@ -32,7 +32,7 @@ pub enum Placed {
 
 impl Placed {
     /// The extent that is appended for `extent`.
-    pub const fn extent(&self, extent: Extent) -> Extent {
+    pub(crate) const fn extent(&self, extent: Extent) -> Extent {
         match self {
             Self::AsIs => extent,
             Self::Padded(padding) => Extent { size: extent.size + *padding as u64, ..extent },
@@ -41,7 +41,7 @@ impl Placed {
     }
 
     /// Appends the extent with these encoded `bytes` to `out`.
-    pub fn write(&self, bytes: &[u8], out: &mut Vec<u8>) {
+    pub(crate) fn write(&self, bytes: &[u8], out: &mut Vec<u8>) {
         match self {
             Self::AsIs => out.extend_from_slice(bytes),
             Self::Padded(padding) => {
@@ -54,12 +54,12 @@ impl Placed {
 }
 
 impl DeflatePlacer {
-    pub fn new(block: BlockSize) -> Self {
+    pub(crate) fn new(block: BlockSize) -> Self {
         Self { block, checker: LinuxChecker::default(), decoder: Decoder::new() }
     }
 
     /// Decides how the encoded `bytes` of `extent` are placed at `pos`: a position in the image, or relative to a block start.
-    pub fn place(&mut self, extent: Extent, bytes: &[u8], pos: u64) -> Result<Placed> {
+    pub(crate) fn place(&mut self, extent: Extent, bytes: &[u8], pos: u64) -> Result<Placed> {
         let offset = (pos & self.block.mask()) as usize;
         let place = ClusterPlace { block: self.block.bytes(), offset };
         match self.checker.deflate_padding(bytes, place, extent.len as usize) {
@@ -77,7 +77,7 @@ impl DeflatePlacer {
     }
 
     /// Returns the new extents and bytes for those of `log`, when the first one is at `pos`; `None` when nothing changes.
-    pub fn place_all(
+    pub(crate) fn place_all(
         &mut self,
         log: &ExtentLog,
         mut bytes: &[u8],

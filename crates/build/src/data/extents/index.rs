@@ -14,7 +14,7 @@ use crate::options::compression::IndexKind;
 
 /// Encodes the indexes of an image; all of them have these properties.
 #[derive(Clone, Copy, Debug)]
-pub struct IndexEncoder {
+pub(crate) struct IndexEncoder {
     pub index: IndexKind,
     pub block: BlockSize,
     /// Whether a pcluster of the image may have more than one block.
@@ -23,7 +23,7 @@ pub struct IndexEncoder {
 
 /// Where the last bytes of a file are that none of its logged extents holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FileTail {
+pub(crate) enum FileTail {
     /// The extents hold all bytes.
     None,
     /// Directly after the index.
@@ -38,7 +38,7 @@ pub enum FileTail {
 
 /// The extents of a file.
 #[derive(Clone, Copy, Debug)]
-pub struct FileExtents<'a> {
+pub(crate) struct FileExtents<'a> {
     pub log: &'a ExtentLog,
     pub tail: &'a FileTail,
     /// Bytes of the file, with its tail.
@@ -55,7 +55,7 @@ const UNPLACED_MAX: u64 = 1024;
 impl IndexEncoder {
     /// Returns the bytes that follow an inode which has `inode_len` bytes with its xattrs: padding, the map header, the index,
     /// the inline tail.
-    pub fn encode(
+    pub(crate) fn encode(
         &self,
         file: FileExtents<'_>,
         inode_len: usize,
@@ -231,7 +231,7 @@ impl IndexEncoder {
     }
 
     /// The most bytes that the index of a file of `size` bytes takes, without its inline tail.
-    pub const fn max_size(&self, size: u64) -> u64 {
+    pub(crate) const fn max_size(&self, size: u64) -> u64 {
         if matches!(self.index, IndexKind::Extents) {
             return 48;
         }

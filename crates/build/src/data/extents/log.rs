@@ -5,7 +5,7 @@ use ferofs_format::BytePos;
 
 /// One extent of a file. It starts where the one before it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
+pub(crate) struct Extent {
     /// Bytes that it decodes to: at least 1.
     pub len: u64,
     /// Encoded, or stored uncompressed.
@@ -17,7 +17,7 @@ pub struct Extent {
 
 /// Where an extent's bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExtentPlace {
+pub(crate) enum ExtentPlace {
     /// Directly after the previous extent of the file that has this place.
     Next,
     /// At the place of an extent that was stored before.
@@ -30,7 +30,7 @@ pub enum ExtentPlace {
 
 /// Extents in the order of the file, as variable-length integers.
 #[derive(Clone, Debug)]
-pub struct ExtentLog {
+pub(crate) struct ExtentLog {
     bytes: Vec<u8>,
     /// The usual size of an extent, which the log does not write.
     unit: u64,
@@ -50,7 +50,7 @@ pub struct ExtentLog {
 
 /// A state of an [`ExtentLog`].
 #[derive(Clone, Debug)]
-pub struct Mark {
+pub(crate) struct Mark {
     /// Everything but the bytes.
     log: ExtentLog,
     bytes: usize,
@@ -63,19 +63,19 @@ const SIZED: u64 = 8;
 
 impl ExtentLog {
     /// The state that [`Self::roll_back`] can go back to.
-    pub fn mark(&self) -> Mark {
+    pub(crate) fn mark(&self) -> Mark {
         Mark { log: Self { bytes: Vec::new(), ..*self }, bytes: self.bytes.len() }
     }
 
     /// Removes all extents after `mark`, which is of this log.
-    pub fn roll_back(&mut self, mark: Mark) {
+    pub(crate) fn roll_back(&mut self, mark: Mark) {
         let mut bytes = std::mem::take(&mut self.bytes);
         bytes.truncate(mark.bytes);
         *self = Self { bytes, ..mark.log };
     }
 
     /// An empty log of extents that usually take `unit` bytes.
-    pub const fn new(unit: u64) -> Self {
+    pub(crate) const fn new(unit: u64) -> Self {
         Self {
             bytes: Vec::new(),
             unit,
@@ -90,19 +90,19 @@ impl ExtentLog {
     }
 
     /// Adds an extent.
-    pub fn push(&mut self, extent: Extent) {
+    pub(crate) fn push(&mut self, extent: Extent) {
         self.deduplicates |= extent.place != ExtentPlace::Next;
         self.push_without_dedupe(extent);
     }
 
     /// Needs `DEDUPE` if `other` does: call it for a copy of `other` that is made with [`Self::push_without_dedupe`].
-    pub const fn inherit_dedupe(&mut self, other: &Self) {
+    pub(crate) const fn inherit_dedupe(&mut self, other: &Self) {
         self.deduplicates |= other.deduplicates;
     }
 
     /// Adds an extent that does not need the `DEDUPE` feature even if it is shared: a patch keeps it at the offset of the file
     /// where it was before, which kernels without this feature can read.
-    pub fn push_without_dedupe(&mut self, extent: Extent) {
+    pub(crate) fn push_without_dedupe(&mut self, extent: Extent) {
         let Extent { len, encoded, size, place } = extent;
         let mut flags = if encoded { ENCODED } else { 0 };
         if size != self.unit {
@@ -129,7 +129,7 @@ impl ExtentLog {
     }
 
     /// Adds the extents of the next part of the file.
-    pub fn extend(&mut self, other: &Self) {
+    pub(crate) fn extend(&mut self, other: &Self) {
         debug_assert_eq!(self.unit, other.unit);
         self.bytes.extend_from_slice(&other.bytes);
         self.count += other.count;
@@ -150,42 +150,42 @@ impl ExtentLog {
     }
 
     /// Number of extents.
-    pub const fn count(&self) -> u64 {
+    pub(crate) const fn count(&self) -> u64 {
         self.count
     }
 
     /// Decoded bytes of all extents.
-    pub const fn decoded_len(&self) -> u64 {
+    pub(crate) const fn decoded_len(&self) -> u64 {
         self.len
     }
 
     /// Bytes in the image of the extents that are not shared.
-    pub const fn size(&self) -> u64 {
+    pub(crate) const fn size(&self) -> u64 {
         self.size
     }
 
     /// Bytes in the image of all extents.
-    pub const fn size_with_shared(&self) -> u64 {
+    pub(crate) const fn size_with_shared(&self) -> u64 {
         self.size_with_shared
     }
 
     /// Whether the image holds the content uncompressed, in one piece.
-    pub const fn is_flat(&self) -> bool {
+    pub(crate) const fn is_flat(&self) -> bool {
         self.flat
     }
 
     /// Whether the image needs the `DEDUPE` feature.
-    pub const fn deduplicates(&self) -> bool {
+    pub(crate) const fn deduplicates(&self) -> bool {
         self.deduplicates
     }
 
     /// Whether any extent is shared.
-    pub const fn shares(&self) -> bool {
+    pub(crate) const fn shares(&self) -> bool {
         self.shares
     }
 
     /// The extents, in order.
-    pub fn iter(&self) -> impl Iterator<Item = Extent> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Extent> {
         let mut bytes = self.bytes.iter();
         let mut number = move || {
             let (mut value, mut shift) = (0, 0);
@@ -212,7 +212,7 @@ impl ExtentLog {
     }
 
     /// The extents with their positions, when the first one with [`ExtentPlace::Next`] is at `first`.
-    pub fn placed(&self, first: BytePos) -> impl Iterator<Item = (BytePos, Extent)> {
+    pub(crate) fn placed(&self, first: BytePos) -> impl Iterator<Item = (BytePos, Extent)> {
         let mut next = first.get();
         self.iter().map(move |extent| match extent.place {
             ExtentPlace::Shared { at, .. } => (at, extent),

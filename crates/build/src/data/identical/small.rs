@@ -18,11 +18,11 @@ const TABLES: usize = 64;
 /// Identifies the content of a file, and everything else that decides how it is stored: half of a BLAKE3 digest with a random key, so
 /// that nobody can prepare files with equal fingerprints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Fingerprint([u8; 16]);
+pub(crate) struct Fingerprint([u8; 16]);
 
 /// The result of [`IdenticalFiles::look_up`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lookup {
+pub(crate) enum Lookup {
     /// No other file can have this content.
     Unique,
     /// No earlier file with this content has been looked up yet.
@@ -63,7 +63,7 @@ impl Firsts {
 
 /// The small files of a tree that can have identical content.
 #[derive(Debug)]
-pub struct IdenticalFiles {
+pub(crate) struct IdenticalFiles {
     /// Whether extents get fingerprints, too.
     fingerprints_extents: bool,
     /// The key of the fingerprints, other ones in each build.
@@ -80,7 +80,7 @@ impl IdenticalFiles {
     ///
     /// # Errors
     /// [`crate::Error::Io`] if the system has no random bytes.
-    pub fn new(tree: &Tree) -> Result<Self> {
+    pub(crate) fn new(tree: &Tree) -> Result<Self> {
         let mut key = [0; blake3::KEY_LEN];
         random(&mut key)?;
         let sizes = tree
@@ -96,7 +96,7 @@ impl IdenticalFiles {
     }
 
     /// Finds no identical files.
-    pub fn none(tree: &Tree) -> Self {
+    pub(crate) fn none(tree: &Tree) -> Self {
         Self::with(tree.nodes.len(), [0; blake3::KEY_LEN], [])
     }
 
@@ -116,7 +116,12 @@ impl IdenticalFiles {
 
     /// Identifies the extents of a file without its tail; `None` if no other file may share them. Compressed files often differ
     /// only in where their tails are.
-    pub fn fingerprint_extents(&self, log: &ExtentLog, method: usize, bytes: &[u8]) -> Option<Fingerprint> {
+    pub(crate) fn fingerprint_extents(
+        &self,
+        log: &ExtentLog,
+        method: usize,
+        bytes: &[u8],
+    ) -> Option<Fingerprint> {
         if !self.fingerprints_extents || bytes.is_empty() || log.shares() {
             return None;
         }
@@ -132,13 +137,13 @@ impl IdenticalFiles {
     }
 
     /// Whether another file may have the content of `id`.
-    pub fn is_candidate(&self, id: NodeId) -> bool {
+    pub(crate) fn is_candidate(&self, id: NodeId) -> bool {
         self.candidates[id.index() / 64] >> (id.index() % 64) & 1 != 0
     }
 
     /// Looks up file `id` with this `rank` in the order of reading and this `content`. `encoding_key` returns everything else that
     /// decides how the file is stored.
-    pub fn look_up(
+    pub(crate) fn look_up(
         &self,
         id: NodeId,
         rank: u32,
@@ -163,7 +168,7 @@ impl IdenticalFiles {
     }
 
     /// The rank of the first file with this fingerprint among those that were looked up.
-    pub fn first(&self, fingerprint: Fingerprint) -> Option<u32> {
+    pub(crate) fn first(&self, fingerprint: Fingerprint) -> Option<u32> {
         self.table(fingerprint).get(fingerprint)
     }
 

@@ -24,7 +24,7 @@ const INODE_LEN_STEP: usize = 128;
 
 /// The data that all workers share.
 #[derive(Clone, Copy)]
-pub struct WorkerContext<'a> {
+pub(crate) struct WorkerContext<'a> {
     pub tree: &'a Tree,
     pub order: &'a Order,
     pub inode_sizes: &'a InodeSizes,
@@ -42,24 +42,24 @@ pub struct WorkerContext<'a> {
 
 impl<'a> WorkerContext<'a> {
     /// How `node` is encoded; `None`: it is stored uncompressed.
-    pub fn file_compression(&self, node: NodeId) -> Option<(&'a Compression, FileCompression)> {
+    pub(crate) fn file_compression(&self, node: NodeId) -> Option<(&'a Compression, FileCompression)> {
         let compression = self.compression.filter(|_| !self.order.is_stored(node))?;
         let (size, path) = (self.tree.node(node).size, || self.tree.path_bytes(node));
         Some((compression, compression.for_file(size, path, self.block_size)?))
     }
 
     /// Whether the image only reserves space for the content of `node`.
-    pub fn is_reserved(&self, node: NodeId) -> bool {
+    pub(crate) fn is_reserved(&self, node: NodeId) -> bool {
         self.tree.node(node).origin == Origin::Zeroes && self.file_compression(node).is_none()
     }
 
     /// The most bytes of content that are encoded with one call.
-    pub fn segment(&self) -> u64 {
+    pub(crate) fn segment(&self) -> u64 {
         self.compression.map_or(SEGMENT, |compression| compression.segment(self.block_size))
     }
 
     /// Encodes the indexes of compressed files.
-    pub fn index_encoder(&self) -> IndexEncoder {
+    pub(crate) fn index_encoder(&self) -> IndexEncoder {
         let (block, compression) = (self.block_size, self.compression);
         let index = compression.map_or(IndexKind::Compact, |compression| compression.index);
         IndexEncoder {
@@ -70,7 +70,7 @@ impl<'a> WorkerContext<'a> {
     }
 
     /// Places the extents that `method` encodes; `None` if Linux can decode them at any place.
-    pub fn deflate_placer(&self, method: usize) -> Option<DeflatePlacer> {
+    pub(crate) fn deflate_placer(&self, method: usize) -> Option<DeflatePlacer> {
         let compression = self.compression.filter(|compression| compression.index == IndexKind::Extents)?;
         let algorithm = compression.methods.get(method)?.algorithm();
         (algorithm == Algorithm::Deflate).then(|| DeflatePlacer::new(self.block_size))
@@ -78,13 +78,13 @@ impl<'a> WorkerContext<'a> {
 
     /// Bytes of the inode of `node` with its xattrs, for decisions on its content. They are rounded up if the file may have
     /// duplicates, so that these decide the same.
-    pub fn rounded_inode_len(&self, node: NodeId) -> usize {
+    pub(crate) fn rounded_inode_len(&self, node: NodeId) -> usize {
         let len = self.inode_sizes.len(node);
         if self.identical_files.is_candidate(node) { len.next_multiple_of(INODE_LEN_STEP) } else { len }
     }
 
     /// How many of the last bytes of a file of `size` bytes can follow its inode within one block.
-    pub fn inline_tail(&self, node: NodeId, size: u64) -> usize {
+    pub(crate) fn inline_tail(&self, node: NodeId, size: u64) -> usize {
         if !self.inode_sizes.may_inline(node) {
             return 0;
         }
@@ -92,7 +92,7 @@ impl<'a> WorkerContext<'a> {
     }
 
     /// How many bytes can follow the index of `node`, a file of `size` bytes, within one block.
-    pub fn inline_capacity(&self, node: NodeId, size: u64) -> usize {
+    pub(crate) fn inline_capacity(&self, node: NodeId, size: u64) -> usize {
         if !self.inode_sizes.may_inline(node) {
             return 0;
         }
@@ -101,7 +101,7 @@ impl<'a> WorkerContext<'a> {
     }
 
     /// Everything but the content that decides how `node` is stored: see [`IdenticalFiles::look_up`].
-    pub fn encoding_key(&self, node: NodeId) -> Vec<u8> {
+    pub(crate) fn encoding_key(&self, node: NodeId) -> Vec<u8> {
         let compression = self.file_compression(node).map(|(_, file)| (file.method, file.pcluster));
         let place = (self.rounded_inode_len(node), self.inode_sizes.len(node) % SLOT_SIZE as usize);
         format!("{compression:?} {place:?} {}", self.inode_sizes.may_inline(node)).into_bytes()

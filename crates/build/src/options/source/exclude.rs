@@ -72,7 +72,7 @@ struct PatternList {
 pub struct PatternsError {
     /// The line, or the number of the pattern, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The problem.
     pub reason: String,
 }
 
@@ -131,7 +131,6 @@ impl Patterns {
 
     /// Whether the patterns match `path`, or make an exception for it; `None` if none matches. Notes in `used`, under `group`, which
     /// patterns match.
-    #[doc(hidden)]
     #[must_use]
     pub fn matched(
         &self,
@@ -155,7 +154,6 @@ impl Patterns {
     }
 
     /// The patterns that matched nothing.
-    #[doc(hidden)]
     pub fn unused(&self, group: usize, used: &UsedPatterns) -> impl Iterator<Item = &str> {
         let each = self.0.each.iter().enumerate();
         each.filter(move |(number, _)| !used.has(group, *number)).map(|(_, (text, _))| text.as_str())
@@ -180,7 +178,6 @@ fn normalised(pattern: &str) -> String {
 }
 
 /// Which patterns have matched a path so far, as the number of their group and their number in it.
-#[doc(hidden)]
 #[derive(Debug, Default)]
 pub struct UsedPatterns(Mutex<HashSet<(usize, usize)>>);
 

@@ -1,21 +1,23 @@
 //! Lists one directory at a time, for one worker: names, inodes, xattrs. The first step of [`super`].
 
+use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::io::Write as _;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use ferofs_format::inode::{FileType, Rdev, Timestamp};
+use parking_lot::Mutex;
 use rustix::fs::{OFlags, RawDir, Stat};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result, Warning};
+use crate::host::open::{allocated, mtime, open_dir, open_file, size, stat_at, stat_fd};
 use crate::options::Options;
 use crate::paths::{as_path, join};
 use crate::sources::change_time;
 use crate::sources::directory::unmapped::{UnmappedIds, check_acls};
-use crate::sources::open::{allocated, identity, mtime, open_dir, open_file, size, stat_at, stat_fd};
 use crate::tree::arena::{Arena, Text};
 use crate::tree::origin::Identity;
 use crate::tree::xattr::{Attributes, encode_set};
@@ -64,7 +66,7 @@ pub(super) enum ListedBody {
     Socket,
 }
 
-/// What all workers share.
+/// State that all workers share.
 pub(super) struct Context<'a> {
     pub(super) options: &'a Options,
     /// The name of the directory, for messages.
@@ -75,6 +77,8 @@ pub(super) struct Context<'a> {
     /// Whether `/proc/self/fd` exists.
     pub(super) proc: bool,
     pub(super) unmapped: UnmappedIds,
+    /// The devices of file systems whose files do not tell their size.
+    pub(super) size_less: Mutex<BTreeSet<u64>>,
 }
 
 /// Lists directories for one worker, and reuses its buffers.
@@ -83,6 +87,8 @@ pub(super) struct Lister<'a> {
     dirents: Vec<u8>,
     names: Vec<u8>,
     value: Vec<u8>,
+    /// The device of the last directory.
+    file_system: Option<u64>,
     pub(super) warnings: Vec<Warning>,
 }
 
@@ -93,6 +99,7 @@ impl<'a> Lister<'a> {
             dirents: Vec::with_capacity(DIRENT_BYTES),
             names: vec![0; XATTR_BYTES],
             value: vec![0; XATTR_BYTES],
+            file_system: None,
             warnings: Vec::new(),
         }
     }
@@ -118,7 +125,8 @@ impl<'a> Lister<'a> {
         if self.context.options.source.one_file_system && !self.is_on_file_system_of_root(&before)? {
             return Ok(Listing::default());
         }
-        change_time::wait(identity(&before).ctime());
+        self.note_size_less(&dir, &before, path);
+        change_time::wait(Identity::of_file(&before).ctime());
         let mut found = Arena::default();
         let mut names = Vec::new();
         let mut dirents = std::mem::take(&mut self.dirents);
@@ -149,12 +157,26 @@ impl<'a> Lister<'a> {
             }
         }
         let after = stat_fd(dir.as_fd()).map_err(|e| io("stat", e))?;
-        if identity(&after) != identity(&before) {
+        if Identity::of_file(&after) != Identity::of_file(&before) {
             // The listing may lack a name, or have one twice.
             return Err(Error::SourceChanged(source.join(as_path(path))));
         }
         listing.files.shrink_to_fit();
         Ok(listing)
+    }
+
+    /// Warns of a directory of a file system whose files have a size of 0 and content all the same, once for each file system.
+    fn note_size_less(&mut self, dir: &OwnedFd, stat: &Stat, path: &[u8]) {
+        /// PROC, CGROUP2, DEBUGFS and TRACEFS of Linux's `magic.h`.
+        const MAGIC: [u32; 4] = [0x9fa0, 0x6367_7270, 0x6462_6720, 0x7472_6163];
+        if self.file_system.replace(stat.st_dev) == Some(stat.st_dev) {
+            return;
+        }
+        let magic = rustix::fs::fstatfs(dir).ok().and_then(|fs| u32::try_from(fs.f_type).ok());
+        let is_size_less = magic.is_some_and(|magic| MAGIC.contains(&magic));
+        if is_size_less && self.context.size_less.lock().insert(stat.st_dev) {
+            self.warnings.push(Warning::SizeLess { path: self.context.source.join(as_path(path)) });
+        }
     }
 
     fn is_on_file_system_of_root(&self, stat: &Stat) -> Result<bool> {
@@ -217,7 +239,7 @@ impl<'a> Lister<'a> {
             dev: stat.st_dev,
             ino: stat.st_ino,
             mtime: mtime(stat),
-            identity: identity(stat),
+            identity: Identity::of_file(stat),
         });
         Ok(())
     }
@@ -241,8 +263,10 @@ impl<'a> Lister<'a> {
         };
         match result {
             Ok(attributes) if attributes.is_empty() => Ok(Vec::new()),
-            Ok(attributes) => {
+            Ok(mut attributes) => {
                 check_acls(&attributes, full)?;
+                let changed = self.context.options.attributes.change_acls(&mut attributes);
+                changed.map_err(|fault| Error::Entry { path: full.to_owned(), fault })?;
                 self.note_foreign(&attributes, full);
                 encode_set(attributes).map_err(|too_large| too_large.of(full))
             }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, Result, Warning};
 use crate::options::Options;
-use crate::tree::acl;
+use ferofs_format::xattr::acl;
 
 /// The IDs that stand for all those that the namespace does not map; `None` if the namespace maps that ID, too, or the image gets other ones.
 pub(super) struct UnmappedIds {

@@ -12,7 +12,7 @@ use crate::sources::source_file::SourceFile;
 
 /// An image that content is read from.
 #[derive(Debug)]
-pub struct SourceImage {
+pub(crate) struct SourceImage {
     image: Image,
     /// The index of its file; `None` for an image that a program opened.
     file: Option<u16>,
@@ -22,7 +22,7 @@ pub struct SourceImage {
 
 /// A piece of a file, as an image stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StoredPiece {
+pub(crate) struct StoredPiece {
     pub offset: u64,
     pub len: u64,
     /// Where its bytes are in the image; `None` if they are compressed, or on another device.
@@ -31,7 +31,7 @@ pub struct StoredPiece {
 
 impl SourceImage {
     /// Opens the image in `file`. Its reads end soon after `cancel` is set.
-    pub fn open(file: &SourceFile, cancel: &Arc<AtomicBool>) -> Result<Self> {
+    pub(crate) fn open(file: &SourceFile, cancel: &Arc<AtomicBool>) -> Result<Self> {
         let source = file.file().try_clone().and_then(|file| FileSource::new(file, 0));
         let source = source.map_err(|e| Error::io("open", file.name(), e))?;
         let image = Image::open(source).map_err(|e| in_source(file.name().to_owned(), e))?;
@@ -40,26 +40,26 @@ impl SourceImage {
     }
 
     /// An image that a program opened.
-    pub fn opened(image: Image, name: PathBuf) -> Self {
+    pub(crate) fn opened(image: Image, name: PathBuf) -> Self {
         Self { image, file: None, name }
     }
 
-    pub const fn image(&self) -> &Image {
+    pub(crate) const fn image(&self) -> &Image {
         &self.image
     }
 
     /// The index of the image's file among all source files; `None` for an image that a program opened.
-    pub const fn file(&self) -> Option<u16> {
+    pub(crate) const fn file(&self) -> Option<u16> {
         self.file
     }
 
     /// The name of the image, for messages.
-    pub fn name(&self) -> &Path {
+    pub(crate) fn name(&self) -> &Path {
         &self.name
     }
 
     /// Whether reading regular file `nid` gives holes that the new image keeps.
-    pub fn has_holes(&self, inode: &Inode) -> Result<bool> {
+    pub(crate) fn has_holes(&self, inode: &Inode) -> Result<bool> {
         if inode.size() == 0 || inode.layout() != DataLayout::ChunkBased {
             return Ok(false);
         }
@@ -72,14 +72,14 @@ impl SourceImage {
     }
 
     /// Fills `buf` with the content of inode `nid` from `offset` on. The file must not end before.
-    pub fn read(&self, nid: Nid, offset: u64, buf: &mut [u8]) -> Result<()> {
+    pub(crate) fn read(&self, nid: Nid, offset: u64, buf: &mut [u8]) -> Result<()> {
         let inode = self.image.inode(nid)?;
         let read = self.image.read_at(&inode, FileOffset::new(offset), buf)?;
         if read == buf.len() { Ok(()) } else { Err(Error::SourceChanged(self.name.clone())) }
     }
 
     /// The pieces of inode `nid` that hold data, in order. Adjacent pieces are merged.
-    pub fn pieces(&self, nid: Nid) -> Result<Vec<StoredPiece>> {
+    pub(crate) fn pieces(&self, nid: Nid) -> Result<Vec<StoredPiece>> {
         let inode = self.image.inode(nid)?;
         let mut pieces: Vec<StoredPiece> = Vec::new();
         for extent in self.image.extents(&inode, FileOffset::new(0))? {
@@ -107,6 +107,6 @@ impl SourceImage {
 }
 
 /// Adds the name of the source's file to `error`.
-pub fn in_source(path: PathBuf, error: impl Into<Error>) -> Error {
+pub(crate) fn in_source(path: PathBuf, error: impl Into<Error>) -> Error {
     Error::InSource { path, source: Box::new(error.into()) }
 }

@@ -7,8 +7,8 @@ use std::rc::Rc;
 use ferofs_format::inode::Timestamp;
 
 use crate::error::archive::ArchiveFault;
-use crate::tree::acl;
 use crate::tree::xattr::Attributes;
+use ferofs_format::xattr::acl;
 
 type Values = BTreeMap<Vec<u8>, Vec<u8>>;
 

@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use super::{Body, EntryFault, FileId, LayeredFile, LayeredTree};
 use crate::options::source::definition::{Change, DefinedBody, Definition, Owner};
-use crate::tree::acl;
 use ferofs_format::inode::Timestamp;
+use ferofs_format::xattr::acl;
 
 impl LayeredTree {
     /// Applies one definition. A new file without a time of its own gets `time`; with `all_time`, each gets that.

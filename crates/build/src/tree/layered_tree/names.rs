@@ -11,7 +11,7 @@ use crate::tree::arena::{Arena, Text};
 
 /// The index of a file in the list of a [`LayeredTree`](super::LayeredTree).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FileId(pub(super) u32);
+pub(crate) struct FileId(pub(super) u32);
 
 impl FileId {
     pub(super) const ROOT: Self = Self(0);
@@ -32,14 +32,14 @@ pub(super) struct Link {
 
 /// The names of one directory. The text of each is in the [`Texts`] of its tree.
 #[derive(Clone, Debug, Default)]
-pub struct Names {
+pub(crate) struct Names {
     links: Vec<Link>,
     /// The positions in `links`, by the hash of the name.
     positions: HashTable<u32>,
 }
 
 impl Names {
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.links.is_empty()
     }
 
@@ -152,7 +152,7 @@ mod tests {
 
     use super::*;
 
-    /// What can be done with the names of a directory. A name is a number.
+    /// The operations on the names of a directory. A name is a number.
     #[derive(Clone, Debug)]
     enum Step {
         Insert(u8, u32, u32),

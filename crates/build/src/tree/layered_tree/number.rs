@@ -92,7 +92,11 @@ impl LayeredTree {
         };
         let path = || PathBuf::from(as_path(&join(&tree.path_bytes(parent), tree.text(name))));
         let keeps = options.xattrs.keep || layered_file.ignores_options;
-        let set = if keeps { encode(options, &layered_file.xattrs, path, warnings)? } else { Vec::new() };
+        let set = if keeps {
+            encode(options, &layered_file.xattrs, layered_file.ignores_options, path, warnings)?
+        } else {
+            Vec::new()
+        };
         let (uid, gid, mtime) = match layered_file.ignores_options {
             true => (layered_file.uid, layered_file.gid, layered_file.mtime),
             false => {
@@ -124,6 +128,7 @@ impl LayeredTree {
 fn encode(
     options: &Options,
     attributes: &Attributes,
+    ignores_options: bool,
     path: impl Fn() -> PathBuf,
     warnings: &mut Vec<Warning>,
 ) -> Result<Vec<u8>> {
@@ -134,6 +139,10 @@ fn encode(
     let mut kept = attributes.clone();
     if options.source.strip_overlay {
         kept.retain(|(name, _)| name != OPAQUE && name != ORIGIN);
+    }
+    if !ignores_options {
+        let changed = options.attributes.change_acls(&mut kept);
+        changed.map_err(|fault| Error::Entry { path: options.source.path.join(path()), fault })?;
     }
     for (name, _) in kept.iter().filter(|(name, _)| NamePrefix::split(name).is_none()) {
         let name = ferofs_read::escape::Escaped(name).to_string();

@@ -17,11 +17,11 @@ pub(super) struct OwnerArgs {
     #[arg(long, conflicts_with_all = ["force_uid", "force_gid"])]
     all_root: bool,
 
-    /// Add N to the user ID of every file; N may be negative
+    /// Add N to the user ID of every file and to those in ACLs; N may be negative
     #[arg(long, value_name = "N", default_value_t = 0, allow_hyphen_values = true)]
     uid_offset: i64,
 
-    /// Add N to the group ID of every file; N may be negative
+    /// Add N to the group ID of every file and to those in ACLs; N may be negative
     #[arg(long, value_name = "N", default_value_t = 0, allow_hyphen_values = true)]
     gid_offset: i64,
 }

@@ -37,7 +37,7 @@ const IGNORED: [&str; 12] = [
 /// The options, sorted by the program that handles them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct SortedOptions {
-    /// Who may use the mount.
+    /// The users who may use the mount.
     pub(crate) access: Access,
     /// The source in the mount table, instead of the image.
     pub(crate) fsname: Option<String>,
@@ -74,6 +74,12 @@ impl SortedOptions {
             (self.access == Access::OwnerAndRoot, "-o allow_root"),
             (self.fsname.is_some(), "-o fsname"),
             (self.subtype.is_some(), "-o subtype"),
+            (self.no_sandbox, "-o no_sandbox"),
+            (self.low_memory, "-o low_memory"),
+            (self.log_file.is_some(), "-o log_file"),
+            (self.pid_file.is_some(), "-o pid_file"),
+            (self.prefetch.is_some(), "-o prefetch"),
+            (self.max_threads.is_some(), "-o max_threads"),
         ];
         own.into_iter().filter_map(|(given, name)| given.then_some(name))
     }

@@ -200,7 +200,7 @@ pub(super) fn compose(args: &ComposeArgs) -> Outcome {
     drop(display);
     // The errors of a patch name it.
     let created = match created {
-        Err(error @ ferofs::Error::InPatch { .. }) => return Err(Failure::without_subject(error)),
+        Err(error @ ferofs::build::Error::InPatch { .. }) => return Err(Failure::without_subject(error)),
         created => created.about(&args.base)?,
     };
     print_created(&created, args.json)?;

@@ -98,7 +98,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Outcome {
     args.shown.apply();
     let from = location(&args.from)?;
-    if std::fs::metadata(&args.file).is_ok_and(|metadata| !metadata.is_file()) {
+    if args.file == Path::new("-") || std::fs::metadata(&args.file).is_ok_and(|metadata| !metadata.is_file())
+    {
         return Err(Failure::about(
             &args.file,
             "not a regular file: pull into a file, and copy it from there",

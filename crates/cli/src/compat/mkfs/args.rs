@@ -172,11 +172,11 @@ pub(super) struct Args {
     #[arg(long, value_name = "#", value_parser = number::<u32>)]
     pub(super) fsalignblks: Option<u32>,
 
-    /// Add # to the user ID of every file; # may be negative
+    /// Add # to the user ID of every file and to those in ACLs; # may be negative
     #[arg(long, value_name = "#", value_parser = number::<i64>, default_value_t = 0, allow_hyphen_values = true)]
     pub(super) uid_offset: i64,
 
-    /// Add # to the group ID of every file; # may be negative
+    /// Add # to the group ID of every file and to those in ACLs; # may be negative
     #[arg(long, value_name = "#", value_parser = number::<i64>, default_value_t = 0, allow_hyphen_values = true)]
     pub(super) gid_offset: i64,
 

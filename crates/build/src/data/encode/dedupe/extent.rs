@@ -1,4 +1,4 @@
-//! What identifies the content of an extent, and where it is.
+//! The fingerprint of an extent's content, and the place of the extent.
 
 use std::sync::LazyLock;
 
@@ -9,7 +9,7 @@ use crate::output::random::random;
 
 /// Identifies the content of an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ExtentFingerprint {
+pub(crate) struct ExtentFingerprint {
     /// The hash of its first anchor.
     pub(super) anchor: u64,
     /// Bytes before the end of that anchor.
@@ -20,7 +20,7 @@ pub struct ExtentFingerprint {
 
 /// An extent in the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StoredExtent {
+pub(crate) struct StoredExtent {
     pub at: BytePos,
     pub size: u64,
     pub encoded: bool,
@@ -31,7 +31,7 @@ pub struct StoredExtent {
 
 impl ExtentFingerprint {
     /// The fingerprint of an extent with this content; `None` when it has no anchor.
-    pub fn of(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
         let (at, anchor) = anchors(bytes).next()?;
         let (offset, len) = (u32::try_from(at).ok()?, u32::try_from(bytes.len()).ok()?);
         Some(Self { anchor, offset, len, digest: digest(bytes) })

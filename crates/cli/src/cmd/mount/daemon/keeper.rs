@@ -27,7 +27,7 @@ use crate::exit::{FAILURE, Failure, INTERNAL_ERROR};
 use crate::print::output::message;
 use ferofs::escape::Escaped;
 
-/// What the keeper has that the daemon does not have.
+/// Privileges that the keeper has and the daemon does not have.
 pub(super) struct Keeper<'a> {
     /// The directory of the mount.
     pub(super) dir: &'a Path,
@@ -39,7 +39,7 @@ pub(super) struct Keeper<'a> {
     pub(super) report: &'a dyn Fn() -> Result<(), Failure>,
 }
 
-/// What a process is.
+/// The role of a process.
 pub(super) enum Role {
     /// A daemon without a keeper. Closing the input of the unmount helper ends it.
     Alone(Option<ChildStdin>),

@@ -1,0 +1,137 @@
+//! The metabox and the packed inode of the old image, if the new image makes them longer: new metadata and new fragments are then encoded
+//! together, behind the old content. Their old extents stay, and only their inodes with the indexes are written again. The old
+//! superblock names the old inodes, so that going back works as for all other metadata. Source: FORMAT.md 6.6, 6.7, 7.
+
+use crate::data::base_image::EarlierContent;
+use crate::data::extents::log::{Extent, ExtentLog, ExtentPlace};
+use crate::options::compression::{Compression, IndexKind, PCLUSTER_MAX};
+use crate::tree::Kind;
+use ferofs_format::{Algorithm, DeviceId, FileOffset, Incompat, Nid};
+use ferofs_read::{ExtentData, Image, Location};
+
+use super::files::{ReuseDecision, ReuseDecisions};
+use crate::error::Result;
+use crate::incremental::create::context::Inputs;
+use crate::incremental::create::encoding;
+
+/// Bytes of an extent in an index of records of 16 bytes, which are all that a longer file needs.
+const RECORD: u64 = 16;
+/// The index is written again with each change. It may take at most one byte for this many bytes of new content; else new content
+/// is encoded apart.
+const CONTENT_PER_INDEX: u64 = 4;
+/// Bytes of an inode with its entry in a directory, at least.
+const INODE: u64 = 64;
+
+/// What grows.
+#[derive(Debug, Default)]
+pub(crate) struct Growth {
+    pub(crate) metabox: Option<GrowingMetabox>,
+    pub(crate) packed: Option<GrowingPacked>,
+}
+
+/// The metabox, and how its new content is encoded.
+#[derive(Debug)]
+pub(crate) struct GrowingMetabox {
+    pub(crate) nid: Nid,
+    pub(crate) earlier: EarlierContent,
+    pub(crate) compression: Compression,
+}
+
+/// The packed inode.
+#[derive(Clone, Debug)]
+pub(crate) struct GrowingPacked {
+    pub(crate) nid: Nid,
+    pub(crate) algorithm: Algorithm,
+    pub(crate) earlier: EarlierContent,
+}
+
+impl Growth {
+    /// Decides what grows. Only images with `48BIT` have indexes in which an extent can start anywhere.
+    pub(crate) fn new(inputs: Inputs<'_>, decisions: &ReuseDecisions) -> Result<Self> {
+        let superblock = inputs.old.superblock();
+        if !superblock.incompat.contains(Incompat::BIT48) {
+            return Ok(Self::default());
+        }
+        let (mut inodes, mut content) = (0, 0);
+        for id in inputs.tree.ids() {
+            let node = inputs.tree.node(id);
+            match decisions.by_node[id.index()] {
+                ReuseDecision::KeepInode(_) => continue,
+                ReuseDecision::SameContent(_) => {}
+                ReuseDecision::ChangedContent(_) | ReuseDecision::New => {
+                    if matches!(node.kind, Kind::Regular { .. }) {
+                        content += node.size;
+                    }
+                }
+            }
+            inodes += 1;
+        }
+        let is_worth = |extents: u64, bytes: u64| extents * RECORD * CONTENT_PER_INDEX <= bytes;
+        let mut growth = Self::default();
+        if let Some(nid) = superblock.metabox
+            && let Some(old) = OldContent::of(inputs.old, nid)?
+            && is_worth(old.earlier.log.count(), inodes * INODE)
+        {
+            let OldContent { earlier, algorithm, largest } = old;
+            let mut compression = Compression::new(encoding::params(inputs.old, algorithm, largest)?);
+            compression.index = IndexKind::Extents;
+            compression.pcluster = Some(largest);
+            growth.metabox = Some(GrowingMetabox { nid, earlier, compression });
+        }
+        if let Some(nid) = superblock.packed
+            && content > 0
+            && inputs.old.extents(&inputs.old.inode(nid)?, FileOffset::new(0))?.are_records()
+            && let Some(old) = OldContent::of(inputs.old, nid)?
+            && is_worth(old.earlier.log.count(), content)
+        {
+            growth.packed = Some(GrowingPacked { nid, algorithm: old.algorithm, earlier: old.earlier });
+        }
+        Ok(growth)
+    }
+}
+
+/// Content that can grow.
+struct OldContent {
+    earlier: EarlierContent,
+    algorithm: Algorithm,
+    /// The largest pcluster.
+    largest: u32,
+}
+
+impl OldContent {
+    /// The content of the inode `nid`. `None` if it cannot grow: because it is not compressed by one algorithm, in pclusters of the image's
+    /// own device; or by DEFLATE, whose clusters Linux does not decode at each place.
+    fn of(image: &Image, nid: Nid) -> Result<Option<Self>> {
+        let inode = image.inode(nid)?;
+        let mut log = ExtentLog::new(image.superblock().block_size.bytes64());
+        let (mut used, mut largest) = (None, 0);
+        for extent in image.extents(&inode, FileOffset::new(0))? {
+            let extent = extent?;
+            let (at, size, encoded, partial) = match extent.data {
+                ExtentData::Encoded { algorithm, at, encoded_len, partial } => {
+                    if *used.get_or_insert(algorithm) != algorithm {
+                        return Ok(None);
+                    }
+                    (at, encoded_len, true, partial)
+                }
+                ExtentData::Stored { at } => (at, extent.len, false, false),
+                ExtentData::Hole | ExtentData::Interlaced { .. } | ExtentData::Fragment { .. } => {
+                    return Ok(None);
+                }
+            };
+            let Location::Device(device, at) = at else { return Ok(None) };
+            let size_32 = u32::try_from(size).unwrap_or(u32::MAX);
+            if device != DeviceId::new(0) || size_32 > PCLUSTER_MAX {
+                return Ok(None);
+            }
+            largest = largest.max(size_32);
+            let place = ExtentPlace::Shared { at, partial };
+            log.push_without_dedupe(Extent { len: extent.len, encoded, size, place });
+        }
+        let algorithm = used.filter(|used| *used != Algorithm::Deflate && log.decoded_len() == inode.size());
+        let block = image.superblock().block_size;
+        let largest = largest.next_power_of_two().max(block.bytes() as u32);
+        let earlier = EarlierContent { size: inode.size(), log };
+        Ok(algorithm.map(|algorithm| Self { earlier, algorithm, largest }))
+    }
+}
