@@ -75,6 +75,9 @@ const PUBLIC_CRATES: [&str; 11] = [
 /// The crates that a program needs at most to read images, this library's own ones included.
 const MAX_CRATES: usize = 25;
 
+/// Crates for images on servers, and those for TLS and HTTP that they need: the command for local images has none of them.
+const FOR_SERVERS: [&str; 4] = ["ferofs-remote", "http", "rustls", "ureq"];
+
 /// How much to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
@@ -228,6 +231,7 @@ fn check_features() -> Result<()> {
         ("ferofs-read", &["", "liblz4", "lzma", "deflate", "zstd", "serde", "comparison"][..]),
         ("ferofs-build", &["", "tar"]),
         ("ferofs", &["", "build", "extract", "patch", "build,patch"]),
+        ("ferofs-cli", &[""]),
     ];
     for (package, features) in
         alone.iter().flat_map(|(package, all)| all.iter().map(move |one| (package, one)))
@@ -249,27 +253,28 @@ fn check_features() -> Result<()> {
                 .arg(scratch::target_dir().join("features")),
         )?;
     }
-    let mut tree = shell::cargo();
-    tree.args([
-        "tree",
-        "--package",
-        "ferofs-read",
-        "--no-default-features",
-        "--edges",
-        "normal",
-        "--prefix",
-        "none",
-    ]);
-    let tree = tree.output().context("cargo tree")?;
-    let tree = String::from_utf8_lossy(&tree.stdout);
-    let crates: BTreeSet<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
+    let crates = crates_without_features("ferofs-read")?;
     if crates.is_empty() || crates.len() > MAX_CRATES || crates.iter().any(is_c_library) {
         bail!(
             "ferofs-read without features needs {} crates (at most {MAX_CRATES}, none in C): {crates:?}",
             crates.len()
         );
     }
+    let crates = crates_without_features("ferofs-cli")?;
+    if crates.is_empty() || FOR_SERVERS.iter().any(|name| crates.contains(*name)) {
+        bail!("ferofs-cli without the feature remote needs one of {FOR_SERVERS:?}: {crates:?}");
+    }
     Ok(())
+}
+
+/// The names of the crates that a package needs without features, itself included.
+fn crates_without_features(package: &str) -> Result<BTreeSet<String>> {
+    let mut tree = shell::cargo();
+    tree.args(["tree", "--package", package, "--no-default-features"]);
+    tree.args(["--edges", "normal", "--prefix", "none"]);
+    let tree = tree.output().context("cargo tree")?;
+    let tree = String::from_utf8_lossy(&tree.stdout);
+    Ok(tree.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect())
 }
 
 /// Makes the packages that could be published: all files are there, and all crates have versions.
@@ -283,8 +288,8 @@ fn package() -> Result<()> {
 }
 
 /// Whether the name of the crate is that of a library in C. `linux-raw-sys` is Rust: numbers of system calls.
-fn is_c_library(name: &&str) -> bool {
-    name.ends_with("-sys") && *name != "linux-raw-sys"
+fn is_c_library(name: &String) -> bool {
+    name.ends_with("-sys") && name != "linux-raw-sys"
 }
 
 /// Compiles the command and the libraries with the oldest Rust that Cargo.toml promises.
