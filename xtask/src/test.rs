@@ -63,9 +63,9 @@ const PUBLIC_CRATES: [&str; 11] = [
     "ferofs-codec",
     "ferofs-threads",
     "ferofs-read",
-    "ferofs-build",
     "ferofs-verity",
     "ferofs-patch",
+    "ferofs-build",
     "ferofs",
     "ferofs-fuse",
     "ferofs-remote",
@@ -229,9 +229,10 @@ fn document() -> Result<()> {
 fn check_features() -> Result<()> {
     let alone = [
         ("ferofs-read", &["", "liblz4", "lzma", "deflate", "zstd", "serde", "comparison"][..]),
-        ("ferofs-build", &["", "tar"]),
+        ("ferofs-build", &["", "tar", "patch"]),
         ("ferofs", &["", "build", "extract", "patch", "build,patch"]),
         ("ferofs-cli", &[""]),
+        ("ferofs-device", &[""]),
     ];
     for (package, features) in
         alone.iter().flat_map(|(package, all)| all.iter().map(move |one| (package, one)))
@@ -253,28 +254,45 @@ fn check_features() -> Result<()> {
                 .arg(scratch::target_dir().join("features")),
         )?;
     }
-    let crates = crates_without_features("ferofs-read")?;
-    if crates.is_empty() || crates.len() > MAX_CRATES || crates.iter().any(is_c_library) {
+    let reader = crates_of("ferofs-read")?;
+    if reader.len() > MAX_CRATES || reader.iter().any(|name| is_c_library(name)) {
         bail!(
-            "ferofs-read without features needs {} crates (at most {MAX_CRATES}, none in C): {crates:?}",
-            crates.len()
+            "ferofs-read without features needs {} crates (at most {MAX_CRATES}, none in C): {reader:?}",
+            reader.len()
         );
     }
-    let crates = crates_without_features("ferofs-cli")?;
-    if crates.is_empty() || FOR_SERVERS.iter().any(|name| crates.contains(*name)) {
-        bail!("ferofs-cli without the feature remote needs one of {FOR_SERVERS:?}: {crates:?}");
+    let device = crates_of("ferofs-device")?;
+    if let Some(large) = ["ferofs-build", "regex", "ignore"].into_iter().find(|name| device.contains(*name)) {
+        bail!("ferofs-device needs {large}, which is not for devices");
+    }
+    let command = crates_of("ferofs-cli")?;
+    if let Some(name) = FOR_SERVERS.into_iter().find(|name| command.contains(*name)) {
+        bail!("ferofs-cli without the feature remote needs {name}");
     }
     Ok(())
 }
 
-/// The names of the crates that a package needs without features, itself included.
-fn crates_without_features(package: &str) -> Result<BTreeSet<String>> {
+/// The names of the crates that `package` needs without features, its own among them.
+fn crates_of(package: &str) -> Result<BTreeSet<String>> {
     let mut tree = shell::cargo();
-    tree.args(["tree", "--package", package, "--no-default-features"]);
-    tree.args(["--edges", "normal", "--prefix", "none"]);
+    tree.args([
+        "tree",
+        "--package",
+        package,
+        "--no-default-features",
+        "--edges",
+        "normal",
+        "--prefix",
+        "none",
+    ]);
     let tree = tree.output().context("cargo tree")?;
     let tree = String::from_utf8_lossy(&tree.stdout);
-    Ok(tree.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect())
+    let crates: BTreeSet<_> =
+        tree.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect();
+    if crates.is_empty() {
+        bail!("cargo tree knows no package {package}");
+    }
+    Ok(crates)
 }
 
 /// Makes the packages that could be published: all files are there, and all crates have versions.
@@ -288,7 +306,7 @@ fn package() -> Result<()> {
 }
 
 /// Whether the name of the crate is that of a library in C. `linux-raw-sys` is Rust: numbers of system calls.
-fn is_c_library(name: &String) -> bool {
+fn is_c_library(name: &str) -> bool {
     name.ends_with("-sys") && name != "linux-raw-sys"
 }
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use crate::args::image::refuse_as_outputs;
+use crate::args::image::{refuse_as_outputs, writes_below};
 use crate::cmd::mount::args::Args;
 use crate::cmd::mount::daemon::is_daemon;
 use crate::exit::Failure;
@@ -18,8 +18,8 @@ pub(crate) fn check(args: &Args) -> Result<(), Failure> {
     if is_daemon() { Ok(()) } else { check_files(args) }
 }
 
-/// FUSE would cover a file with a directory, which nobody can open. mount(2) reports other errors: the directory can be a mount that has lost
-/// its daemon.
+/// Fails if the path is not a directory: FUSE would cover a file with a directory, which nobody can open. Mounting reports other errors, as the
+/// directory can be a mount that has lost its daemon.
 fn check_directory(dir: &Path) -> Result<(), Failure> {
     match std::fs::metadata(dir) {
         Ok(metadata) if !metadata.is_dir() => Err(Failure::about(dir, "not a directory")),
@@ -33,14 +33,13 @@ fn check_files(args: &Args) -> Result<(), Failure> {
     let outputs: Vec<&Path> =
         [args.pid_file.as_deref(), args.log_file.as_deref(), record].into_iter().flatten().collect();
     let image = (!args.image.path.is_remote()).then(|| args.image.path.as_ref());
-    let devices = args.image.devices.iter().chain(&args.patches).map(std::path::PathBuf::as_path);
-    let inputs: Vec<&Path> = image.into_iter().chain(devices).chain(args.memory.pinned_profile()).collect();
+    let others = args.image.devices.iter().chain(&args.patches).chain(&args.image.seal.hash_file);
+    let others = others.map(std::path::PathBuf::as_path);
+    let inputs: Vec<&Path> = image.into_iter().chain(others).chain(args.memory.pinned_profile()).collect();
     refuse_as_outputs(&outputs, &inputs)?;
     let dir = std::fs::canonicalize(&args.dir).map_err(|e| Failure::about(&args.dir, e))?;
     for output in &outputs {
-        let parent =
-            output.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        if std::fs::canonicalize(parent).is_ok_and(|parent| parent.starts_with(&dir)) {
+        if writes_below(output, &dir) {
             return Err(Failure::about(
                 output,
                 "lies below the mount point, which the mount hides: choose another directory",
