@@ -1,7 +1,7 @@
 //! Brings an image up to date with a small patch, in place or in memory, and goes back to earlier states. docs/PATCH_FORMAT.md
 //! describes the format and the reasons.
 //!
-//! The crate has what a device needs, which gets patches and applies them. What makes patches is in `ferofs`, and uses the modules
+//! The crate has what a device needs, which gets patches and applies them. `ferofs_build::incremental` makes patches, with the modules
 //! [`format`](mod@format) and [`image`].
 //!
 //! | module | job |

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::create::create;
 use super::create::options::{CreateOptions, PatchSummary};
-use crate::SourceFormat;
 use crate::error::{Error, Result};
+use crate::options::source::SourceFormat;
 use ferofs_patch::{Error as ApplyError, PatchReader};
 use ferofs_read::{FileSource, Image, Source};
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use ferofs::build::host::open::follow_links;
 use ferofs::patch::PatchReader;
 use ferofs::read::{FileSource, Image, OpenOptions, Source};
 use ferofs::verity::check_end;
@@ -178,6 +179,17 @@ pub(crate) fn refuse_as_outputs(outputs: &[&Path], inputs: &[&Path]) -> Result<(
     })
 }
 
+/// Whether writing `output` makes or changes a file below the directory `dir`, which has no symbolic links.
+pub(crate) fn writes_below(output: &Path, dir: &Path) -> bool {
+    real_parent(&follow_links(output)).is_some_and(|parent| parent.starts_with(dir))
+}
+
+/// The directory of `path`, without symbolic links.
+fn real_parent(path: &Path) -> Option<PathBuf> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    std::fs::canonicalize(parent).ok()
+}
+
 /// Tells regular files apart, also those that do not exist yet, and block devices.
 #[derive(Debug, PartialEq, Eq)]
 enum FileIdentity {
@@ -197,7 +209,7 @@ impl FileIdentity {
                 _ => None,
             };
         }
-        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        Some(Self::Name(std::fs::canonicalize(dir).ok()?.join(path.file_name()?)))
+        let path = follow_links(path);
+        Some(Self::Name(real_parent(&path)?.join(path.file_name()?)))
     }
 }

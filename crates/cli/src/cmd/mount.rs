@@ -127,8 +127,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
     Ok(code)
 }
 
-/// Refuses what is no directory: FUSE would cover a file with a directory, which nobody can open. Other errors are for who mounts: the directory
-/// can be a mount that has lost its daemon.
+/// Fails if the path is not a directory: FUSE would cover a file with a directory, which nobody can open. Mounting reports other errors, as the
+/// directory can be a mount that has lost its daemon.
 fn check_directory(dir: &Path) -> Result<(), Failure> {
     match std::fs::metadata(dir) {
         Ok(metadata) if !metadata.is_dir() => Err(Failure::about(dir, "not a directory")),

@@ -13,7 +13,7 @@ use zstd_safe::zstd_sys::{
 
 use crate::params::ZstdParams;
 
-/// What all frames have: the content size, and no checksum.
+/// Settings of all frames: the content size, and no checksum.
 pub(super) fn common(params: ZstdParams) -> [(ZSTD_cParameter, c_int); 4] {
     [
         (ZSTD_cParameter::ZSTD_c_compressionLevel, params.level.into()),

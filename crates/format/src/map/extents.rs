@@ -248,7 +248,7 @@ impl<'a> ExtentTable<'a> {
         self.records.len().checked_div(self.size.bytes()).unwrap_or(0)
     }
 
-    /// Whether there are none.
+    /// Whether the map has no extents.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -279,7 +279,7 @@ impl<'a> ExtentTable<'a> {
 /// tables that are not completely in memory.
 ///
 /// # Errors
-/// Those of `lstart`.
+/// Errors of `lstart`.
 pub fn search<E>(
     count: u64,
     offset: FileOffset,

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::Warning;
 use crate::data::stored::StoredContent;
+use crate::error::Warning;
 use crate::metadata::inodes::InodeWriter;
 use crate::output::Output;
 use crate::output::spill::Spill;
@@ -147,7 +147,7 @@ pub(crate) fn write(
     let xattrs = tree
         .xattrs
         .plan_on(&options.xattrs, &survey.shared, growth.metabox.is_some())
-        .map_err(crate::Error::Layout)?;
+        .map_err(crate::error::Error::Layout)?;
     let inode_sizes = InodeSizes::new(tree, &xattrs, &superblock, &options.inodes, &options.source.path)?;
     let (root, mut features) = root_place(context, inode_sizes.len(NodeId::ROOT) as u64)?;
 
@@ -214,7 +214,7 @@ pub(crate) fn write(
     superblock.blocks = end >> block.bits();
     superblock.incompat |= features;
     if superblock.blocks >= 1 << 32 && !superblock.incompat.contains(Incompat::BIT48) {
-        return Err(crate::Error::TooManyBlocks);
+        return Err(crate::error::Error::TooManyBlocks);
     }
     // The builder sets LZ4_0PADDING for all encoded content, whatever its algorithm.
     let configs = match features.contains(Incompat::LZ4_0PADDING) {

@@ -7,8 +7,8 @@ use ferofs_format::inode::FileType;
 use ferofs_format::xattr::UNIT;
 use ferofs_format::{Compat, Nid};
 
-use crate::Options;
 use crate::error::Result;
+use crate::options::Options;
 use ferofs_read::Image;
 use ferofs_read::walk::Walk;
 

@@ -1,5 +1,6 @@
 //! Lists one directory at a time, for one worker: names, inodes, xattrs. The first step of [`super`].
 
+use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::io::Write as _;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -7,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use ferofs_format::inode::{FileType, Rdev, Timestamp};
+use parking_lot::Mutex;
 use rustix::fs::{OFlags, RawDir, Stat};
 use rustix::io::Errno;
 
@@ -64,7 +66,7 @@ pub(super) enum ListedBody {
     Socket,
 }
 
-/// What all workers share.
+/// State that all workers share.
 pub(super) struct Context<'a> {
     pub(super) options: &'a Options,
     /// The name of the directory, for messages.
@@ -75,6 +77,8 @@ pub(super) struct Context<'a> {
     /// Whether `/proc/self/fd` exists.
     pub(super) proc: bool,
     pub(super) unmapped: UnmappedIds,
+    /// The devices of file systems whose files do not tell their size.
+    pub(super) size_less: Mutex<BTreeSet<u64>>,
 }
 
 /// Lists directories for one worker, and reuses its buffers.
@@ -161,7 +165,7 @@ impl<'a> Lister<'a> {
         Ok(listing)
     }
 
-    /// Warns of a directory of a file system whose files have a size of 0 and content all the same, once for each worker and file system.
+    /// Warns of a directory of a file system whose files have a size of 0 and content all the same, once for each file system.
     fn note_size_less(&mut self, dir: &OwnedFd, stat: &Stat, path: &[u8]) {
         /// PROC, CGROUP2, DEBUGFS and TRACEFS of Linux's `magic.h`.
         const MAGIC: [u32; 4] = [0x9fa0, 0x6367_7270, 0x6462_6720, 0x7472_6163];
@@ -169,7 +173,8 @@ impl<'a> Lister<'a> {
             return;
         }
         let magic = rustix::fs::fstatfs(dir).ok().and_then(|fs| u32::try_from(fs.f_type).ok());
-        if magic.is_some_and(|magic| MAGIC.contains(&magic)) {
+        let is_size_less = magic.is_some_and(|magic| MAGIC.contains(&magic));
+        if is_size_less && self.context.size_less.lock().insert(stat.st_dev) {
             self.warnings.push(Warning::SizeLess { path: self.context.source.join(as_path(path)) });
         }
     }

@@ -147,7 +147,7 @@ impl Args {
         own.filter_map(|(given, name)| given.then_some(name)).chain(options.only_for_fuse()).collect()
     }
 
-    /// What a list of processes shows of the daemon.
+    /// The arguments of the daemon that a list of processes shows.
     pub(super) fn shown(&self) -> [&OsStr; 3] {
         [OsStr::new("mount"), self.image.path.as_os_str(), self.dir.as_os_str()]
     }

@@ -89,7 +89,7 @@ pub(super) fn serve(args: &Args, sorted: SortedOptions, daemon: bool) -> Outcome
         access: match (sorted.access, rustix::process::geteuid().is_root()) {
             // The owner is root.
             (Access::OwnerAndRoot, true) => Access::Owner,
-            // What root mounts is for all users, as other file systems.
+            // All users can use a mount of root, as with other file systems.
             (_, true) => Access::All,
             (access, false) => access,
         },

@@ -37,7 +37,7 @@ const IGNORED: [&str; 12] = [
 /// The options, sorted by the program that handles them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct SortedOptions {
-    /// Who may use the mount.
+    /// The users who may use the mount.
     pub(crate) access: Access,
     /// The source in the mount table, instead of the image.
     pub(crate) fsname: Option<String>,

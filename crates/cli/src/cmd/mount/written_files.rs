@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use super::args::Args;
-use crate::args::image::refuse_as_outputs;
+use crate::args::image::{refuse_as_outputs, writes_below};
 use crate::exit::Failure;
 
 /// Bytes of a number of a process, and more.
@@ -16,14 +16,13 @@ pub(super) fn check(args: &Args) -> Result<(), Failure> {
     let outputs: Vec<&Path> =
         [args.pid_file.as_deref(), args.log_file.as_deref(), record].into_iter().flatten().collect();
     let image = (!args.image.is_remote()).then(|| args.image.path.as_ref());
-    let devices = args.image.devices.iter().chain(&args.patches).map(std::path::PathBuf::as_path);
-    let inputs: Vec<&Path> = image.into_iter().chain(devices).chain(args.memory.pinned_profile()).collect();
+    let others = args.image.devices.iter().chain(&args.patches).chain(&args.image.seal.hash_file);
+    let others = others.map(std::path::PathBuf::as_path);
+    let inputs: Vec<&Path> = image.into_iter().chain(others).chain(args.memory.pinned_profile()).collect();
     refuse_as_outputs(&outputs, &inputs)?;
     let dir = std::fs::canonicalize(&args.dir).map_err(|e| Failure::about(&args.dir, e))?;
     for output in &outputs {
-        let parent =
-            output.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        if std::fs::canonicalize(parent).is_ok_and(|parent| parent.starts_with(&dir)) {
+        if writes_below(output, &dir) {
             return Err(Failure::about(
                 output,
                 "lies below the mount point, which the mount hides: choose another directory",

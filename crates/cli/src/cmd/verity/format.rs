@@ -198,7 +198,7 @@ pub(super) fn run(args: &FormatArgs) -> Outcome {
     Ok(0)
 }
 
-/// What is hashed: the image, and zeroes up to the end of its last block. Reads fail when the command is interrupted.
+/// The hashed bytes: the image, and zeroes up to the end of its last block. Reads fail when the command is interrupted.
 struct Input {
     file: FileSource,
     end: u64,

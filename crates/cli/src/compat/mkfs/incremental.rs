@@ -23,18 +23,18 @@ impl Args {
                 return refuse("EROFS images can only be merged into a new image: remove --incremental");
             }
             SourceFormat::Oci => return refuse("not supported for OCI images"),
-            SourceFormat::Archive if mode == "rvsp" => {
+            SourceFormat::Tar if mode == "rvsp" => {
                 return refuse("only a new image can reserve space for data: use --clean=rvsp");
             }
-            SourceFormat::Archive if !matches!(self.tar.as_deref(), None | Some("f")) => {
+            SourceFormat::Tar if !matches!(self.tar.as_deref(), None | Some("f")) => {
                 return refuse("the data must go into the image: use --tar=f");
             }
-            SourceFormat::Archive if !self.exclude_path.is_empty() || !self.exclude_regex.is_empty() => {
+            SourceFormat::Tar if !self.exclude_path.is_empty() || !self.exclude_regex.is_empty() => {
                 return refuse(
                     "a tar archive is added as a whole: remove --exclude-path and --exclude-regex",
                 );
             }
-            SourceFormat::Archive | SourceFormat::Directory => {}
+            SourceFormat::Tar | SourceFormat::Directory => {}
             _ => return refuse("not supported for this kind of source"),
         }
         let given = [
