@@ -373,22 +373,6 @@ impl Output {
         Ok(std::io::copy(&mut file, writer).and_then(|_| writer.flush()))
     }
 
-    /// Gives the new file the owner, the group and the permissions of the file that has its name now, if there is one.
-    pub(crate) fn keep_attributes(&self) -> Result<()> {
-        let Target::Named(_) = self.target else { return Ok(()) };
-        let io = |e| Error::io("set the owner and the permissions of", &self.path, e);
-        let (old, new) = match (std::fs::metadata(&self.path), self.file.metadata()) {
-            (Ok(old), new) => (old, new.map_err(io)?),
-            (Err(error), _) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            (Err(error), _) => return Err(io(error)),
-        };
-        if (old.uid(), old.gid()) != (new.uid(), new.gid()) {
-            std::os::unix::fs::fchown(&*self.file, Some(old.uid()), Some(old.gid())).map_err(io)?;
-        }
-        // Last, as a change of the owner removes some permissions.
-        self.file.set_permissions(old.permissions()).map_err(io)
-    }
-
     /// Makes the image durable, and then gives it its name.
     pub(crate) fn finish(mut self) -> Result<()> {
         self.flush()?;

@@ -105,13 +105,13 @@ pub struct ZstdConfig {
 /// The configurations of an image's algorithms; `None` for algorithms that it does not use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompressionConfigs {
-    /// Of LZ4.
+    /// The configuration of LZ4.
     pub lz4: Option<Lz4Config>,
-    /// Of MicroLZMA.
+    /// The configuration of MicroLZMA.
     pub lzma: Option<LzmaConfig>,
-    /// Of DEFLATE.
+    /// The configuration of DEFLATE.
     pub deflate: Option<DeflateConfig>,
-    /// Of Zstandard.
+    /// The configuration of Zstandard.
     pub zstd: Option<ZstdConfig>,
 }
 

@@ -66,7 +66,7 @@ impl AreaAllocator {
         let len = slots(len);
         let fitting =
             self.open.iter_mut().enumerate().filter(|(_, open)| block.saturating_sub(open.used) >= len);
-        // Of two equally full blocks the first one: the result must not depend on the order in the list.
+        // The first one of equally full blocks: the result must not depend on the order in the list.
         let Some((index, best)) = fitting.max_by_key(|(_, open)| (open.used, Reverse(open.number))) else {
             let number = self.allocate_blocks(1);
             self.reopen(OpenBlock { number, used: len });
@@ -152,7 +152,7 @@ const fn is_full(used: u64, block: u64) -> bool {
     used.saturating_add(SLOT_SIZE) > block
 }
 
-/// What an inode needs in new metadata.
+/// The requirements of an inode in new metadata.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MetadataSize {
     /// Bytes of the inode with all that follows it.

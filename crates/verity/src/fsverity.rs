@@ -26,7 +26,7 @@ struct Descriptor {
 /// The digest that `fsverity digest` prints for a file of `len` bytes with this `root`.
 ///
 /// # Errors
-/// [`Error::Parameter`] when `params` have a salt, or block sizes that differ: then the tree is not that of fs-verity.
+/// [`Error::Parameter`] when `params` have a salt, or block sizes that differ: fs-verity has no such tree.
 pub fn fsverity_digest(params: &Params, len: u64, root: Digest) -> Result<Digest> {
     params.check()?;
     if !params.salt.is_empty() {
@@ -39,7 +39,7 @@ pub fn fsverity_digest(params: &Params, len: u64, root: Digest) -> Result<Digest
         });
     }
     let mut root_hash = [0; 64];
-    root_hash[..root.as_bytes().len()].copy_from_slice(root.as_bytes());
+    root_hash.split_at_mut(root.as_bytes().len()).0.copy_from_slice(root.as_bytes());
     let descriptor = Descriptor {
         version: 1,
         hash_algorithm: match params.algorithm {

@@ -1,4 +1,4 @@
-//! Collects which bytes inodes, attributes and data use, to find overlaps and blocks that nothing uses.
+//! Collects the bytes that inodes, attributes and data use, to find overlaps and blocks that nothing uses.
 //!
 //! Marks are only added, so that the result does not depend on the order or on threads. Extents may share exactly the same
 //! pcluster (deduplication), and stored data in any way (chunks). Pclusters must not overlap in part, encoded data must not
@@ -17,12 +17,12 @@ const SLOT: u64 = ferofs_format::units::SLOT_SIZE;
 /// The address space of the metabox's slots, next to 0 for those of the primary device.
 const METABOX: u16 = 1;
 
-/// Marks of slots: what uses them.
+/// Marks of slots, for their uses.
 const INODE: u16 = 1;
 const SHARED_XATTR: u16 = 4;
 const SYSTEM: u16 = 8;
 
-/// Marks of blocks: what uses them. For encoded data, whether a block is the first or last one of its pcluster.
+/// Marks of blocks, for their uses. For encoded data, whether a block is the first or last one of its pcluster.
 const METADATA: u16 = 1;
 const STORED: u16 = 2;
 const FIRST: u16 = 4;
@@ -93,6 +93,10 @@ impl UsedSpace {
         self.add_extent(range.device, range.start.get(), range.len, range.algorithm.is_some());
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "blocks are not empty, and `first` is below `last` where 1 is added"
+    )]
     fn add_extent(&mut self, device: DeviceId, start: u64, len: u64, encoded: bool) {
         let end = start.saturating_add(len);
         let first = start / self.block_size;
@@ -122,7 +126,7 @@ impl UsedSpace {
     fn add_part(&mut self, device: DeviceId, start: u64, len: u64, encoded: bool) {
         self.parts.push((device, start, len, encoded));
         // Shared extents are added many times: memory depends only on the number of different ones.
-        if self.parts.len() > self.deduplicated * 2 + 4096 {
+        if self.parts.len() > self.deduplicated.saturating_mul(2).saturating_add(4096) {
             self.parts.sort_unstable();
             self.parts.dedup();
             self.deduplicated = self.parts.len();
@@ -130,6 +134,7 @@ impl UsedSpace {
     }
 
     /// All overlaps that are against the rules, sorted.
+    #[expect(clippy::arithmetic_side_effects, reason = "blocks are not empty")]
     pub(super) fn overlaps(&mut self) -> Vec<Overlap> {
         let mut found = Vec::new();
         let mut add_overlap = |space, run: &MarkedRange, unit: u64| {

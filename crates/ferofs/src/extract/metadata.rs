@@ -27,7 +27,7 @@ const ACLS: &[u8] = b"system.posix_acl_";
 
 impl Extraction<'_> {
     /// Sets all attributes of an open file or directory. The order matters: changing the owner clears setuid bits and
-    /// capabilities, and all other changes may change times.
+    /// capabilities, and all other changes may change times. What the system left out without an error is reported last.
     pub(super) fn set_metadata(&self, file: BorrowedFd<'_>, inode: &Inode, path: &Path) -> Result<()> {
         if self.options.owners {
             let (uid, gid) = owner(inode, path)?;
@@ -38,11 +38,11 @@ impl Extraction<'_> {
         self.remove_acls(inode, path, |name| rustix::fs::fremovexattr(file, name))?;
         let bits = self.permissions(inode);
         set_mode(file, bits).map_err(|e| Error::io("chmod", path, e))?;
-        check_set_ids(bits, path, || rustix::fs::fstat(file))?;
         self.each_xattr(inode, path, |name, value| {
             rustix::fs::fsetxattr(file, name, value, XattrFlags::empty())
         })?;
         rustix::fs::futimens(file, &times(inode)).map_err(|e| Error::io("set times", path, e))?;
+        check_set_ids(bits, path, || rustix::fs::fstat(file))?;
         check_time(inode, path, || rustix::fs::fstat(file))
     }
 
@@ -63,11 +63,13 @@ impl Extraction<'_> {
             self.remove_acls(inode, path, |name| address.remove_xattr(name))?;
             let bits = self.permissions(inode);
             address.set_mode(bits).map_err(|e| Error::io("chmod", path, e))?;
-            check_set_ids(bits, path, || rustix::fs::statat(dir, name, flags))?;
         }
         self.each_xattr(inode, path, |name, value| address.set_xattr(name, value))?;
         rustix::fs::utimensat(dir, name, &times(inode), flags)
             .map_err(|e| Error::io("set times", path, e))?;
+        if inode.file_type() != FileType::Symlink {
+            check_set_ids(self.permissions(inode), path, || rustix::fs::statat(dir, name, flags))?;
+        }
         check_time(inode, path, || rustix::fs::statat(dir, name, flags))
     }
 
@@ -96,8 +98,8 @@ impl Extraction<'_> {
         if !self.options.xattrs || !self.options.permissions {
             return Ok(());
         }
-        let names = [c"system.posix_acl_access", c"system.posix_acl_default"];
-        for name in &names[..if inode.is_dir() { 2 } else { 1 }] {
+        let of_directory = inode.is_dir().then_some(c"system.posix_acl_default");
+        for name in std::iter::once(c"system.posix_acl_access").chain(of_directory) {
             match remove(name) {
                 // There is no ACL, or the file system does not support them.
                 Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP | NO_PROC) => {}
@@ -110,7 +112,8 @@ impl Extraction<'_> {
     fn lose_xattr(&self, path: &Path, name: CString, error: Errno) {
         let mut lost = self.lost_xattrs.lock();
         let new = || LostXattr { path: path.to_owned(), files: 0, error };
-        lost.entry(name).or_insert_with(new).files += 1;
+        let lost = lost.entry(name).or_insert_with(new);
+        lost.files = lost.files.saturating_add(1);
     }
 
     /// Reports each attribute that could not be set here, once. Without its capabilities a program does not work, so this is a
@@ -180,7 +183,11 @@ fn xattr_error(path: &Path, name: &CStr, error: Errno) -> Error {
 fn owner(inode: &Inode, path: &Path) -> Result<(Uid, Gid)> {
     let disk = inode.on_disk();
     if disk.uid == u32::MAX || disk.gid == u32::MAX {
-        return Err(Error::io("chown", path, Errno::INVAL));
+        return Err(Error::io(
+            "chown",
+            path,
+            io::Error::other("the image has 4294967295 as an ID, which Linux refuses"),
+        ));
     }
     Ok((Uid::from_raw(disk.uid), Gid::from_raw(disk.gid)))
 }
@@ -199,7 +206,7 @@ fn check_set_ids(bits: u16, path: &Path, stat: impl FnOnce() -> Result<Stat, Err
         return Ok(());
     }
     let stored = stat().map_err(|e| Error::io("stat", path, e))?.st_mode;
-    match (stored as u16 ^ bits) & SET_IDS {
+    match (stored ^ u32::from(bits)) & u32::from(SET_IDS) {
         0 => Ok(()),
         _ => {
             Err(Error::io("chmod", path, io::Error::other("the system leaves out the setuid or setgid bit")))

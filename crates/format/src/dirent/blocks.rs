@@ -56,7 +56,7 @@ pub fn directory_size(name_lens: impl IntoIterator<Item = usize>, block_size: Bl
 /// Passes the entries of each block of a directory to `each`, in order: as many as fit into a block. `entries` are sorted by name.
 ///
 /// # Errors
-/// Those of `each`.
+/// Errors of `each`.
 pub fn for_each_block<'a, E>(
     entries: impl IntoIterator<Item = Dirent<'a>>,
     block_size: BlockSize,

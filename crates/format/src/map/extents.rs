@@ -231,7 +231,7 @@ impl ExtentIndex {
 /// The last of `count` sorted records that does not start after `offset`; `lstart` returns the start of a record.
 ///
 /// # Errors
-/// Those of `lstart`.
+/// Errors of `lstart`.
 pub fn search<E>(
     count: u64,
     offset: FileOffset,

@@ -117,7 +117,7 @@ impl Records {
             (None, Some(file)) => file
                 .read_exact_at(&mut bytes, at)
                 .map_err(|e| Error::io("read a temporary file in", &self.dir, e))?,
-            // What was written is in a file.
+            // Written records are in a file.
             (None, None) => {}
         }
         Ok(Record::decode(&bytes))
