@@ -368,6 +368,44 @@ fn attributes_are_checked() {
     assert!(rules.contains(&("below/small".to_owned(), "field-value")), "{rules:?}");
 }
 
+/// Each change of the attributes of a file, and the rule that it breaks.
+#[test]
+fn names_and_values_of_attributes_are_checked() {
+    const ACL: &[u8] = &[2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255];
+    let mut builder = build::Builder::new();
+    builder.options().image.checksum = false;
+    builder.options().xattrs.name_filter = true;
+    let attributes = || build::Attributes::default().xattr("user.shared", "in both files");
+    let own = attributes()
+        .xattr("user.first", "first value")
+        .xattr("user.other", "other value")
+        .xattr("system.posix_acl_access", ACL);
+    builder.file("file", build::Content::bytes("content"), own);
+    builder.file("shares", build::Content::bytes("content"), attributes());
+    let mut image = Vec::new();
+    builder.write_to(&mut image).unwrap();
+    assert_eq!(findings(image.clone()), []);
+    let find = |what: &[u8]| image.windows(what.len()).position(|bytes| bytes == what).unwrap();
+    let rules = |at: usize, change: &[u8]| {
+        let mut bytes = image.clone();
+        bytes[at..at + change.len()].copy_from_slice(change);
+        let found = findings(bytes);
+        assert!(found.iter().all(|found| found.path == Path::new("file")), "{found:?}");
+        found.iter().map(|found| rule(&found.corruption.fault)).collect::<Vec<_>>()
+    };
+    let first = find(b"firstfirst value");
+    // Another value breaks nothing; another name is not in the filter.
+    assert!(rules(first + 5, b"x").is_empty());
+    assert_eq!(rules(first, b"fir\0t"), ["name", "name-filter"]);
+    assert_eq!(rules(first, b"xxxxx"), ["name-filter"]);
+    assert_eq!(rules(first, b"other"), ["duplicate-name"]);
+    assert_eq!(rules(first - 3, &[5]), ["field-value"], "a prefix that no image has");
+    assert_eq!(rules(find(ACL) + 4, &[3]), ["field-value"]);
+    let inode = Image::open(image.clone()).unwrap().resolve("file".as_ref(), false).unwrap();
+    let filter = usize::try_from(inode.place().pos.get()).unwrap() + inode.on_disk().version.size();
+    assert_eq!(rules(filter, &[255; 4]), ["name-filter"]);
+}
+
 #[test]
 fn threads_change_nothing() {
     let mut bytes = image_bytes();
