@@ -21,7 +21,7 @@ use crate::open::Connected;
 /// The schemes of remote images.
 const SCHEMES: [&str; 4] = ["https://", "http://", "s3://", "oci://"];
 
-/// Where a remote image is. Its text for messages ([`fmt::Display`]) has no password and no signature.
+/// The location of a remote image. Its text for messages ([`fmt::Display`]) has no password and no signature.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Location {

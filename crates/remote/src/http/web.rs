@@ -12,7 +12,7 @@ use super::netrc;
 use super::object::{Access, Target};
 use crate::error::{Error, FetchErrorKind, Result};
 
-/// What is sent with requests to a web server.
+/// The credentials for requests to a web server.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct WebOptions {
@@ -118,7 +118,7 @@ impl Access for WebAccess {
         let Ok(read) = read_token(path) else { return false };
         let mut token = token.lock();
         if token.0 != read {
-            *token = (read, token.1 + 1);
+            *token = (read, token.1.wrapping_add(1));
         }
         token.1 != target.credentials
     }
@@ -157,12 +157,12 @@ pub(crate) fn without_password(address: &str) -> String {
 
 fn percent_decode(text: &str) -> Option<String> {
     let mut bytes = Vec::new();
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
+    let mut undecoded = text.bytes();
+    while let Some(byte) = undecoded.next() {
         if byte == b'%' {
             let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
-            let (high, low) = (digit(rest.next())?, digit(rest.next())?);
-            bytes.push(u8::try_from(high * 16 + low).ok()?);
+            let (high, low) = (digit(undecoded.next())?, digit(undecoded.next())?);
+            bytes.push(u8::try_from(high << 4 | low).ok()?);
         } else {
             bytes.push(byte);
         }

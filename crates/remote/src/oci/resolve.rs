@@ -14,6 +14,7 @@ use super::reference::{Reference, is_digest};
 use super::registry::Registry;
 use crate::error::{Error, Result};
 use crate::http::Client;
+use crate::object::RemoteObject;
 use crate::open::{Connected, ProfileBlob};
 
 /// A layer that is an EROFS image, and what its manifest says of it.
@@ -72,7 +73,8 @@ pub(super) fn connected(registry: &Arc<Registry>, resolved: Resolved) -> Connect
     (connected.root, connected.hash_offset) = (resolved.root, resolved.hash_offset);
     connected.profile = resolved.profile.map(|profile| {
         let location = format!("oci://{}", registry.reference);
-        Arc::new(registry.blob(profile.digest, profile.size, location)) as _
+        let profile: Arc<dyn RemoteObject> = Arc::new(registry.blob(profile.digest, profile.size, location));
+        profile
     });
     connected.manifest = Some(resolved.manifest);
     connected
@@ -110,7 +112,7 @@ pub(super) fn find_manifest(
     }
 }
 
-/// What the manifest with the digest `digest` says of one of its layers.
+/// One of the layers that the manifest with the digest `digest` lists.
 pub(super) fn describe(
     registry: &Registry,
     manifest: &Manifest,
@@ -245,7 +247,7 @@ fn choose_layer<'a>(manifest: &'a Manifest, choice: Option<&LayerChoice>) -> Res
     }
 }
 
-/// What is wrong with a layer of the type `+zstd`.
+/// The problem of a layer of the type `+zstd`.
 const COMPRESSED: &str = "has an EROFS layer that is compressed as a whole, so that parts of it cannot be read: \
     `ferofs pull` decompresses it into a file, and `ferofs convert` stores an image that can be read";
 
