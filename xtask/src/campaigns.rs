@@ -24,8 +24,18 @@ pub(crate) fn campaign(name: &str, options: &[&str]) -> Result<()> {
 /// shared dependencies, and compile them twice.
 pub(crate) fn build_command() -> Command {
     let mut cargo = shell::cargo();
-    let programs = ["--bin", "ferofs", "--bin", "ferofs-device", "--bin", "ferofs-campaigns"];
-    cargo.args(["build", "--workspace", "--profile", "checked"]).args(programs);
+    // Not the whole workspace: benchmarks turn on features that the published programs do not have.
+    cargo.args([
+        "build",
+        "--profile",
+        "checked",
+        "-p",
+        "ferofs-cli",
+        "-p",
+        "ferofs-device",
+        "-p",
+        "ferofs-campaigns",
+    ]);
     cargo
 }
 

@@ -63,9 +63,9 @@ const PUBLIC_CRATES: [&str; 11] = [
     "ferofs-codec",
     "ferofs-threads",
     "ferofs-read",
-    "ferofs-build",
     "ferofs-verity",
     "ferofs-patch",
+    "ferofs-build",
     "ferofs",
     "ferofs-fuse",
     "ferofs-remote",
@@ -74,6 +74,9 @@ const PUBLIC_CRATES: [&str; 11] = [
 
 /// The crates that a program needs at most to read images, this library's own ones included.
 const MAX_CRATES: usize = 25;
+
+/// Crates for images on servers, and those for TLS and HTTP that they need: the command for local images has none of them.
+const FOR_SERVERS: [&str; 4] = ["ferofs-remote", "http", "rustls", "ureq"];
 
 /// How much to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,8 +229,10 @@ fn document() -> Result<()> {
 fn check_features() -> Result<()> {
     let alone = [
         ("ferofs-read", &["", "liblz4", "lzma", "deflate", "zstd", "serde", "comparison"][..]),
-        ("ferofs-build", &["", "tar"]),
+        ("ferofs-build", &["", "tar", "patch"]),
         ("ferofs", &["", "build", "extract", "patch", "build,patch"]),
+        ("ferofs-cli", &[""]),
+        ("ferofs-device", &[""]),
     ];
     for (package, features) in
         alone.iter().flat_map(|(package, all)| all.iter().map(move |one| (package, one)))
@@ -249,11 +254,31 @@ fn check_features() -> Result<()> {
                 .arg(scratch::target_dir().join("features")),
         )?;
     }
+    let reader = crates_of("ferofs-read")?;
+    if reader.len() > MAX_CRATES || reader.iter().any(|name| is_c_library(name)) {
+        bail!(
+            "ferofs-read without features needs {} crates (at most {MAX_CRATES}, none in C): {reader:?}",
+            reader.len()
+        );
+    }
+    let device = crates_of("ferofs-device")?;
+    if let Some(large) = ["ferofs-build", "regex", "ignore"].into_iter().find(|name| device.contains(*name)) {
+        bail!("ferofs-device needs {large}, which is not for devices");
+    }
+    let command = crates_of("ferofs-cli")?;
+    if let Some(name) = FOR_SERVERS.into_iter().find(|name| command.contains(*name)) {
+        bail!("ferofs-cli without the feature remote needs {name}");
+    }
+    Ok(())
+}
+
+/// The names of the crates that `package` needs without features, its own among them.
+fn crates_of(package: &str) -> Result<BTreeSet<String>> {
     let mut tree = shell::cargo();
     tree.args([
         "tree",
         "--package",
-        "ferofs-read",
+        package,
         "--no-default-features",
         "--edges",
         "normal",
@@ -262,14 +287,12 @@ fn check_features() -> Result<()> {
     ]);
     let tree = tree.output().context("cargo tree")?;
     let tree = String::from_utf8_lossy(&tree.stdout);
-    let crates: BTreeSet<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
-    if crates.is_empty() || crates.len() > MAX_CRATES || crates.iter().any(is_c_library) {
-        bail!(
-            "ferofs-read without features needs {} crates (at most {MAX_CRATES}, none in C): {crates:?}",
-            crates.len()
-        );
+    let crates: BTreeSet<_> =
+        tree.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect();
+    if crates.is_empty() {
+        bail!("cargo tree knows no package {package}");
     }
-    Ok(())
+    Ok(crates)
 }
 
 /// Makes the packages that could be published: all files are there, and all crates have versions.
@@ -283,8 +306,8 @@ fn package() -> Result<()> {
 }
 
 /// Whether the name of the crate is that of a library in C. `linux-raw-sys` is Rust: numbers of system calls.
-fn is_c_library(name: &&str) -> bool {
-    name.ends_with("-sys") && *name != "linux-raw-sys"
+fn is_c_library(name: &str) -> bool {
+    name.ends_with("-sys") && name != "linux-raw-sys"
 }
 
 /// Compiles the command and the libraries with the oldest Rust that Cargo.toml promises.

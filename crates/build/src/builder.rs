@@ -105,7 +105,7 @@ pub struct Builder {
     steps: Vec<Step>,
 }
 
-/// What to add, in order.
+/// The entries to add, in order.
 #[derive(Debug)]
 enum Step {
     Entry {
@@ -166,7 +166,7 @@ impl Builder {
     pub fn new() -> Self {
         let mut options = Options::new("");
         // No directory is walked.
-        options.source.format = SourceFormat::Archive;
+        options.source.format = SourceFormat::Tar;
         Self { options, steps: Vec::new() }
     }
 

@@ -28,9 +28,9 @@ pub struct ferofs_stat {
     pub gid: u32,
     /// The number of names.
     pub nlink: u32,
-    /// Of a device file: the major number.
+    /// The major number of a device file.
     pub rdev_major: u32,
-    /// Of a device file: the minor number.
+    /// The minor number of a device file.
     pub rdev_minor: u32,
 }
 

@@ -64,6 +64,6 @@ pub(crate) fn run(call: impl FnOnce() -> Result<i64, Failure>) -> i64 {
 
 /// As [`run`], for calls that return 0 or another small number.
 pub(crate) fn run_int(call: impl FnOnce() -> Result<i32, Failure>) -> i32 {
-    // What does not fit is no result of such a call.
+    // A value that does not fit is not a result of such a call.
     i32::try_from(run(|| call().map(i64::from))).unwrap_or(-libc::EIO)
 }

@@ -34,7 +34,7 @@ fn sum(content: &[u8]) -> u64 {
     content.iter().fold(0, |sum: u64, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)))
 }
 
-/// What the example prints for the directory at `path`.
+/// The output of the example for the directory at `path`.
 fn list(image: &Image, path: &[u8], dir: ferofs_read::Nid, out: &mut Vec<u8>) {
     for entry in image.read_dir(dir).unwrap() {
         let entry = entry.unwrap();

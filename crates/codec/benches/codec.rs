@@ -34,7 +34,7 @@ unsafe extern "C" {
 /// Encodes one cluster: input taken and bytes made, or `None` if it does not pay.
 type Cluster<'a> = dyn FnMut(&[u8], usize, &mut [u8]) -> Option<(usize, usize)> + 'a;
 
-/// What one pass over a file showed.
+/// The measurement of one pass over a file.
 #[derive(Clone, Copy, Default)]
 struct Pass {
     seconds: f64,
@@ -130,7 +130,7 @@ fn bisect(
                 Some(produced) => (low, size) = (len, produced),
                 None => high = len,
             }
-            // What compresses still better deserves a wider interval.
+            // A level that compresses still better deserves a wider interval.
             if high > most && low + low / 1000 >= most && most < rest.len() {
                 most = rest.len().min(most * 4);
                 high = most + 1;
@@ -265,7 +265,7 @@ fn decoding(name: &str, data: &[u8], size: usize) {
     );
 }
 
-/// What it costs to see that noise will not compress, beside compressing it: one output's worth at the least.
+/// The time to see that noise will not compress, beside the time to compress it: at least one output's worth.
 fn noise(size: usize) {
     let mut state = 1u64;
     let mut step = || {

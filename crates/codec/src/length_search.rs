@@ -74,7 +74,7 @@ enum Parsed {
     Never,
 }
 
-/// What the next cluster of a file uses of its previous clusters.
+/// State of a file's previous clusters that its next cluster uses.
 struct History {
     /// Output bytes per unit of estimated cost in the last cluster.
     ratio: f64,

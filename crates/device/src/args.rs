@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use ferofs::verity::Digest;
 use lexopt::prelude::*;
 
-/// What the command line asks for.
+/// The parsed command line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     Help,
@@ -71,10 +71,10 @@ struct Options {
 }
 
 impl Options {
-    /// The seal, whose root hash is `given` as an argument or by an option.
-    fn seal(self, given: Option<Digest>) -> Result<Option<SealArgs>, lexopt::Error> {
+    /// The seal, if the options have a root hash.
+    fn seal(self) -> Result<Option<SealArgs>, lexopt::Error> {
         let Self { root, hash_file, hash_offset, .. } = self;
-        match given.or(root) {
+        match root {
             Some(root) => Ok(Some(SealArgs { root, hash_file, hash_offset })),
             None if hash_file.is_some() || hash_offset.is_some() => {
                 Err("--hash-file and --hash-offset need --roothash".into())
@@ -147,7 +147,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command,
         name => {
             let dir = next("DIR")?.into();
             let (low_memory, patches) = (options.low_memory, std::mem::take(&mut options.patches));
-            let seal = options.seal(None)?;
+            let seal = options.seal()?;
             if seal.is_some() && !patches.is_empty() {
                 return Err("--roothash does not cover patches".into());
             }

@@ -12,6 +12,9 @@ pub(crate) const FAILURE: u8 = 1;
 /// Wrong usage.
 pub(crate) const USAGE: u8 = 2;
 
+/// Standard output could not be written.
+const OUTPUT_FAILURE: u8 = 2;
+
 /// The result of a command: its exit code, or the failure.
 pub(crate) type Outcome = Result<u8, Failure>;
 
@@ -85,7 +88,9 @@ pub(crate) fn message(text: &dyn std::fmt::Display) {
 pub(crate) fn print(text: &str) -> Outcome {
     match writeln!(std::io::stdout(), "{text}") {
         Ok(()) => Ok(0),
-        Err(error) => Err(Failure::without_subject(error).with_code(USAGE)),
+        // As a program that a closed pipe ends.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(128 + 13),
+        Err(error) => Err(Failure::without_subject(error).with_code(OUTPUT_FAILURE)),
     }
 }
 

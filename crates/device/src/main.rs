@@ -1,5 +1,5 @@
 //! `ferofs-device`: what a device does with its images. It applies patches, goes back, checks, verifies and mounts, and builds nothing, so
-//! that a static program is small enough for an initramfs. The commands, messages and exit codes are those of `ferofs`.
+//! that a static program is small enough for an initramfs. The commands and exit codes are those of `ferofs`.
 
 #![forbid(unsafe_code)]
 

@@ -11,13 +11,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use ferofs::patch::{PatchReader, PieceCache};
+use ferofs::patch::PatchReader;
 use ferofs::read::{FileSource, Image, OpenOptions, PressureFile, Source};
 use ferofs_fuse::{Access, MountOptions};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::process::{Pid, Signal, kill_process};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::args::MountArgs;
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &MountArgs) -> Outcome {
     let fail = |error: io::Error| Failure::about(&args.dir, error);
     let dir = std::fs::canonicalize(&args.dir).map_err(fail)?;
     let device = ferofs_fuse::open_device().map_err(|error| Failure::about(&args.dir, error))?;
-    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(fail)?;
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(fail)?;
     let data = format!(
         "fd={},rootmode=40000,user_id={},group_id={},default_permissions,allow_other",
         device.as_raw_fd(),
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &MountArgs) -> Outcome {
             if signals.next().is_some() {
                 unmount(&mount_point);
             }
-            // A second signal ends it at once. If it has ended, `wait` below returns soon, and its number is not used again until then.
+            // A second signal ends it at once.
             if signals.next().is_some() {
                 let _ = kill_process(id, Signal::TERM);
             }
@@ -135,11 +135,9 @@ impl Files {
             Some(seal) => Arc::new(seal.verified(self.image)?),
             None => Arc::new(self.image),
         };
-        // One for all patches, so that the number of patches does not count.
-        let cache = PieceCache::default();
         for (path, file) in args.patches.iter().zip(self.patches) {
             let mut patches = PatchReader::new(Arc::new(file)).about(path)?;
-            (image, _) = patches.overlay(image, &cache, &AtomicBool::new(false)).about(path)?;
+            (image, _) = patches.overlay(image, &AtomicBool::new(false)).about(path)?;
         }
         Image::open_with(Box::new(image), Vec::new(), options).about(&args.image)
     }

@@ -18,7 +18,7 @@ use fuser::{
     ReplyStatfs, ReplyXattr, Request,
 };
 
-use crate::attr::{InodeNumbers, attributes, errno, kind};
+use crate::attr::{InodeNumbers, absent, attributes, errno, listed_kind, unreadable};
 use crate::damage_log::DamageLog;
 use crate::page_store::{PageStore, Plan, SMALL_READ};
 use crate::stats::{self, MoreStats};
@@ -457,11 +457,8 @@ impl Filesystem for ImageFilesystem {
     fn readdir(&self, req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
         let _answering = self.threads.answer(req.pid());
         let add = |ino, next, entry: &DirEntry| {
-            let file_type = match entry.file_type {
-                Some(file_type) => file_type,
-                None => self.inode(ino)?.file_type(),
-            };
-            Ok(reply.add(ino, next, kind(file_type), OsStr::from_bytes(&entry.name)))
+            let file_type = entry.file_type.or_else(|| Some(self.inode(ino).ok()?.file_type()));
+            Ok(reply.add(ino, next, listed_kind(file_type), OsStr::from_bytes(&entry.name)))
         };
         match Image::request(|| self.list(ino, offset, add)) {
             Ok(()) => reply.ok(),
@@ -481,7 +478,7 @@ impl Filesystem for ImageFilesystem {
         let add = |ino, next, entry: &DirEntry| {
             // The name of a damaged inode is listed; a later lookup reports the damage.
             let attr = self.inode(ino).and_then(|inode| self.attributes(&inode, ino));
-            let attr = attr.unwrap_or_else(|_| absent());
+            let attr = attr.unwrap_or_else(|_| unreadable(ino, entry.file_type));
             Ok(reply.add(ino, next, OsStr::from_bytes(&entry.name), &self.ttl, &attr, Generation(0)))
         };
         match Image::request(|| self.list(ino, offset, add)) {
@@ -509,27 +506,5 @@ impl Filesystem for ImageFilesystem {
     fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
         let _answering = self.threads.answer(req.pid());
         reply_sized(Image::request(|| self.xattr_names(ino)), size, reply);
-    }
-}
-
-/// The attributes of a name that does not exist: inode number 0.
-fn absent() -> FileAttr {
-    let epoch = std::time::UNIX_EPOCH;
-    FileAttr {
-        ino: INodeNo(0),
-        size: 0,
-        blocks: 0,
-        atime: epoch,
-        mtime: epoch,
-        ctime: epoch,
-        crtime: epoch,
-        kind: fuser::FileType::RegularFile,
-        perm: 0,
-        nlink: 0,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        blksize: 0,
-        flags: 0,
     }
 }

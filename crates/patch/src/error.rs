@@ -2,14 +2,13 @@
 
 mod fault;
 
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
 pub use self::fault::PatchFault;
 use ferofs_format::FormatError;
 use ferofs_read::Corruption;
-use ferofs_read::escape::Escaped;
+use ferofs_read::escape::PathPrefix;
 
 /// The result of this crate's operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -75,21 +74,18 @@ pub enum AfterFailure {
     Unchanged,
     /// The superblock is the old one. What was written stays, so that the same change continues there.
     #[error(
-        "the image shows the old tree; the same command continues where this one stopped, and `ferofs patch repair` removes \
+        "the image shows the old tree; the same command continues where this one stopped, and `repair` removes \
          what was written"
     )]
     Resumable,
     /// The superblock is the old one, but other writes could not be undone.
     #[error(
         "the image shows the old tree; bytes that it does not use were written and could not be restored: the next change \
-         of the image, or `ferofs patch repair`, removes them"
+         of the image, or `repair`, removes them"
     )]
     Leftovers,
     /// Writing the superblock's sector failed, and writing the old one back failed, too.
-    #[error(
-        "the superblock may be the old one, the new one, or damaged: `ferofs patch log` shows the image's state, and \
-         `ferofs patch repair` restores a damaged superblock"
-    )]
+    #[error("the superblock may be the old one, the new one, or damaged: `repair` restores a damaged one")]
     UncertainSuperblock,
 }
 
@@ -149,17 +145,6 @@ impl From<ferofs_threads::Error> for Error {
         match error {
             ferofs_threads::Error::NotStarted(source) => Self::io_unnamed("start a thread", source),
             ferofs_threads::Error::Ended => Self::Interrupted,
-        }
-    }
-}
-
-struct PathPrefix<'a>(Option<&'a Path>);
-
-impl fmt::Display for PathPrefix<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(path) => write!(f, "{}: ", Escaped::path(path)),
-            None => Ok(()),
         }
     }
 }

@@ -207,6 +207,30 @@ mod tests {
     }
 
     #[test]
+    fn a_seal_follows_a_complete_image() {
+        use ferofs_format::BlockSize;
+        let image = |bits, blocks, ext_slots| {
+            let mut superblock = ErofsSuperblock::new(BlockSize::from_bits(bits).unwrap());
+            (superblock.blocks, superblock.ext_slots) = (blocks, ext_slots);
+            superblock.incompat = ferofs_format::Incompat::BIT48;
+            superblock.root = ferofs_format::Nid::new(36);
+            [vec![0; erofs::OFFSET], superblock.to_bytes().unwrap()].concat()
+        };
+        let position = |bits, blocks, ext_slots| appended_position(&image(bits, blocks, ext_slots)).ok();
+        assert_eq!([position(12, 3, 0), position(12, 1, 255)], [Some(3 * 4096), Some(4096)]);
+        assert_eq!([position(9, 8, 0), position(9, 9, 0)], [Some(4096), Some(2 * 4096)]);
+        assert_eq!(position(16, 1 << 47, 0), Some(1 << 63));
+        assert!(matches!(appended_position(&vec![0; 8192]), Err(Error::NoImage)));
+        let has_end = |len, blocks| {
+            let mut image = image(9, blocks, 0);
+            image.resize(len, 0);
+            check_end(&image).is_ok()
+        };
+        assert!(has_end(3 * 512, 3) && has_end(4096, 3) && has_end(8192, 8) && has_end(9 * 512, 9));
+        assert!(!has_end(8 * 512, 9) && !has_end(3 * 512, 16));
+    }
+
+    #[test]
     fn images_of_parts_of_blocks_are_refused() {
         let file = tempfile::tempfile().unwrap();
         let write =

@@ -45,7 +45,7 @@ const SLOW_WINDOWS: usize = 4;
 const COMPARED: u64 = 4 << 20;
 const PIECES: u64 = 64;
 
-/// What an image would be like.
+/// The estimated image.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Estimate {

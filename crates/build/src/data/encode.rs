@@ -221,7 +221,7 @@ impl EncodeCall<'_, '_> {
         self.mark = None;
         let end = self.encode_range(start)?;
         if matches!(end, RangeEnd::CannotEndHere) {
-            // What does not depend on the end of the range stays, so that nothing is encoded again for each match.
+            // Results that do not depend on the end of the range are kept, so that nothing is encoded again for each match.
             let mark = self.mark.take().unwrap_or(before);
             self.log.roll_back(mark.log);
             self.sink.extents.truncate(mark.extents);
@@ -348,7 +348,7 @@ impl EncodeCall<'_, '_> {
                 continue;
             }
             self.store_slice(most.min(SLICE_MAX).min(rest));
-            // What is left of the random bytes would take room in the pcluster of what follows.
+            // The rest of the random bytes would take room in the pcluster of the bytes that follow.
             let random_end = self.pos + random_before_others(&self.src[self.pos..end]);
             while self.pos < random_end {
                 self.store_slice(most.min(SLICE_MAX).min(random_end - self.pos));

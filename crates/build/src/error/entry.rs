@@ -46,10 +46,8 @@ pub enum EntryFault {
         "an extended attribute whose name contains a NUL, or has no prefix such as user. or nothing after it"
     )]
     XattrName,
-    /// The value of an attribute for an ACL is none that Linux takes.
-    #[error(
-        "the value is no ACL: a version, and entries of which those for a certain user or group have an ID"
-    )]
+    /// Linux refuses the value of an attribute for an ACL.
+    #[error("the value is not an ACL, or has an entry for a user or group without an ID")]
     Acl,
     /// A major number of 2^12 or more, or a minor number of 2^20 or more.
     #[error("a device with a major number above 4,095 or a minor number above 1,048,575")]

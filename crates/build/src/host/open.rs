@@ -1,6 +1,7 @@
 //! Opens files below a source directory by paths of any length, without following symbolic links.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
 
 use ferofs_format::inode::Timestamp;
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Stat};
@@ -26,6 +27,20 @@ pub fn open_dir(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<Owne
         }
         (at, rest) = (Some(next), after);
     }
+}
+
+/// Where the symbolic link `path` leads to, also if nothing is there yet. Asks for no other file than links.
+#[must_use]
+pub fn follow_links(path: &Path) -> PathBuf {
+    /// More links than Linux follows.
+    const LINKS: usize = 41;
+    let next = |path: &PathBuf| {
+        let target = std::fs::read_link(path).ok()?;
+        Some(path.parent().unwrap_or(Path::new("")).join(target).components().collect())
+    };
+    // Without a slash at the end, which would lead through the link.
+    let first = path.components().collect();
+    std::iter::successors(Some(first), next).take(LINKS).last().unwrap_or_else(|| path.to_owned())
 }
 
 /// Opens the regular file `name` for reading. Fails if it is a symbolic link now, and does not wait if it is a pipe.
@@ -105,6 +120,19 @@ pub fn mtime(stat: &Stat) -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn links_are_followed_to_names_without_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        for (name, target) in [("a", "b"), ("b", "none"), ("loop", "again"), ("again", "loop")] {
+            std::os::unix::fs::symlink(target, path(name)).unwrap();
+        }
+        assert_eq!(follow_links(&path("a")), path("none"));
+        assert_eq!(follow_links(&path("a/")), path("none"));
+        assert_eq!(follow_links(&path("x/../none")), path("x/../none"));
+        assert!(["loop", "again"].map(path).contains(&follow_links(&path("loop"))));
+    }
 
     /// Both ways to open a directory, because Linux before 5.6 and preloaded libraries need the second.
     #[test]

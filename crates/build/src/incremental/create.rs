@@ -32,7 +32,7 @@ pub(crate) mod survey;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::Options;
+use crate::options::Options;
 use crate::output::Output;
 use ferofs_format::Incompat;
 use ferofs_format::inode::Timestamp;
@@ -126,7 +126,7 @@ pub(crate) fn append_patch(
     let build = build_options(options, &image);
     build.run.check_cancelled()?;
     let mut warnings = Vec::new();
-    let time = build.image.build_time.unwrap_or_else(crate::now);
+    let time = build.image.build_time.unwrap_or_else(crate::build::now);
     let stamp = Timestamp { secs: time, nanos: 0 };
     let (mut tree, contents) = match &options.new_image {
         Some(new) => crate::sources::read_opened_image(&build, new, temporary, stamp, &mut warnings)?,
@@ -189,7 +189,7 @@ fn build_options(options: &CreateOptions, old: &Image) -> Options {
     build.xattrs.digest = None;
     build.xattrs.name_filter = old.superblock().xattr_filter;
     build.xattrs.root_min = 0;
-    build.inodes = crate::InodeOptions::default();
+    build.inodes = crate::options::InodeOptions::default();
     build.data.chunks = None;
     build
 }

@@ -4,8 +4,12 @@ use std::path::Path;
 
 use super::create::encoding;
 use super::create::survey::Survey;
+use crate::build::build;
 use crate::error::{Error, Result};
-use crate::{Fragments, Options, SourceFormat, Summary, build};
+use crate::options::Options;
+use crate::options::compression::Fragments;
+use crate::options::source::SourceFormat;
+use crate::progress::Summary;
 use ferofs_format::xattr::LongPrefix;
 use ferofs_patch::PatchFault;
 use ferofs_patch::image::sector::SuperblockArea;
@@ -16,7 +20,7 @@ use ferofs_read::{FileSource, Image, Source};
 /// image as far as that shows.
 ///
 /// # Errors
-/// [`crate::Error::Io`], [`crate::Error::Read`].
+/// [`crate::error::Error::Io`], [`crate::error::Error::Read`].
 pub fn squash_options(image: &Path) -> Result<Options> {
     let mut options = Options::new(image);
     let old = Image::open(FileSource::open(image, 0)?)?;
@@ -51,8 +55,7 @@ pub fn squash(image: &Path, out: &Path) -> Result<Summary> {
 }
 
 /// Puts a new image with the current tree of `image` in the place of `image`, a regular file. `options` are those of
-/// [`squash_options`], perhaps changed. The new image is built beside the old one, compared with it, and synced, and then gets its name, owner, group
-/// and permissions: after an error or a power failure the old image is there. Programs that have the old image open keep it, and so do
+/// [`squash_options`], perhaps changed. The new image is built beside the old one, compared with it, and synced, and then gets its name: after an error or a power failure the old image is there. Programs that have the old image open keep it, and so do
 /// other hard links.
 ///
 /// # Errors
@@ -77,6 +80,6 @@ pub fn squash_in_place(image: &Path, options: &Options) -> Result<Summary> {
     }
     let mut options = options.clone();
     options.source.path.clone_from(&path);
-    (options.output.verify, options.output.keep_attributes) = (true, true);
+    options.output.verify = true;
     build(&options, &path)
 }

@@ -35,7 +35,7 @@ pub(crate) struct InodeWriter<'a> {
     pub spill: &'a mut Spill,
     /// Whether directories have no `.`.
     pub dot_omitted: bool,
-    /// The inode numbers that `stat` shows, by node; if there are none, the nodes are counted from 1.
+    /// The inode numbers that `stat` shows, by node. Without them, the nodes are counted from 1.
     pub inos: Vec<u32>,
     /// Large directories that keep old blocks, sorted by node.
     pub chunked_dirs: Vec<(NodeId, ChunkedDir)>,
@@ -48,7 +48,7 @@ pub(crate) struct UnnamedInode {
     pub inode: Inode,
     /// The bytes that follow it.
     pub after: Vec<u8>,
-    /// What messages call it.
+    /// The name of the inode in messages.
     pub name: &'static str,
 }
 

@@ -49,8 +49,6 @@ pub struct OutputOptions {
     pub size_alignment: NonZeroU32,
     /// Compare the image with its source before the file gets its name.
     pub verify: bool,
-    /// The new file gets the owner, the group and the permissions of the file that it replaces.
-    pub keep_attributes: bool,
     /// Sees the bytes of the image while they are written, and appends to it, for example a hash tree. The image must have no extra
     /// devices, and start its file.
     pub sealer: Option<Arc<dyn Sealer>>,
@@ -58,12 +56,6 @@ pub struct OutputOptions {
 
 impl Default for OutputOptions {
     fn default() -> Self {
-        Self {
-            offset: 0,
-            size_alignment: NonZeroU32::MIN,
-            verify: false,
-            keep_attributes: false,
-            sealer: None,
-        }
+        Self { offset: 0, size_alignment: NonZeroU32::MIN, verify: false, sealer: None }
     }
 }

@@ -1,4 +1,4 @@
-//! What a program does with the bytes of an image while they are written: [`Sealer`].
+//! [`Sealer`]: a program's own processing of the bytes of an image while they are written.
 
 use std::fmt::Debug;
 use std::io;

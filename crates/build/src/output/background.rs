@@ -27,11 +27,11 @@ pub(super) struct ImageWriter {
     offset: u64,
     /// Whether the system shall write early what is written.
     writes_back: bool,
-    state: Mutex<State>,
+    state: Mutex<WriteState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct WriteState {
     sealer: Option<Arc<dyn Sealer>>,
     /// The time that writing took so far.
     time: Duration,
@@ -120,7 +120,7 @@ impl Background {
     /// Has the bytes of `buffer` written at position `at`, and leaves it empty. Waits while too many are under way.
     ///
     /// # Errors
-    /// Those of this write and of earlier ones; later calls fail, too.
+    /// Errors of this write and of earlier ones. Later calls fail, too.
     pub(super) fn write(&mut self, buffer: &mut Vec<u8>, at: u64) -> io::Result<()> {
         while self.under_way >= DEPTH {
             self.take_one()?;

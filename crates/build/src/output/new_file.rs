@@ -10,6 +10,7 @@ use rustix::fs::{AtFlags, CWD, OFlags};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
+use crate::host::open::follow_links;
 use crate::host::preload;
 
 /// A file that is being written.
@@ -84,7 +85,7 @@ pub(crate) struct PendingName {
 impl PendingName {
     /// Creates a file in the directory of `path`, for reading and writing. If `path` is a symbolic link, its target gets replaced, or created.
     pub(crate) fn create(path: &Path) -> Result<(File, Self)> {
-        let path = &target_of_links(path);
+        let path = &follow_links(path);
         let name = |temporary| Self { path: path.clone(), temporary };
         let nameless = || {
             let mut options = OpenOptions::new();
@@ -95,19 +96,21 @@ impl PendingName {
         if !preload::is_active()
             && let Some(file) = nameless()
         {
+            keep_access(&file, path).map_err(|e| Error::io("set the permissions of", path, e))?;
             return Ok((file, name(None)));
         }
         let temporary = unused_name(path)?;
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(&temporary);
         // The name of the temporary file says nothing to the user: the directory is what is missing or cannot be written.
         let file = file.map_err(|e| Error::io("create a file in", dir_of(path), e))?;
-        Ok((file, name(Some(temporary))))
+        let name = name(Some(temporary));
+        keep_access(&file, path).map_err(|e| Error::io("set the permissions of", path, e))?;
+        Ok((file, name))
     }
 
     /// Makes `file` durable, which was created with this name, and then gives it the name.
     pub(crate) fn publish(mut self, file: &File) -> Result<()> {
         let io = |action, e| Error::io(action, &self.path, e);
-        keep_access(file, &self.path).map_err(|e| io("set the permissions of", e))?;
         file.sync_all().map_err(|e| io("sync", e))?;
         let temporary = match &self.temporary {
             Some(name) => name.clone(),
@@ -139,14 +142,6 @@ impl Drop for PendingName {
             let _ = std::fs::remove_file(name);
         }
     }
-}
-
-/// Where the symbolic link `path` leads to, also if nothing is there yet.
-fn target_of_links(path: &Path) -> PathBuf {
-    /// More links than Linux follows.
-    const LINKS: usize = 41;
-    let next = |path: &PathBuf| Some(dir_of(path).join(std::fs::read_link(path).ok()?));
-    std::iter::successors(Some(path.to_owned()), next).take(LINKS).last().unwrap_or_else(|| path.to_owned())
 }
 
 /// Gives `file` the owner and the permissions of the file that it will replace: a private image stays private.

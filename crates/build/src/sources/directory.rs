@@ -32,7 +32,7 @@ struct Job {
     path: Vec<u8>,
 }
 
-/// What a worker found in a directory.
+/// The result of a worker for a directory.
 struct Listed {
     job: Job,
     found: Result<Listing>,
@@ -56,6 +56,7 @@ pub(crate) fn walk(
         avoid,
         proc,
         unmapped: UnmappedIds::of_this_process(options),
+        size_less: Default::default(),
     };
     let top = Lister::new(&context).root()?;
     let mut numbering = Numbering::new(options, source, &top)?;

@@ -2,13 +2,13 @@
 
 use ferofs::build::{BlockSize, PCLUSTER_MAX};
 
-/// What every option that takes a number of bytes understands, for messages.
+/// The forms that every option for a number of bytes takes, for messages.
 const WRONG: &str = "not a number of bytes, for example 65536, 64K, 1M or 1MiB";
 
 /// Parses a number of bytes for an option of the command line.
 ///
 /// # Errors
-/// What is wrong: the form, or that the number is larger than `T` can hold.
+/// The problem: the form is wrong, or the number is larger than `T` can hold.
 pub(crate) fn argument<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     let most = u64::MAX >> (u64::BITS as usize - 8 * size_of::<T>().clamp(1, size_of::<u64>()));
     let bytes = limited(text, most)?;
@@ -48,7 +48,7 @@ pub(crate) fn parse<T: TryFrom<u64>>(text: &str) -> Option<T> {
     }
 }
 
-/// What a text says.
+/// The meaning of a text.
 enum Parsed {
     Bytes(u64),
     /// A number that 64 bits cannot hold.

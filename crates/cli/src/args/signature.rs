@@ -59,7 +59,7 @@ impl SignArgs {
         let signature = openssl(&mut sign).map_err(|e| self.about_key(e))?;
         let mut made = NamedTempFile::new()?;
         made.write_all(&signature)?;
-        // What nobody would accept is not written.
+        // A signature that no key accepts is not written.
         verify(text, made.path(), std::slice::from_ref(&self.cert))
             .map_err(|e| Failure::about(&self.cert, e))?;
         let mut output = NewFile::create(&self.output).map_err(Failure::without_subject)?;

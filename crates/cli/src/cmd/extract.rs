@@ -14,7 +14,7 @@ use ferofs::read::{Image, Inode, Nid};
 use ferofs::{Error, NewFile};
 use indicatif::HumanBytes;
 
-use crate::args::image::{ImageArgs, refuse_as_outputs};
+use crate::args::image::{ImageArgs, refuse_as_outputs, writes_below};
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::exit::{About, FAILURE, Failure, OUTPUT_FAILURE, Outcome, warn};
 use crate::print::output::{is_strict, message, print_line};
@@ -164,11 +164,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
 /// A file of the image could have the name of an output in the target.
 fn refuse_below_target(target: Option<&Path>, outputs: &[&Path]) -> Result<(), Failure> {
     let Some(Ok(target)) = target.map(std::fs::canonicalize) else { return Ok(()) };
-    let is_below = |output: &&&Path| {
-        let dir = output.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        std::fs::canonicalize(dir).is_ok_and(|dir| dir.starts_with(&target))
-    };
-    match outputs.iter().find(is_below) {
+    match outputs.iter().find(|output| writes_below(output, &target)) {
         Some(output) => {
             Err(Failure::about(output, "lies in the directory to extract to; choose another one"))
         }

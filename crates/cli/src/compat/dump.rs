@@ -371,7 +371,7 @@ fn write_extents(
     Ok(())
 }
 
-/// What the sizes of a file's extents depend on.
+/// The properties of a file on which the sizes of its extents depend.
 #[derive(Clone, Copy)]
 pub(super) struct ExtentForm {
     are_compressed: bool,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 const QUIET: u8 = 1;
 const VERBOSE: u8 = 2;
 
-/// What the command line asks for; 0 without an option. Code that shows progress reads it from anywhere.
+/// The level from the command line; 0 without an option. Code that shows progress reads it from anywhere.
 static WANTED: AtomicU8 = AtomicU8::new(0);
 
 /// How much a long command prints.

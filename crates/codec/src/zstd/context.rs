@@ -6,13 +6,14 @@ use std::ptr::NonNull;
 
 use zstd_safe::zstd_sys::{
     ZSTD_CCtx, ZSTD_CCtx_reset, ZSTD_CCtx_setParameter, ZSTD_EndDirective, ZSTD_ResetDirective,
-    ZSTD_cParameter, ZSTD_compressStream2, ZSTD_createCCtx, ZSTD_freeCCtx, ZSTD_inBuffer, ZSTD_isError,
+    ZSTD_adjustCParams, ZSTD_cParameter, ZSTD_compressStream2, ZSTD_createCCtx,
+    ZSTD_estimateCCtxSize_usingCParams, ZSTD_freeCCtx, ZSTD_getCParams, ZSTD_inBuffer, ZSTD_isError,
     ZSTD_outBuffer,
 };
 
 use crate::params::ZstdParams;
 
-/// What all frames have: the content size, and no checksum.
+/// Settings of all frames: the content size, and no checksum.
 pub(super) fn common(params: ZstdParams) -> [(ZSTD_cParameter, c_int); 4] {
     [
         (ZSTD_cParameter::ZSTD_c_compressionLevel, params.level.into()),
@@ -65,6 +66,16 @@ impl Context {
         // SAFETY: the buffers are slices with these lengths and positions, and they live until this returns; the context is valid.
         let left = unsafe { ZSTD_compressStream2(self.0.as_ptr(), &mut output, &mut input, end) };
         (is_ok(left) && (left == 0 || output.pos == dst.len())).then_some((output.pos, left == 0))
+    }
+}
+
+/// Bytes of a context with `params` for inputs of up to `len` bytes, as libzstd says.
+pub(super) fn estimate(params: ZstdParams, len: u64) -> u64 {
+    // SAFETY: these functions have no conditions: they clamp values that are out of range.
+    unsafe {
+        let mut chosen = ZSTD_getCParams(params.level.into(), len, 0);
+        chosen.windowLog = params.window_log.into();
+        ZSTD_estimateCCtxSize_usingCParams(ZSTD_adjustCParams(chosen, len, 0)) as u64
     }
 }
 

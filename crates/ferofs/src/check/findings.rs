@@ -130,3 +130,52 @@ impl Findings {
         (Report { findings: listed, warnings, unlisted, ..report }, failure.map_or(Ok(()), Err))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ferofs_format::{BytePos, Structure};
+
+    fn corruption(fault: Fault) -> Corruption {
+        Corruption::new(Structure::Inode, fault)
+    }
+
+    #[test]
+    fn findings_are_listed_once_and_up_to_a_limit_per_file() {
+        let findings = Findings::default();
+        for (path, count) in [("many", PER_FILE + 4), ("all", PER_FILE), ("many", 2)] {
+            for pos in 0..count as u64 {
+                findings.add(|| path.into(), corruption(Fault::Decode).at(BytePos::new(pos)), None);
+            }
+        }
+        for fault in [
+            Fault::LinkCount { stored: 3, found: 2 },
+            Fault::LinkCount { stored: 2, found: 3 },
+            Fault::FeatureNotSet("LZ4_0PADDING"),
+            Fault::FeatureNotSet("FRAGMENTS"),
+        ] {
+            findings.add(|| "few".into(), corruption(fault), None);
+        }
+        let (report, result) = findings.into_report(Report::default());
+        assert!(result.is_ok() && !report.is_sound());
+        let listed =
+            |path: &str| report.findings.iter().filter(|found| found.path == Path::new(path)).count();
+        assert_eq!([listed("all"), listed("many"), listed("few")], [PER_FILE, PER_FILE, 2]);
+        assert_eq!((report.warnings.len(), report.unlisted), (2, 4));
+    }
+
+    #[test]
+    fn long_paths_do_not_fill_the_memory() {
+        let (findings, path) = (Findings::default(), PathBuf::from("p".repeat(1 << 20)));
+        for pos in 0..20 {
+            let corruption = corruption(Fault::Decode).at(BytePos::new(pos));
+            if pos % 2 == 0 {
+                findings.add(|| path.clone(), corruption, None);
+            } else {
+                findings.push(Finding { path: path.clone(), corruption, content: None, also: None });
+            }
+        }
+        let (report, _) = findings.into_report(Report::default());
+        assert_eq!((report.findings.len(), report.unlisted), (16, 4));
+    }
+}

@@ -27,7 +27,7 @@ const ACLS: &[u8] = b"system.posix_acl_";
 
 impl Extraction<'_> {
     /// Sets all attributes of an open file or directory. The order matters: changing the owner clears setuid bits and
-    /// capabilities, and all other changes may change times.
+    /// capabilities, and all other changes may change times. What the system left out without an error is reported last.
     pub(super) fn set_metadata(&self, file: BorrowedFd<'_>, inode: &Inode, path: &Path) -> Result<()> {
         if self.options.owners {
             let (uid, gid) = owner(inode, path)?;
@@ -38,11 +38,11 @@ impl Extraction<'_> {
         self.remove_acls(inode, path, |name| rustix::fs::fremovexattr(file, name))?;
         let bits = self.permissions(inode);
         set_mode(file, bits).map_err(|e| Error::io("chmod", path, e))?;
-        check_set_ids(bits, path, || rustix::fs::fstat(file))?;
         self.each_xattr(inode, path, |name, value| {
             rustix::fs::fsetxattr(file, name, value, XattrFlags::empty())
         })?;
         rustix::fs::futimens(file, &times(inode)).map_err(|e| Error::io("set times", path, e))?;
+        check_set_ids(bits, path, || rustix::fs::fstat(file))?;
         check_time(inode, path, || rustix::fs::fstat(file))
     }
 
@@ -63,11 +63,13 @@ impl Extraction<'_> {
             self.remove_acls(inode, path, |name| address.remove_xattr(name))?;
             let bits = self.permissions(inode);
             address.set_mode(bits).map_err(|e| Error::io("chmod", path, e))?;
-            check_set_ids(bits, path, || rustix::fs::statat(dir, name, flags))?;
         }
         self.each_xattr(inode, path, |name, value| address.set_xattr(name, value))?;
         rustix::fs::utimensat(dir, name, &times(inode), flags)
             .map_err(|e| Error::io("set times", path, e))?;
+        if inode.file_type() != FileType::Symlink {
+            check_set_ids(self.permissions(inode), path, || rustix::fs::statat(dir, name, flags))?;
+        }
         check_time(inode, path, || rustix::fs::statat(dir, name, flags))
     }
 
@@ -181,7 +183,11 @@ fn xattr_error(path: &Path, name: &CStr, error: Errno) -> Error {
 fn owner(inode: &Inode, path: &Path) -> Result<(Uid, Gid)> {
     let disk = inode.on_disk();
     if disk.uid == u32::MAX || disk.gid == u32::MAX {
-        return Err(Error::io("chown", path, Errno::INVAL));
+        return Err(Error::io(
+            "chown",
+            path,
+            io::Error::other("the image has 4294967295 as an ID, which Linux refuses"),
+        ));
     }
     Ok((Uid::from_raw(disk.uid), Gid::from_raw(disk.gid)))
 }

@@ -56,7 +56,7 @@ pub fn directory_size(name_lens: impl IntoIterator<Item = usize>, block_size: Bl
 /// Passes the entries of each block of a directory to `each`, in order: as many as fit into a block. `entries` are sorted by name.
 ///
 /// # Errors
-/// Those of `each`.
+/// Errors of `each`.
 pub fn for_each_block<'a, E>(
     entries: impl IntoIterator<Item = Dirent<'a>>,
     block_size: BlockSize,
@@ -144,5 +144,27 @@ impl ChunkedDir {
         inode.size = full.saturating_mul(block_size.bytes64()).saturating_add(to_u64(self.used));
         inode.layout = DataLayout::ChunkBased;
         inode.place = Place::Chunked { format: ChunkFormat::BLOCKS.raw() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Nid;
+
+    #[test]
+    fn a_directory_in_old_and_new_blocks() {
+        let dirent = |name| Dirent { nid: Nid::new(1), file_type: None, name };
+        let block = [dirent(&b"name"[..]), dirent(b"other")];
+        let old = BlockAddr::new(77);
+        let mut dir = ChunkedDir::default();
+        for (count, kept) in [(2, None), (1, Some(old)), (2, None)] {
+            dir.push(&block[..count], kept);
+        }
+        assert_eq!((dir.kept(), dir.table_len()), (1, 12));
+        assert_eq!(dir.new_blocks().collect::<Vec<_>>(), [0..2, 3..5]);
+        let mut table = Vec::new();
+        dir.write_table(BlockAddr::new(5), &mut table).unwrap();
+        assert_eq!(table, [5, 0, 0, 0, 77, 0, 0, 0, 6, 0, 0, 0]);
     }
 }

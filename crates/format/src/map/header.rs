@@ -326,7 +326,7 @@ impl MapHeader {
     /// The header's bytes.
     ///
     /// # Errors
-    /// What a header cannot store: an offset or a count that is too large, an inline tail that is empty or
+    /// The faults that a header cannot store: an offset or a count that is too large, an inline tail that is empty or
     /// beyond a block, lclusters smaller than a block, a compact index with one kind of big pclusters.
     pub fn to_bytes(&self, block: BlockSize) -> Result<[u8; HEADER_SIZE]> {
         let raw = match self {

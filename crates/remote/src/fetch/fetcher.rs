@@ -141,19 +141,16 @@ impl Fetcher {
     ///
     /// # Errors
     /// [`Failure`] of the disk.
+    #[expect(clippy::arithmetic_side_effects, reason = "`align` is at least a unit")]
     pub fn remove_wrong(&self, range: Range<u64>) -> Result<(), Failure> {
         let Some(check) = &self.shared.check else { return Ok(()) };
         let entry = &self.shared.entry;
         let failed = |error: io::Error| self.shared.failure(&error.to_string(), false);
         let align = check.align().max(UNIT);
         // The range comes from a process that decodes the image, so it can have any numbers.
-        let end = range
-            .end
-            .min(entry.size())
-            .checked_next_multiple_of(align)
-            .unwrap_or(entry.size())
-            .min(entry.size());
-        let mut at = range.start.saturating_sub(range.start % align);
+        let (start, end) = (range.start.min(entry.size()), range.end.min(entry.size()));
+        let end = end.checked_next_multiple_of(align).unwrap_or(entry.size()).min(entry.size());
+        let mut at = start / align * align;
         while at < end {
             let block = at..end.min(at.saturating_add(align));
             let len = block.end.saturating_sub(block.start);

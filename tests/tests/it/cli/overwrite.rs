@@ -209,6 +209,16 @@ fn two_outputs_are_not_one_file() {
     let inside = with("--metadata", &target.join("meta.json"));
     let refused = ferofs().arg("extract").arg(inside).args([&old, &target]).run().failure(1);
     assert!(refused.stderr.contains("in the directory to extract to"), "{}", refused.stderr);
+    // Links lead to the file that is written, also one that does not exist yet.
+    let (link, into) = (fixture.path("link"), fixture.path("into"));
+    symlink("new", &link).unwrap();
+    symlink("target/file", &into).unwrap();
+    let twice = [with("--tar", &link), with("--metadata", &new)];
+    let refused = ferofs().arg("extract").args(twice).arg(&old).run().failure(1);
+    assert!(refused.stderr.contains("another output") && !new.exists(), "{}", refused.stderr);
+    let refused =
+        ferofs().arg("extract").arg(with("--metadata", &into)).args([&old, &target]).run().failure(1);
+    assert!(refused.stderr.contains("in the directory to extract to"), "{}", refused.stderr);
     for option in ["--blobdev", "--block-list-file", "--vmdk-desc"] {
         let words = [
             OsString::from("--chunksize=4096"),

@@ -150,6 +150,13 @@ fn files_that_a_mount_writes_replace_nothing_and_are_not_below_it() {
     let before = std::fs::read(&image).unwrap();
     let (dir, thesis) = (fixture.directory("mount"), fixture.path("thesis"));
     std::fs::write(&thesis, "The thesis.").unwrap();
+    let hashes = fixture.path("hashes");
+    ferofs().args(["verity", "format", "--hash-file"]).args([&hashes, &image]).run().success();
+    let root = "0".repeat(64);
+    let log = ["mount", "--fuse", "--roothash", &root, "--hash-file"];
+    let refused =
+        ferofs().args(log).arg(&hashes).arg("--log-file").args([&hashes, &image, &dir]).run().failure(1);
+    assert!(refused.stderr.contains("also an input") && !is_mounted(&dir), "{}", refused.stderr);
     let cases = [
         ("--pid-file", &image, "also an input"),
         ("--record-profile", &image, "also an input"),
@@ -178,6 +185,12 @@ fn umount_follows_a_link_to_the_mount_point_as_mount_does() {
     let text = "\"$0\" mount --fuse \"$1\" \"$2\"; \"$0\" umount \"$2\"; ! mountpoint -q \"$2\"";
     script(text, &image, &link).success();
     assert!(!is_mounted(&dir));
+    // With a slash at the end, and a link that leads nowhere.
+    script(text, &image, &link.join("")).success();
+    assert!(!is_mounted(&dir));
+    std::fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink("link", &link).unwrap();
+    ferofs().arg("umount").arg(&link).run().failure(1);
 }
 
 #[test]

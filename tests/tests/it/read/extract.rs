@@ -1,7 +1,7 @@
 //! `ferofs extract` and `fsck.erofs --extract`: which files, over existing files, never outside the target.
 
 use std::fs;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -518,4 +518,26 @@ fn names(dir: &Path) -> Vec<String> {
     }
     names.sort();
     names
+}
+
+/// Linux drops a setgid bit of a group that the process does not have, and gives no error.
+#[test]
+fn a_bit_that_the_system_drops_costs_no_other_attribute() {
+    if !need::root("files of another group") || need::tool("setpriv", "fewer rights").is_none() {
+        return;
+    }
+    let fixture = Fixture::empty();
+    let file = fixture.source().join("file");
+    fs::write(&file, "content").unwrap();
+    chown(&file, Some(0), Some(1234)).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o2755)).unwrap();
+    let image = fixture.build("image", ["--clamp-time", "1000000000"]);
+    let target = fixture.path("target");
+    let rights = ["--bounding-set=-fsetid", "--inh-caps=-fsetid"];
+    let run =
+        Run::new("setpriv").args(rights).arg(ferofs_path()).arg("extract").args([&image, &target]).run();
+    let told = run.failure(1).stderr;
+    assert!(told.contains("file: chmod: the system leaves out"), "{told}");
+    let extracted = fs::metadata(target.join("file")).unwrap();
+    assert_eq!((extracted.gid(), extracted.mode() & 0o7777, extracted.mtime()), (1234, 0o755, 1_000_000_000));
 }

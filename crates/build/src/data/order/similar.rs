@@ -30,7 +30,7 @@ pub(super) struct SimilarOrder {
     pub(super) bytes: u64,
 }
 
-/// What the walk visits next.
+/// The next step of the walk.
 enum Visit {
     /// Directories of one group.
     Group(Vec<NodeId>),

@@ -20,7 +20,7 @@ pub(crate) fn update(context: &CreateContext<'_>, superblock: &mut Superblock) -
     let bytes = compression.configure(&mut alone);
     let new = match alone.compression {
         superblock::Compression::Configured { available } => {
-            CompressionConfigs::parse(available, &bytes).map_err(crate::Error::Layout)?
+            CompressionConfigs::parse(available, &bytes).map_err(crate::error::Error::Layout)?
         }
         superblock::Compression::Lz4Only { max_distance } => {
             let max_distance = if max_distance == 0 { LZ4_MAX_DISTANCE } else { max_distance };

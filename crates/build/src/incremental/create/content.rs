@@ -5,14 +5,14 @@ mod blocks;
 mod extents;
 mod maps;
 
-use crate::Warning;
 use crate::data;
 use crate::data::base_image::BaseImage;
 use crate::data::encode::SEGMENT;
 use crate::data::identical::small::IdenticalFiles;
 use crate::data::order::Order;
-use crate::data::stored::{Data, StoredContent};
+use crate::data::stored::{StoredContent, StoredData};
 use crate::data::worker::context::WorkerContext;
+use crate::error::Warning;
 use crate::output::Output;
 use crate::output::spill::Spill;
 use crate::sources::reader::Reader;
@@ -89,7 +89,7 @@ impl ContentWriter<'_> {
         decisions: &ReuseDecisions,
         placed: &[StoredContent],
         warnings: &mut Vec<Warning>,
-    ) -> Result<(Data, Segments)> {
+    ) -> Result<(StoredData, Segments)> {
         let Inputs { options, old, tree, contents, .. } = self.context.inputs;
         let compression = self.context.compression.as_ref();
         if let Some(compression) = compression {
@@ -121,7 +121,8 @@ impl ContentWriter<'_> {
             None => None,
         };
         let identical_files = IdenticalFiles::new(tree)?;
-        let order = Order::new(tree, compression, options.image.block_size, &crate::DataOptions::default());
+        let order =
+            Order::new(tree, compression, options.image.block_size, &crate::options::DataOptions::default());
         let context = WorkerContext {
             tree,
             order: &order,

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::options::Options;
+use crate::options::compression::Compression;
 use crate::sources::content::Contents;
 use crate::tree::Tree;
-use crate::{Compression, Options, Params};
+use ferofs_codec::Params;
 use ferofs_format::{BlockSize, Incompat};
 use ferofs_read::{Image, Source};
 

@@ -8,7 +8,8 @@ use ferofs_format::{Algorithm, FileOffset, Incompat};
 
 use super::survey::Survey;
 use crate::error::Result;
-use crate::{Compression, Fragments, IndexKind, PCLUSTER_MAX, Params};
+use crate::options::compression::{Compression, Fragments, IndexKind, PCLUSTER_MAX};
+use ferofs_codec::Params;
 use ferofs_read::{ExtentData, Image};
 
 /// Files whose extents are counted: enough to see the most frequent algorithm and the largest pcluster.
@@ -25,7 +26,7 @@ const SMALL_ZSTD: u8 = 15;
 /// with the memory that readers reserve for the old image.
 pub(crate) fn params(image: &Image, algorithm: Algorithm, pcluster: u32) -> Result<Params> {
     let level = (algorithm == Algorithm::Zstd && pcluster >= SMALL).then_some(SMALL_ZSTD);
-    let mut params = Params::new(algorithm, level).map_err(crate::Error::Params)?;
+    let mut params = Params::new(algorithm, level).map_err(crate::error::Error::Params)?;
     let configs = image.configs();
     match &mut params.method {
         Method::Lz4(lz4) => {

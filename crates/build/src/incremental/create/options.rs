@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use crate::{Compression, Options, Warning};
+use crate::error::Warning;
+use crate::options::Options;
+use crate::options::compression::Compression;
 use ferofs_format::Incompat;
 use ferofs_read::Image;
 
@@ -63,7 +65,7 @@ pub struct IgnoredAttributes {
 }
 
 impl CreateOptions {
-    /// Makes a patch to the tree in `source`, of any [format](crate::SourceFormat), with default options.
+    /// Makes a patch to the tree in `source`, of any [format](crate::options::source::SourceFormat), with default options.
     #[must_use]
     pub fn new(source: impl Into<PathBuf>) -> Self {
         let build = Options::new(source);

@@ -3,7 +3,7 @@
 
 use ferofs_format::inode::{FileType, Rdev};
 
-/// What one line defines.
+/// The definition of one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// A new file, or a directory that keeps its entries.
@@ -57,7 +57,7 @@ pub struct Definitions(pub(crate) Vec<Definition>);
 pub struct DefinitionsError {
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The problem.
     pub reason: &'static str,
 }
 

@@ -72,7 +72,7 @@ struct PatternList {
 pub struct PatternsError {
     /// The line, or the number of the pattern, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The problem.
     pub reason: String,
 }
 

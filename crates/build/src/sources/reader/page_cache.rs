@@ -10,7 +10,7 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2};
 /// The most bytes of one request to read in the background: the kernel may ignore what is beyond the usual read-ahead of a disk.
 const REQUEST: u64 = 128 << 10;
 
-/// What [`fill`] found.
+/// The result of [`fill`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Filled {
     /// All bytes were in the page cache, or the file system does not say.

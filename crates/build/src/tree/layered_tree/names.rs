@@ -152,7 +152,7 @@ mod tests {
 
     use super::*;
 
-    /// What can be done with the names of a directory. A name is a number.
+    /// The operations on the names of a directory. A name is a number.
     #[derive(Clone, Debug)]
     enum Step {
         Insert(u8, u32, u32),

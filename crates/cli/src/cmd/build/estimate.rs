@@ -28,7 +28,7 @@ struct Row {
     estimate: Estimate,
 }
 
-/// What to estimate.
+/// The settings to estimate.
 pub(super) struct Request<'a> {
     /// The options of the command line, without the form.
     pub(super) options: Options,

@@ -13,7 +13,7 @@ use crate::args::features::{ExtendedError, ExtendedOptions};
 /// The purpose of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Preset {
-    /// What `ferofs build` does without -z: LZ4, pclusters of 64 KiB, fragments. Built nearly as fast as fast, and a fifth
+    /// The settings of `ferofs build` without -z: LZ4, pclusters of 64 KiB, fragments. Built nearly as fast as fast, and a fifth
     /// smaller. Linux 6.1
     Default,
     /// Fast to build and to read: LZ4, pclusters of one block. Linux 5.4
@@ -98,7 +98,7 @@ impl Preset {
     }
 }
 
-/// What the levels `-0` to `-9` mean: each is smaller than the one before it, and is built more slowly. docs/guide/settings.md has the
+/// The settings of the levels `-0` to `-9`: each is smaller than the one before it, and is built more slowly. docs/guide/settings.md has the
 /// measurements.
 const LEVELS: [Settings; 10] = {
     const fn level(
@@ -307,7 +307,7 @@ mod tests {
         assert_eq!(kept(form(Some(Preset::Default), None, &[])), (true, false, true));
         assert!(form(Some(Preset::Backup), None, &[]).fragments.unwrap().all);
         assert_eq!(kept(form(None, Some("none"), &[])), (false, false, false));
-        // What is given wins.
+        // Given options win.
         assert_eq!(kept(form(Some(Preset::Balanced), None, &["^fragments"])), (false, false, true));
         assert_eq!(kept(form(None, Some("lz4"), &["^fragments", "ztailpacking"])), (false, true, true));
         assert_eq!(kept(form(None, Some("none"), &["inline_data"])), (false, false, true));

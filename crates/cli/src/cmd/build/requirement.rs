@@ -1,4 +1,4 @@
-//! What Linux needs to mount an image with the options of a build.
+//! The Linux version that mounts an image, and the options of its kernel, from the options of a build.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use ferofs::build::{Compression, Fragments, IndexKind, Method, Options, SourceDa
 
 use crate::args::byte_size;
 
-/// What Linux needs to mount an image.
+/// The requirements of Linux for mounting an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Requirement {
     pub(super) version: LinuxVersion,

@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// ioctl(2) request on `/dev/loop-control`: returns the number of a free device, and creates one if there is none.
+/// ioctl(2) request on `/dev/loop-control`: returns the number of a free device, and creates a device if all are in use.
 const LOOP_CTL_GET_FREE: u32 = 0x4c82;
 /// ioctl(2) request on a loop device: attaches a file, with all settings at once (Linux 5.8).
 const LOOP_CONFIGURE: u32 = 0x4c0a;

@@ -6,6 +6,7 @@ pub(super) mod mount_table;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use ferofs::build::host::open::follow_links;
 use ferofs::escape::Escaped;
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
@@ -80,10 +81,7 @@ fn finish(dir: &Path, shown: &Path, result: rustix::io::Result<()>) -> Outcome {
 /// The path of a directory without symbolic links. The directory itself may be a mount that cannot be asked for anything.
 pub(super) fn absolute(dir: &Path) -> io::Result<PathBuf> {
     // readlink(2) sends no request to a daemon, which may not answer any more. mount follows links, too.
-    if let Ok(target) = std::fs::read_link(dir) {
-        let parent = dir.parent().unwrap_or(Path::new(""));
-        return absolute(&parent.join(target));
-    }
+    let dir = follow_links(dir);
     let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match dir.file_name() {
         Some(name) => Ok(std::fs::canonicalize(parent)?.join(name)),

@@ -114,7 +114,7 @@ fn state(progress: &ApplyProgress) -> String {
 
 /// The patches to apply.
 enum Input {
-    /// Those of a file or a stream that fit.
+    /// The patches of a file or a stream that fit.
     All(PatchReader),
     /// One patch, whose signature was checked.
     Signed(Box<Patch>),

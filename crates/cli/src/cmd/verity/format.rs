@@ -19,7 +19,7 @@ use super::params::{ParamsArgs, open};
 use super::sidecar::{self, Sidecar};
 use crate::args::image::refuse_as_outputs;
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
-use crate::cmd::threads;
+use crate::args::threads;
 use crate::exit::{About, Failure, Outcome};
 use crate::print::reading::CountedSource;
 use crate::print::verbosity::OutputArgs;
@@ -198,7 +198,7 @@ pub(super) fn run(args: &FormatArgs) -> Outcome {
     Ok(0)
 }
 
-/// What is hashed: the image, and zeroes up to the end of its last block. Reads fail when the command is interrupted.
+/// The hashed bytes: the image, and zeroes up to the end of its last block. Reads fail when the command is interrupted.
 struct Input {
     file: FileSource,
     end: u64,

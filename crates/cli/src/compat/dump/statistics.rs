@@ -26,7 +26,7 @@ const TYPES: [(FileType, &str); 7] = [
     (FileType::Symlink, "symlink file"),
 ];
 
-/// What erofs-utils counts. Each name counts, so a file with two hard links counts twice.
+/// The counters of erofs-utils. Each name counts, so a file with two hard links counts twice.
 #[derive(Default)]
 struct Statistics {
     types: [u64; TYPES.len()],

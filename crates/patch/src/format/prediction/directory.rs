@@ -35,14 +35,9 @@ impl NewEntry {
     }
 }
 
-/// Whether the content of new inodes that resemble `source` is predicted.
-pub(super) fn is_predicted(source: &Inode) -> bool {
-    !source.is_dir() || source.size() <= DIRECTORY_MAX
-}
-
 /// The entries of the old directory `source` as stored; `None` if it is too large to be predicted.
 pub fn old_entries(image: &Image, source: &Inode) -> Result<Option<Vec<ferofs_read::DirEntry>>> {
-    if !is_predicted(source) {
+    if source.size() > DIRECTORY_MAX {
         return Ok(None);
     }
     Ok(Some(image.read_dir(source)?.collect::<std::result::Result<_, _>>()?))
@@ -99,7 +94,7 @@ pub(super) struct Content {
 }
 
 impl Content {
-    /// All entries, block by block; `None` if a name is none.
+    /// All entries, block by block; `None` if a name is invalid.
     pub(super) fn flat(entries: &[Dirent<'_>], block: BlockSize) -> Option<Self> {
         let mut bytes = Vec::new();
         for_each_block(entries.iter().copied(), block, |dirents| append_block(dirents, block, &mut bytes))
@@ -166,8 +161,8 @@ fn append_block(
     write_block(entries, out)
 }
 
-/// Lays out a directory with `entries` in the blocks of the old directory `source`: those stay in which nothing changes. `can_stay` says whether a
-/// block with these of the entries may be an old one. `None` if a name is none.
+/// Lays out a directory with `entries` in the blocks of the old directory `source`: a block whose entries do not change stays where it is. `can_stay`
+/// says whether a block with these entries may be an old one. `None` if a name is invalid.
 pub fn in_old_blocks(
     image: &Image,
     source: &Inode,

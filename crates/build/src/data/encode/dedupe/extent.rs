@@ -1,4 +1,4 @@
-//! What identifies the content of an extent, and where it is.
+//! The fingerprint of an extent's content, and the place of the extent.
 
 use std::sync::LazyLock;
 

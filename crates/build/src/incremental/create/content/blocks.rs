@@ -75,7 +75,7 @@ pub(super) fn store(
             }
         };
         let place = addr.map(|addr| ChunkPlace { device: DeviceId::new(0), addr: BlockAddr::new(addr) });
-        format.encode(place, &mut table).map_err(crate::Error::Layout)?;
+        format.encode(place, &mut table).map_err(crate::error::Error::Layout)?;
     }
     Ok(Some(StoredContent::Chunked { format: format.raw(), table: spill.push(&table)? }))
 }

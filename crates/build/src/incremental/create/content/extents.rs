@@ -5,14 +5,14 @@ use std::path::Path;
 
 use ferofs_format::{Algorithm, BlockSize, DeviceId, FileOffset, Nid};
 
-use crate::Options;
 use crate::data::base_image::{BaseImage, EarlierContent};
 use crate::data::encode::SEGMENT;
 use crate::data::encode::dedupe::{ExtentFingerprint, ExtentIndex, Match, StoredExtent};
 use crate::error::Result;
+use crate::options::Options;
+use crate::options::compression::{Compression, IndexKind};
 use crate::sources::data_ranges::Ranges;
 use crate::tree::NodeId;
-use crate::{Compression, IndexKind};
 use ferofs_read::{Extent, ExtentData, Image, Inode, Location};
 
 /// The old image for the builder's data stage.
@@ -84,7 +84,7 @@ impl BaseImage for OldExtents<'_> {
         offset: u64,
         src: &[u8],
         method: usize,
-    ) -> crate::Result<Vec<Match>> {
+    ) -> crate::error::Result<Vec<Match>> {
         let mut matches = Vec::new();
         let Some(inode) = self.old_inode(node)? else { return Ok(matches) };
         if !inode.layout().is_compressed() || offset >= inode.size() {

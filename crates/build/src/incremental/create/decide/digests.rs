@@ -1,6 +1,6 @@
 //! Keeps the digests of files as attributes (`--inode-digests`) right: new inodes get new ones, and old inodes that stay keep theirs.
 
-use crate::Options;
+use crate::options::Options;
 use crate::sources::content::Contents;
 use crate::sources::digest;
 use crate::tree::{Kind, Tree};

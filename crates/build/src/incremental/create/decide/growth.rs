@@ -4,8 +4,8 @@
 
 use crate::data::base_image::EarlierContent;
 use crate::data::extents::log::{Extent, ExtentLog, ExtentPlace};
+use crate::options::compression::{Compression, IndexKind, PCLUSTER_MAX};
 use crate::tree::Kind;
-use crate::{Compression, IndexKind, PCLUSTER_MAX};
 use ferofs_format::{Algorithm, DeviceId, FileOffset, Incompat, Nid};
 use ferofs_read::{ExtentData, Image, Location};
 

@@ -132,7 +132,7 @@ mod tests {
         let bytes = record.to_bytes();
         assert_eq!(Record::parse(&bytes), Some(record));
         for len in 0..bytes.len() - 5 {
-            // What was written in part is no record, or has fewer arguments.
+            // A record that was written in part is invalid, or has fewer arguments.
             if let Some(record) = Record::parse(&bytes[..len]) {
                 assert!(record.args.len() < 3, "{record:?}");
             }

@@ -10,7 +10,7 @@ const THREADS: &str = "/proc/self/task";
 /// Makes a copy of this process, which has only one thread. Returns the copy's number, and `None` in the copy.
 ///
 /// # Errors
-/// Those of fork(2); also if this process has other threads.
+/// Errors of fork(2); also if this process has other threads.
 pub(super) fn fork() -> io::Result<Option<Pid>> {
     let threads = std::fs::read_dir(THREADS)
         .map_err(|e| io::Error::new(e.kind(), format!("{THREADS}: {e}; is /proc mounted?")))?;
