@@ -71,12 +71,13 @@ impl Context {
 
 /// Bytes of a context with `params` for inputs of up to `len` bytes, as libzstd says.
 pub(super) fn estimate(params: ZstdParams, len: u64) -> u64 {
-    // SAFETY: these functions have no conditions: they clamp values that are out of range.
-    unsafe {
-        let mut chosen = ZSTD_getCParams(params.level.into(), len, 0);
-        chosen.windowLog = params.window_log.into();
-        ZSTD_estimateCCtxSize_usingCParams(ZSTD_adjustCParams(chosen, len, 0)) as u64
-    }
+    // SAFETY: the function has no conditions: it clamps values that are out of range.
+    let mut chosen = unsafe { ZSTD_getCParams(params.level.into(), len, 0) };
+    chosen.windowLog = params.window_log.into();
+    // SAFETY: as above.
+    let adjusted = unsafe { ZSTD_adjustCParams(chosen, len, 0) };
+    // SAFETY: as above.
+    unsafe { ZSTD_estimateCCtxSize_usingCParams(adjusted) as u64 }
 }
 
 /// Whether `result` is not an error.

@@ -89,14 +89,14 @@ impl UsedSpace {
     }
 
     /// Adds the data of an extent.
-    #[expect(
-        clippy::arithmetic_side_effects,
-        reason = "blocks are not empty, and `first` is below `last` where 1 is added"
-    )]
     pub(super) fn add_data(&mut self, range: &DeviceRange) {
         self.add_extent(range.device, range.start.get(), range.len, range.algorithm.is_some());
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "blocks are not empty, and `first` is below `last` where 1 is added"
+    )]
     fn add_extent(&mut self, device: DeviceId, start: u64, len: u64, encoded: bool) {
         let end = start.saturating_add(len);
         let first = start / self.block_size;
