@@ -31,6 +31,7 @@ mod error;
 pub mod format;
 pub mod image;
 mod memory;
+mod numbers;
 mod sequence;
 
 pub use self::apply::commit::{TrailingData, check_trailing, recover};
@@ -44,17 +45,6 @@ pub use self::format::change::{Change, ChangeKind, NewParents};
 pub use self::format::reader::{Patch, SizeParts};
 pub use self::image::history::{Origin, State, log};
 pub use self::sequence::{AppliedPatches, PatchReader};
-
-/// A length in memory as a length in a file.
-fn to_u64(len: usize) -> u64 {
-    // `usize` has at most 64 bits.
-    u64::try_from(len).unwrap_or(u64::MAX)
-}
-
-/// A length in a file as a length in memory, or the largest one if memory has less.
-fn to_usize(len: u64) -> usize {
-    usize::try_from(len).unwrap_or(usize::MAX)
-}
 
 #[cfg(test)]
 mod tests;

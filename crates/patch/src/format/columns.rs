@@ -9,7 +9,7 @@
 use std::io::Read;
 
 use crate::error::{Error, PatchFault, Result};
-use crate::to_u64;
+use crate::numbers::to_u64;
 
 /// Fields that are stored one after another.
 #[derive(Debug, Default)]

@@ -20,7 +20,7 @@ use super::method::{METHODS_MAX, RawMethod};
 use crate::error::{Error, PatchFault, Result};
 use crate::image::digest::{Digest, PieceDigest};
 use crate::image::sector::ROOT_MAX;
-use crate::{to_u64, to_usize};
+use crate::numbers::{to_u64, to_usize};
 use ferofs_read::Source;
 
 /// Reads the parts of a patch file in their order.

@@ -20,7 +20,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::history::{RECORD, RECORD_LEN, Record};
 use super::sector::{ROOT_MAX, SECTOR, SECTOR_POS, Sector, SuperblockArea};
 use crate::error::{Error, Result};
-use crate::{to_u64, to_usize};
+use crate::numbers::{to_u64, to_usize};
 use ferofs_read::{Access, ReadRange, Source};
 
 const MAGIC: [u8; 8] = *b"ferobegn";
