@@ -3,14 +3,20 @@
 //! ```text
 //! CACHE/KEY/info.json   size and origin
 //!           data        the object, with holes where nothing is stored
-//!           present     which units are stored (`presence`)
-//!           synced      which units survive a power failure
+//!           present     a bit for each unit that is stored (`presence`)
+//!           synced      a bit for each unit that survives a power failure
 //!           use.lock    locked shared by processes that use the entry
 //!           claims      locked where a process fetches (`claim`)
 //! ```
 //!
 //! The key is the root hash, or the digest, of the object, so that equal images of several servers are stored once. Bytes are
 //! stored after they were verified.
+
+// Not in tests, which fail when a number overflows.
+#![cfg_attr(
+    not(test),
+    warn(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)
+)]
 
 mod claim;
 mod entry;
@@ -25,4 +31,4 @@ pub use self::entry::{Entry, EntryInfo};
 pub use self::evict::{Collected, Usage};
 pub use self::folder::Cache;
 pub use self::presence::UNIT;
-pub(crate) use self::presence::{to_usize, units_in};
+pub(crate) use self::presence::{to_u64, to_usize, units_in};

@@ -4,6 +4,12 @@
 //! They share a socket that keeps the borders of messages (`SOCK_SEQPACKET`). If the fetcher is killed, another one
 //! continues with the same socket: it says that it is new, and the client sends again what waits.
 
+// Not in tests, which fail when a number overflows.
+#![cfg_attr(
+    not(test),
+    warn(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)
+)]
+
 mod client;
 mod message;
 mod server;
@@ -21,7 +27,7 @@ pub(crate) use self::server::serve_some;
 /// The two ends of a new channel: of the client and of the server.
 ///
 /// # Errors
-/// Those of socketpair(2).
+/// The errors of socketpair(2).
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }

@@ -8,7 +8,7 @@ use landlock::{
 };
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-/// What name resolution and TLS read: configuration, libraries, certificates.
+/// Files that name resolution and TLS read: configuration, libraries, certificates.
 const SYSTEM: [&str; 6] = ["/etc", "/usr", "/lib", "/lib64", "/run/systemd/resolve", "/dev/null"];
 
 /// Confines this process, which has one thread yet: it can write to `cache` only, and read `readable` and the system's
@@ -16,7 +16,7 @@ const SYSTEM: [&str; 6] = ["/etc", "/usr", "/lib", "/lib64", "/run/systemd/resol
 /// Landlock.
 ///
 /// # Errors
-/// Those of Landlock and of prctl(2).
+/// The errors of Landlock and of prctl(2).
 pub fn confine(cache: &Path, readable: &[PathBuf]) -> Result<bool, Box<dyn std::error::Error + Send + Sync>> {
     rustix::thread::set_no_new_privs(true)?;
     let status = restrict(cache, readable)?;

@@ -18,7 +18,7 @@ pub enum Error {
     Location {
         /// The text, without its password.
         location: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: &'static str,
     },
     /// Credentials cannot be read.
@@ -26,7 +26,7 @@ pub enum Error {
     Credentials {
         /// The file or the program that should give them.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
     /// The server does not give the bytes.
@@ -40,11 +40,11 @@ pub enum Error {
     /// A document of a server or of the cache cannot be used.
     #[error("{location}: {document}: {problem}")]
     Document {
-        /// Where it comes from.
+        /// Its location.
         location: String,
-        /// What it is: "manifest", "index", "token".
+        /// Its kind: "manifest", "index", "token".
         document: &'static str,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
     /// A file of the cache cannot be read or written.
@@ -67,12 +67,12 @@ pub enum Error {
         /// The number of layers.
         layers: usize,
     },
-    /// The file is no EROFS image that can be stored as a layer.
+    /// The file is not an EROFS image that can be stored as a layer.
     #[error("{}: {problem}", path.display())]
     Image {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
     /// A file of the caller cannot be read or written.

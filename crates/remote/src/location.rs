@@ -17,7 +17,7 @@ use crate::http::{
 use crate::oci::{self, OciOptions, Reference};
 use crate::open::Connected;
 
-/// Where a remote image is. Its text for messages ([`fmt::Display`]) has no password and no signature.
+/// The location of a remote image. Its text for messages ([`fmt::Display`]) has no password and no signature.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Location {

@@ -1,11 +1,11 @@
-//! What a client for a protocol offers to the fetcher: ranges of one object.
+//! The interface of a client for a protocol to the fetcher: ranges of one object.
 
 use std::ops::Range;
 use std::time::Instant;
 
 use crate::error::{FetchError, FetchErrorKind};
 
-/// What tells whether two answers are about the same bytes.
+/// Tells whether two answers are about the same bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Validator {
     /// The SHA-256 digest of the complete object, in hexadecimal: a registry promises it.
@@ -25,7 +25,7 @@ pub trait RemoteObject: Send + Sync {
     /// Size in bytes.
     fn size(&self) -> u64;
 
-    /// What identifies the bytes. A fetch from an object that changed since then fails with
+    /// The identity of the bytes. A fetch from an object that changed since then fails with
     /// [`FetchErrorKind::Changed`].
     fn validator(&self) -> &Validator;
 
@@ -53,7 +53,7 @@ pub trait RemoteObject: Send + Sync {
 
 /// The bytes that a server sends, in their order.
 pub trait Answer {
-    /// Fills `buf` with the next bytes, of which there are at least so many in the range that was asked for.
+    /// Fills `buf` with the next bytes. The requested range must have that many.
     ///
     /// # Errors
     /// [`FetchError`] tells the reason and how many bytes at the start of `buf` arrived.

@@ -41,7 +41,8 @@ pub struct PullOptions {
     pub retry: RetryOptions,
     /// How long a part is asked for, before the pull fails.
     pub patience: Duration,
-    /// Files on this machine whose blocks are copied if the image has them, too. The file that is replaced is used, too. This needs a root hash.
+    /// Files on this machine whose blocks are copied if the image has the same ones. The file that is replaced is also used. This needs a root
+    /// hash.
     pub reuse: Vec<PathBuf>,
     /// A cache whose blocks are used in the same way.
     pub cache: Option<Cache>,
@@ -132,7 +133,7 @@ pub fn pull(
     Ok(Pulled { size: object.size(), resumed, reused, sha256, is_verified })
 }
 
-/// What other images on this machine have of an image with a root hash.
+/// The blocks of an image with a root hash that other images on this machine have.
 fn known_parts(
     connected: &Connected,
     path: &Path,
@@ -169,7 +170,7 @@ pub fn verify(connected: &Connected, path: &Path, options: &PullOptions) -> Resu
     Ok(true)
 }
 
-/// What has arrived.
+/// The bytes that have arrived.
 struct Partial {
     path: PathBuf,
     file: File,
@@ -284,7 +285,7 @@ fn fetch_into(
     let work = |(): &mut (), start: u64| {
         let mut bytes = vec![0; to_usize((size - start).min(PART))];
         let all = start..start + bytes.len() as u64;
-        // What cannot be copied is fetched.
+        // Blocks that cannot be copied are fetched.
         let missing = reuse.and_then(|reuse| reuse.fill(start, &mut bytes).ok()).unwrap_or_else(|| vec![all]);
         for range in missing {
             let until = Until(Instant::now() + options.patience);

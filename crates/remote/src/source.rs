@@ -13,7 +13,7 @@ use self::read_ahead::ReadAhead;
 use crate::cache::Entry;
 use crate::fetch::{Failure, Fetcher};
 
-/// What fetches bytes into the cache: a [`Fetcher`] of this process, or one of another process
+/// Fetches bytes into the cache: a [`Fetcher`] of this process, or one of another process
 /// ([`crate::channel::Client`]).
 pub trait Supply: Send + Sync {
     /// Returns when all bytes of `range` are stored.
@@ -77,7 +77,8 @@ impl RemoteSource {
             if deadline < now {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            self.supply.ensure(pos..pos + buf.len() as u64, deadline)?;
+            // `Entry::read` has checked the end.
+            self.supply.ensure(pos..pos.saturating_add(buf.len() as u64), deadline)?;
         }
         if deadline.is_none() {
             self.entry.count_ready(buf.len());

@@ -240,6 +240,19 @@ fn temporary_errors_are_retried_and_wrong_bytes_are_not_stored() {
 }
 
 #[test]
+fn any_range_can_be_repaired() {
+    let (dir, object) = (tempfile::tempdir().unwrap(), Arc::new(TestObject::new(10 * UNIT + 7)));
+    let cache = Cache::open(dir.path(), None).unwrap();
+    let fetcher = fetcher(&object, &cache, true);
+    fetcher.ensure(0..object.size, Instant::now() + Duration::from_secs(10)).unwrap();
+    // A process that a hostile image has taken over can send any numbers.
+    for range in [0..u64::MAX, u64::MAX - 1..u64::MAX, Range { start: u64::MAX, end: 0 }] {
+        fetcher.remove_wrong(range).unwrap();
+    }
+    assert!(fetcher.entry().has(0..object.size).unwrap());
+}
+
+#[test]
 fn readers_give_up_in_time_and_go_on_when_the_server_is_back() {
     let folder = tempfile::tempdir().unwrap();
     let cache = Cache::open(&folder.path().join("cache"), None).unwrap();

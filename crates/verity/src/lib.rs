@@ -39,6 +39,7 @@ mod digest;
 mod error;
 mod fsverity;
 mod layout;
+mod numbers;
 mod params;
 mod seal;
 mod sha256;

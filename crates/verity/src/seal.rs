@@ -11,9 +11,10 @@ use ferofs_threads::parallel;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::layout::TreeLayout;
+use crate::numbers::{to_u64, to_usize};
 use crate::params::Params;
 use crate::superblock::{SUPERBLOCK_SIZE, Superblock};
-use crate::tree::{make_tree, to_u64, to_usize};
+use crate::tree::make_tree;
 use crate::verify::{BlockVerifier, VerifiedSource};
 
 /// A superblock, and its position in its file.

@@ -9,6 +9,7 @@ use ferofs_threads::parallel;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::layout::TreeLayout;
+use crate::numbers::{to_u64, to_usize};
 use crate::params::{BlockHasher, Params};
 
 /// Makes the tree of an image that is written or changed unit by unit.
@@ -146,15 +147,4 @@ pub fn make_tree(
     let digests = parallel(threads.max(1), units, Vec::new, hash)?;
     let root = builder.finish(digests, write).map_err(Error::io("write hash tree"))?;
     root.ok_or(Error::Parameter { parameter: "number of data blocks", problem: "is 0" })
-}
-
-/// For lengths in memory.
-pub(crate) fn to_u64(len: usize) -> u64 {
-    // `usize` has at most 64 bits.
-    u64::try_from(len).unwrap_or(u64::MAX)
-}
-
-/// For sizes of blocks and units, which fit.
-pub(crate) fn to_usize(len: u64) -> usize {
-    usize::try_from(len).unwrap_or(usize::MAX)
 }

@@ -16,10 +16,11 @@ use parking_lot::Mutex;
 
 use crate::digest::Digest;
 use crate::error::{Error, Result};
+use crate::numbers::{to_u64, to_usize};
 use crate::params::Params;
 use crate::seal::uuid_of;
 use crate::superblock::Superblock;
-use crate::tree::{HashBlock, TreeBuilder, to_u64, to_usize};
+use crate::tree::{HashBlock, TreeBuilder};
 
 /// Units that wait for each thread. More do not make it faster.
 const WAITING: usize = 2;

@@ -43,12 +43,15 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
             &["lib"],
         ],
     ),
-    ("patch", &[&["error"], &["image"], &["format"], &["apply"], &["cost", "sequence"], &["lib"]]),
+    (
+        "patch",
+        &[&["numbers"], &["error"], &["image"], &["format"], &["apply"], &["memory", "sequence"], &["lib"]],
+    ),
     (
         "ferofs",
         &[
             &["error"],
-            &["range_marks", "select"],
+            &["numbers", "range_marks", "select"],
             &["check", "diff", "extract", "inspect", "patch", "seal"],
             &["lib"],
         ],
@@ -66,7 +69,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
     (
         "verity",
         &[
-            &["digest"],
+            &["digest", "numbers"],
             &["error", "sha256"],
             &["params"],
             &["layout", "fsverity", "superblock"],

@@ -1,8 +1,15 @@
 //! Numbers that are stored column by column, so that Zstandard sees what the values of one field have in common. Layout: docs/PATCH_FORMAT.md.
 
+// Not in tests, which fail when a number overflows.
+#![cfg_attr(
+    not(test),
+    warn(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)
+)]
+
 use std::io::Read;
 
 use crate::error::{Error, PatchFault, Result};
+use crate::numbers::to_u64;
 
 /// Fields that are stored one after another.
 #[derive(Debug, Default)]
@@ -10,6 +17,7 @@ pub(super) struct Columns(Vec<u8>);
 
 impl Columns {
     /// Adds a number: 7 bits for each byte, the lowest first.
+    #[expect(clippy::as_conversions, reason = "each byte gets 7 bits")]
     pub(super) fn push(&mut self, mut value: u64) {
         while value >= 0x80 {
             self.0.push((value & 0x7f) as u8 | 0x80);
@@ -66,7 +74,7 @@ pub(crate) fn decompress(stored: &[u8], limit: usize, fault: &'static str) -> Re
     let malformed = || Error::Patch(PatchFault::Malformed(fault));
     let mut bytes = Vec::new();
     let decoder = zstd::stream::read::Decoder::new(stored).map_err(|_| malformed())?;
-    decoder.take(limit as u64 + 1).read_to_end(&mut bytes).map_err(|_| malformed())?;
+    decoder.take(to_u64(limit).saturating_add(1)).read_to_end(&mut bytes).map_err(|_| malformed())?;
     if bytes.len() > limit { Err(malformed()) } else { Ok(bytes) }
 }
 

@@ -3,6 +3,12 @@
 //! It says which image the patch is for, and so whether it is needed at all. Nothing else of it may be used before the digest of the
 //! file was checked.
 
+// Not in tests, which fail when a number overflows.
+#![cfg_attr(
+    not(test),
+    warn(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)
+)]
+
 use std::ops::Range;
 
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
@@ -14,6 +20,7 @@ use super::method::{METHODS_MAX, RawMethod};
 use crate::error::{Error, PatchFault, Result};
 use crate::image::digest::{Digest, PieceDigest};
 use crate::image::sector::ROOT_MAX;
+use crate::numbers::{to_u64, to_usize};
 use ferofs_read::Source;
 
 /// Reads the parts of a patch file in their order.
@@ -26,8 +33,9 @@ pub(super) struct Cursor<'a> {
 impl Cursor<'_> {
     pub(super) fn bytes(&mut self, len: u64) -> Result<Vec<u8>> {
         let end = self.at.checked_add(len).filter(|end| *end <= self.end);
-        let end = end.ok_or(Error::Patch(PatchFault::Malformed("a table is longer than the file")))?;
-        let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
+        let too_long = || Error::Patch(PatchFault::Malformed("a table is longer than the file"));
+        let end = end.ok_or_else(too_long)?;
+        let mut bytes = vec![0; usize::try_from(len).map_err(|_| too_long())?];
         self.source.read_exact_at(self.at, &mut bytes).map_err(|e| Error::io_unnamed("read the patch", e))?;
         self.at = end;
         Ok(bytes)
@@ -37,7 +45,7 @@ impl Cursor<'_> {
         &mut self,
         count: u32,
     ) -> Result<Vec<T>> {
-        let len = u64::from(count).saturating_mul(size_of::<T>() as u64);
+        let len = u64::from(count).saturating_mul(to_u64(size_of::<T>()));
         let bytes = self.bytes(len)?;
         // This cannot fail: the length is a multiple of the record's, and records need no alignment.
         Ok(<[T]>::ref_from_bytes(&bytes).map(<[T]>::to_vec).unwrap_or_default())
@@ -60,22 +68,24 @@ pub(crate) struct Start {
 impl Start {
     /// Bytes before the header.
     pub(crate) const FIXED: usize = size_of::<RawStart>();
+    /// Bytes of any patch at least: it ends with a digest.
+    const LEN_MIN: usize = Self::FIXED + size_of::<Digest>();
 
     /// The first bytes of the patch in `source`, which may be longer than the patch.
     pub(super) fn fixed(source: &dyn Source) -> Result<RawStart> {
         let fault = |fault| Err(Error::Patch(fault));
         let found = source.size();
-        if found < (Self::FIXED + size_of::<Digest>()) as u64 {
+        if found < to_u64(Self::LEN_MIN) {
             let mut start = [0; 8];
             let is_cut = found >= 8 && source.read_exact_at(0, &mut start).is_ok() && start == MAGIC;
-            let expected = Self::FIXED as u64;
+            let expected = to_u64(Self::FIXED);
             return fault(if is_cut {
                 PatchFault::Length { expected, found }
             } else {
                 PatchFault::NotAPatch
             });
         }
-        let bytes = Cursor { source, at: 0, end: found }.bytes(Self::FIXED as u64)?;
+        let bytes = Cursor { source, at: 0, end: found }.bytes(to_u64(Self::FIXED))?;
         let Ok(start) = RawStart::read_from_bytes(&bytes) else { return fault(PatchFault::NotAPatch) };
         if start.magic != MAGIC {
             return fault(PatchFault::NotAPatch);
@@ -88,26 +98,26 @@ impl Start {
 
     /// Bytes of the header as stored, which follow the first [`Self::FIXED`] bytes.
     pub(crate) fn stored_header_len(first: &[u8]) -> Result<usize> {
-        let found = first.len() as u64;
+        let found = to_u64(first.len());
         if first.len() < Self::FIXED {
             let is_cut = first.starts_with(&MAGIC);
-            let expected = Self::FIXED as u64;
+            let expected = to_u64(Self::FIXED);
             return Err(Error::Patch(match is_cut {
                 true => PatchFault::Length { expected, found },
                 false => PatchFault::NotAPatch,
             }));
         }
-        // No patch is so short: the bytes that are missing are those of the digest.
+        // The digest is missing, without which no patch is accepted.
         let mut padded = first.to_vec();
-        padded.resize(Self::FIXED + size_of::<Digest>(), 0);
-        header_len(&Self::fixed(&padded)?).map(|len| len as usize)
+        padded.resize(Self::LEN_MIN, 0);
+        header_len(&Self::fixed(&padded)?).map(to_usize)
     }
 
     /// Reads the start of the patch in `source`, which may be longer than the patch, or end with its header.
     pub(crate) fn read(source: &dyn Source) -> Result<Self> {
         let fixed = Self::fixed(source)?;
         let found = source.size();
-        if found < header_len(&fixed)?.saturating_add(Self::FIXED as u64) {
+        if found < header_len(&fixed)?.saturating_add(to_u64(Self::FIXED)) {
             return Err(Error::Patch(PatchFault::Length { expected: fixed.file_len.get(), found }));
         }
         Self::after(&fixed, source)
@@ -117,15 +127,15 @@ impl Start {
     pub(super) fn after(start: &RawStart, source: &dyn Source) -> Result<Self> {
         let fault = |fault| Err(Error::Patch(fault));
         let file_len = start.file_len.get();
-        let mut cursor = Cursor { source, at: Self::FIXED as u64, end: source.size().min(file_len) };
+        let mut cursor = Cursor { source, at: to_u64(Self::FIXED), end: source.size().min(file_len) };
         let stored = cursor.bytes(header_len(start)?)?;
         let len = cursor.at;
         let tables = decompress(&stored, HEADER_MAX, "its header cannot be decoded")?;
-        let mut tables = Cursor { source: &tables, at: 0, end: tables.len() as u64 };
+        let mut tables = Cursor { source: &tables, at: 0, end: to_u64(tables.len()) };
         let raw: Vec<RawHeader> = tables.table(1)?;
         let Some(raw) = raw.first() else { return fault(PatchFault::NotAPatch) };
         let root_len = raw.root_len.get();
-        if root_len as usize > ROOT_MAX {
+        if to_usize(root_len.into()) > ROOT_MAX {
             return fault(PatchFault::Malformed("the root's inode is too long"));
         }
         let root = tables.bytes(root_len.into())?;
@@ -198,9 +208,9 @@ pub(super) fn appended<'a>(
 
 /// Bytes of the header as stored.
 fn header_len(start: &RawStart) -> Result<u64> {
-    let len = start.header_len.get();
-    if len as usize > HEADER_MAX {
+    let len = u64::from(start.header_len.get());
+    if len > to_u64(HEADER_MAX) {
         return Err(Error::Patch(PatchFault::Malformed("its header is too long")));
     }
-    Ok(len.into())
+    Ok(len)
 }

@@ -4,6 +4,12 @@
 //! one before. The kernel ignores records. A record holds the superblock's sector before and after the change, so that each
 //! state can be restored. Records are never removed: a rollback appends one, too. Layout: docs/PATCH_FORMAT.md.
 
+// Not in tests, which fail when a number overflows.
+#![cfg_attr(
+    not(test),
+    warn(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)
+)]
+
 use ferofs_format::superblock::Superblock;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -15,6 +21,8 @@ use ferofs_read::Source;
 
 /// Bytes of a record.
 pub const RECORD: u64 = 2048;
+/// The same, for buffers.
+pub(crate) const RECORD_LEN: usize = 2048;
 const MAGIC: [u8; 8] = *b"ferohist";
 const VERSION: u32 = 1;
 const KIND_PATCH: u32 = 1;
@@ -40,7 +48,7 @@ struct RawRecord {
     checksum: [u8; 32],
 }
 
-const _: () = assert!(core::mem::size_of::<RawRecord>() == RECORD as usize);
+const _: () = assert!(core::mem::size_of::<RawRecord>() == RECORD_LEN);
 
 /// The operation that made a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +140,7 @@ impl Record {
     /// The record that ends at `end`, if one does.
     pub(crate) fn read(source: &dyn Source, end: u64) -> Result<Option<Self>> {
         let Some(pos) = end.checked_sub(RECORD).filter(|_| end <= source.size()) else { return Ok(None) };
-        let mut bytes = [0; RECORD as usize];
+        let mut bytes = [0; RECORD_LEN];
         source.read_exact_at(pos, &mut bytes).map_err(|e| Error::io_unnamed("read the history", e))?;
         let Ok(raw) = RawRecord::read_from_bytes(&bytes) else { return Ok(None) };
         let is_record = raw.magic == MAGIC && raw.version.get() == VERSION && raw.checksum == checksum(&raw);
@@ -161,7 +169,8 @@ impl Record {
 
 fn checksum(raw: &RawRecord) -> Digest {
     let bytes = raw.as_bytes();
-    *blake3::hash(&bytes[..bytes.len() - 32]).as_bytes()
+    let (checked, _) = bytes.split_at(bytes.len().saturating_sub(size_of::<Digest>()));
+    *blake3::hash(checked).as_bytes()
 }
 
 /// All records of an image, the first one first.

@@ -5,15 +5,22 @@
 //! the bytes that belong there, and then writes the superblock's sector. So until the change is complete, either the journal or
 //! the complete record (see [`super::history`]) shows which bytes it wrote. Layout: docs/PATCH_FORMAT.md.
 
+// Not in tests, which fail when a number overflows.
+#![cfg_attr(
+    not(test),
+    warn(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)
+)]
+
 use std::io;
 use std::ops::Range;
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::history::{RECORD, Record};
+use super::history::{RECORD, RECORD_LEN, Record};
 use super::sector::{ROOT_MAX, SECTOR, SECTOR_POS, Sector, SuperblockArea};
 use crate::error::{Error, Result};
+use crate::numbers::{to_u64, to_usize};
 use ferofs_read::{Access, ReadRange, Source};
 
 const MAGIC: [u8; 8] = *b"ferobegn";
@@ -60,7 +67,7 @@ impl WrittenRanges {
         let mut raw = RawJournal {
             magic: MAGIC,
             version: VERSION.into(),
-            root_len: u32::try_from(root.end - root.start).unwrap_or(0).into(),
+            root_len: u32::try_from(root.end.saturating_sub(root.start)).unwrap_or(0).into(),
             root_pos: root.start.into(),
             start: self.appended.start.into(),
             end: self.appended.end.into(),
@@ -75,7 +82,7 @@ impl WrittenRanges {
 
     /// The journal at `start`, if it is one for the image whose superblock is in `sector`.
     pub(crate) fn read_journal(source: &dyn Source, start: u64, sector: &Sector) -> Result<Option<Self>> {
-        if source.size() < start.saturating_add(SECTOR as u64) {
+        if source.size() < start.saturating_add(to_u64(SECTOR)) {
             return Ok(None);
         }
         let mut bytes = [0; SECTOR];
@@ -91,6 +98,11 @@ impl WrittenRanges {
     }
 
     /// The ranges that an interrupted change of the image in `source` may have written, if there was one.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "positions end with the source, and `len` is at most that of `buffer`"
+    )]
     pub(crate) fn find_interrupted(source: &dyn Source, area: &SuperblockArea) -> Result<Option<Self>> {
         let (start, sector) = (area.size(), area.sector());
         if let Some(ranges) = Self::read_journal(source, start, &sector)? {
@@ -98,18 +110,18 @@ impl WrittenRanges {
         }
         let size = source.size();
         // No change begins with this many zeroes. So a device that is zero after the image is not read to its end.
-        if first_nonzero(source, start..start.saturating_add(BUFFER as u64))?.is_none() {
+        if first_nonzero(source, start..start.saturating_add(to_u64(BUFFER)))?.is_none() {
             return Ok(None);
         }
         let block = area.superblock().block_size.bytes64();
         let searched = start..size.min(start.saturating_add(SEARCH_MAX));
         let mut at = start;
-        let mut buffer = vec![0; BUFFER + RECORD as usize];
+        let mut buffer = vec![0; BUFFER + RECORD_LEN];
         while at < searched.end {
-            let len = (searched.end - at).min(buffer.len() as u64) as usize;
+            let len = to_usize(searched.end - at).min(buffer.len());
             source.read_exact_at(at, &mut buffer[..len]).map_err(unreadable)?;
             for place in (0..len.min(BUFFER)).step_by(SECTOR) {
-                let end = at + place as u64 + RECORD;
+                let end = at + to_u64(place) + RECORD;
                 if !Record::may_start(&buffer[place..len]) || !end.is_multiple_of(block) {
                     continue;
                 }
@@ -121,7 +133,7 @@ impl WrittenRanges {
                     return Ok(Some(Self { appended: start..end, root, medium_size: size }));
                 }
             }
-            at += BUFFER as u64;
+            at += to_u64(BUFFER);
         }
         Ok(None)
     }
@@ -130,12 +142,14 @@ impl WrittenRanges {
 /// The range of a root inode in free slots, if it is within the image.
 fn root_range(pos: u64, len: u32, image_end: u64) -> Option<Range<u64>> {
     let end = pos.checked_add(len.into()).filter(|end| *end <= image_end)?;
-    (len > 0 && len as usize <= ROOT_MAX && pos >= SECTOR_POS + SECTOR as u64).then_some(pos..end)
+    let is_inode = len > 0 && to_usize(len.into()) <= ROOT_MAX;
+    (is_inode && pos >= SECTOR_POS.saturating_add(to_u64(SECTOR))).then_some(pos..end)
 }
 
 fn checksum(raw: &RawJournal) -> [u8; 32] {
     let bytes = raw.as_bytes();
-    *blake3::hash(&bytes[..bytes.len() - 32]).as_bytes()
+    let (checked, _) = bytes.split_at(bytes.len().saturating_sub(raw.checksum.len()));
+    *blake3::hash(checked).as_bytes()
 }
 
 fn unreadable(error: io::Error) -> Error {
@@ -145,15 +159,15 @@ fn unreadable(error: io::Error) -> Error {
 /// The position of the first byte in `range` that is not zero; bytes past the end of `source` count as zero.
 pub(crate) fn first_nonzero(source: &dyn Source, range: Range<u64>) -> Result<Option<u64>> {
     let end = range.end.min(source.size());
-    let mut buffer = vec![0; BUFFER.min(end.saturating_sub(range.start) as usize)];
+    let mut buffer = vec![0; to_usize(end.saturating_sub(range.start)).min(BUFFER)];
     let mut at = range.start;
     while at < end {
-        let len = (end - at).min(BUFFER as u64) as usize;
-        source.read_exact_at(at, &mut buffer[..len]).map_err(unreadable)?;
-        if let Some(used) = buffer[..len].iter().position(|byte| *byte != 0) {
-            return Ok(Some(at + used as u64));
+        buffer.truncate(to_usize(end.saturating_sub(at)));
+        source.read_exact_at(at, &mut buffer).map_err(unreadable)?;
+        if let Some(used) = buffer.iter().position(|byte| *byte != 0) {
+            return Ok(Some(at.saturating_add(to_u64(used))));
         }
-        at += len as u64;
+        at = at.saturating_add(to_u64(buffer.len()));
     }
     Ok(None)
 }
@@ -171,7 +185,7 @@ impl<S: Source> MaskedSource<S> {
         Ok(Self { source, zeroes: interrupted.and_then(|ranges| ranges.root).into_iter().collect() })
     }
 
-    /// Reads zeroes at `range`, too.
+    /// Also reads zeroes at `range`.
     #[must_use]
     pub(crate) fn and_zeroes(mut self, range: Range<u64>) -> Self {
         self.zeroes.push(range);
@@ -181,9 +195,9 @@ impl<S: Source> MaskedSource<S> {
     /// Puts zeroes into `buf`, which was read at `pos`.
     fn mask(&self, pos: u64, buf: &mut [u8]) {
         for range in &self.zeroes {
-            let within = |at: u64| at.saturating_sub(pos).min(buf.len() as u64) as usize;
+            let within = |at: u64| to_usize(at.saturating_sub(pos)).min(buf.len());
             let (from, to) = (within(range.start), within(range.end));
-            buf[from..to].fill(0);
+            buf.get_mut(from..to).unwrap_or_default().fill(0);
         }
     }
 }

@@ -44,10 +44,10 @@ impl Claims {
     }
 
     /// fcntl(2), "Open file description locks". A length of 0 would mean all that follows.
+    #[expect(clippy::as_conversions, reason = "constants of a few bits")]
     fn lock(&self, kind: libc::c_int, units: &Range<u64>) -> Result<(), Errno> {
         let number = |number: u64| libc::off_t::try_from(number).map_err(|_| Errno::EOVERFLOW);
         let lock = libc::flock {
-            // Constants of a few bits.
             l_type: kind as libc::c_short,
             l_whence: libc::SEEK_SET as libc::c_short,
             l_start: number(units.start)?,

@@ -12,15 +12,15 @@ use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use serde::{Deserialize, Serialize};
 
 use super::local::LocalBits;
-use super::presence::{Presence, UNIT, boot_id, units_in};
+use super::presence::{Presence, UNIT, boot_id, to_u64, units_in};
 use crate::error::{Error, Result};
 
-/// What `info.json` says of an object.
+/// The content of `info.json`: the size and origin of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EntryInfo {
     /// Bytes of the object.
     pub size: u64,
-    /// Where it was first fetched from, without passwords.
+    /// The location that it was first fetched from, without passwords.
     pub location: String,
     /// The root hash against which stored bytes were verified. `None`: nothing was verified.
     pub roothash: Option<String>,
@@ -138,9 +138,9 @@ impl Entry {
     /// Fills `buf` with the bytes from `pos` on if all of them are stored. Returns false otherwise, with any bytes in `buf`.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// The errors of the disk.
     pub fn read(&self, pos: u64, buf: &mut [u8]) -> io::Result<bool> {
-        let Some(end) = pos.checked_add(buf.len() as u64).filter(|end| *end <= self.size) else {
+        let Some(end) = pos.checked_add(to_u64(buf.len())).filter(|end| *end <= self.size) else {
             return Err(io::ErrorKind::UnexpectedEof.into());
         };
         let units = units_in(&(pos..end));
@@ -164,7 +164,7 @@ impl Entry {
 
     /// Counts bytes that a reader got without waiting.
     pub(crate) fn count_ready(&self, bytes: usize) {
-        self.ready.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.ready.fetch_add(to_u64(bytes), Ordering::Relaxed);
     }
 
     /// Bytes that readers of this process got without waiting for a server.
@@ -176,20 +176,18 @@ impl Entry {
     /// Bytes of the object that are stored.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// The errors of the disk.
     pub fn stored_bytes(&self) -> io::Result<u64> {
-        let bytes_of = |run: &Range<u64>| (run.end * UNIT).min(self.size) - run.start * UNIT;
-        Ok(self
-            .presence
-            .missing(0..self.size.div_ceil(UNIT))?
-            .iter()
-            .fold(self.size, |stored, run| stored - bytes_of(run)))
+        let missing = self.presence.missing(0..self.size.div_ceil(UNIT))?;
+        let lens =
+            missing.into_iter().map(|run| self.bytes_of(run)).map(|(start, end)| end.saturating_sub(start));
+        Ok(lens.fold(self.size, u64::saturating_sub))
     }
 
     /// The access profile that is kept beside the bytes, open for reading.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// The errors of the disk.
     pub fn profile(&self) -> io::Result<Option<File>> {
         match File::open(self.path.join(PROFILE)) {
             Ok(file) => Ok(Some(file)),
@@ -206,7 +204,7 @@ impl Entry {
     /// Whether all bytes of `range` are stored.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// The errors of the disk.
     pub fn has(&self, range: Range<u64>) -> io::Result<bool> {
         let units = units_in(&range);
         Ok(self.local.has_all(units.clone()) || self.presence.missing(units)?.is_empty())
@@ -222,9 +220,14 @@ impl Entry {
         self.presence.runs(units, true)
     }
 
+    /// The start and the end of the bytes of units.
+    fn bytes_of(&self, units: Range<u64>) -> (u64, u64) {
+        (units.start.saturating_mul(UNIT), units.end.saturating_mul(UNIT).min(self.size))
+    }
+
     /// Stores verified bytes: whole units, except at the end of the object.
     pub(crate) fn store(&self, start: u64, bytes: &[u8]) -> io::Result<()> {
-        let units = units_in(&(start..start + bytes.len() as u64));
+        let units = units_in(&(start..start.saturating_add(to_u64(bytes.len()))));
         let stored = self.presence.set(units.clone(), || self.data.write_all_at(bytes, start));
         if let Err(error) = stored {
             // On a full disk a part was written, which nobody would ever free: no bit names it.
@@ -238,7 +241,7 @@ impl Entry {
     /// Writes what was stored to the disk, so that it survives a power failure.
     ///
     /// # Errors
-    /// Those of the disk; what was not synced, also because of an eviction meanwhile, is synced by the next call.
+    /// The errors of the disk. Bytes that were not synced, also because of an eviction meanwhile, are synced by the next call.
     pub fn sync(&self) -> io::Result<()> {
         let dirty = std::mem::take(&mut *self.dirty.lock());
         if dirty.is_empty() {
@@ -255,9 +258,8 @@ impl Entry {
     pub(crate) fn remove(&self, units: Range<u64>) -> io::Result<()> {
         self.presence.remove(units.clone(), || {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            let start = units.start * UNIT;
-            let len = (units.end * UNIT).min(self.size).saturating_sub(start);
-            match fallocate(&self.data, flags, start, len) {
+            let (start, end) = self.bytes_of(units);
+            match fallocate(&self.data, flags, start, end.saturating_sub(start)) {
                 // The file system cannot free a part of a file.
                 Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
                 Err(error) => Err(error.into()),
@@ -272,7 +274,7 @@ fn write_info(folder: &Path, info: &EntryInfo) -> Result<()> {
     write_file(&path, &bytes)
 }
 
-/// What `info.json` in `folder` says. `None` if it is not there.
+/// Reads `info.json` in `folder`. `None` if it is not there.
 pub(crate) fn read_info(folder: &Path) -> Result<Option<EntryInfo>> {
     let path = folder.join(INFO);
     match std::fs::read(&path) {

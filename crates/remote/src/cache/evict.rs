@@ -1,4 +1,4 @@
-//! What the cache holds, and how it becomes smaller: complete entries that nobody uses first, the least recently used before
+//! Lists the entries of the cache, and removes some: first complete entries that nobody uses, the least recently used before
 //! others; then parts of entries in use.
 
 use std::fs::OpenOptions;
@@ -30,7 +30,7 @@ pub struct Usage {
     pub in_use: bool,
 }
 
-/// What [`Cache::collect`] removed.
+/// The result of [`Cache::collect`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Collected {
@@ -64,7 +64,8 @@ impl Cache {
             if key.starts_with('.') {
                 continue;
             }
-            let stored = std::fs::metadata(path.join(DATA)).map_or(0, |data| data.blocks() * 512);
+            let stored =
+                std::fs::metadata(path.join(DATA)).map_or(0, |data| data.blocks().saturating_mul(512));
             usage.push(Usage {
                 info: read_info(&path).unwrap_or_default(),
                 stored,
@@ -100,8 +101,8 @@ impl Cache {
                 break;
             }
             if !entry.in_use && self.remove(&entry.key)? {
-                collected.entries += 1;
-                collected.after -= entry.stored;
+                collected.entries = collected.entries.saturating_add(1);
+                collected.after = collected.after.saturating_sub(entry.stored);
             }
         }
         Ok(collected)
@@ -111,16 +112,16 @@ impl Cache {
     pub(crate) fn shrink_entry(&self, entry: &Entry, bytes: u64) -> Result<u64> {
         let failed = |error| Error::cache(entry.path(), "shrink")(error);
         let units = entry.size().div_ceil(UNIT);
-        let (mut freed, mut at) = (0, 0);
+        let (mut freed, mut at) = (0u64, 0u64);
         // From the start: programs that read an image from start to end need it last again.
         while freed < bytes && at < units {
-            let part = at..units.min(at + PART);
+            let part = at..units.min(at.saturating_add(PART));
             at = part.end;
-            let stored: u64 =
-                entry.stored(part.clone()).map_err(failed)?.iter().map(|run| run.end - run.start).sum();
+            let runs = entry.stored(part.clone()).map_err(failed)?;
+            let stored: u64 = runs.iter().map(|run| run.end.saturating_sub(run.start)).sum();
             if stored > 0 {
                 entry.remove(part).map_err(failed)?;
-                freed += stored * UNIT;
+                freed = freed.saturating_add(stored.saturating_mul(UNIT));
             }
         }
         Ok(freed)
@@ -148,7 +149,7 @@ impl Cache {
         Ok(true)
     }
 
-    /// Removes what killed processes left of removed entries.
+    /// Removes the remains of entries that killed processes were removing.
     fn finish_removals(&self) -> Result<()> {
         let failed = Error::cache(&self.folder, "list");
         let listed: Vec<PathBuf> =

@@ -78,7 +78,7 @@ impl Cache {
         Ok(self.path_of(key)?.join(DATA))
     }
 
-    /// What is known of the entry `key`, if it is there.
+    /// The size and origin of the entry `key`, if it is there.
     ///
     /// # Errors
     /// [`Error::Cache`], [`Error::Document`].

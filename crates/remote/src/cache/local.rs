@@ -11,6 +11,7 @@ use super::presence::to_usize;
 /// Words of a part of the bits: 4 KiB, for 128 MiB of the object.
 const WORDS: usize = 512;
 /// Units of such a part.
+#[expect(clippy::as_conversions, reason = "`usize` has at most 64 bits")]
 const PART: u64 = 64 * WORDS as u64;
 
 /// Bits of units that were stored in a generation. Memory is used only for parts that were read.
@@ -32,6 +33,7 @@ impl LocalBits {
         self.generation.load(Ordering::Acquire)
     }
 
+    #[expect(clippy::indexing_slicing, reason = "`words` gives numbers of words below `WORDS`")]
     pub(crate) fn has_all(&self, units: Range<u64>) -> bool {
         words(units).all(|(part, word, mask)| {
             let part = self.parts.get(part).and_then(OnceLock::get);
@@ -40,6 +42,7 @@ impl LocalBits {
     }
 
     /// Adds units that were stored in `generation`, if no newer one is known: generations only grow.
+    #[expect(clippy::indexing_slicing, reason = "as above")]
     pub(crate) fn insert(&self, units: Range<u64>, generation: u64) {
         let _lock = self.changes.lock();
         if self.generation() < generation {
@@ -75,18 +78,17 @@ impl LocalBits {
 }
 
 /// The words of `units`: part, word, and the bits in it.
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "`len` is 1 to 64, and `at` goes up to the end of `units`"
+)]
 fn words(units: Range<u64>) -> impl Iterator<Item = (usize, usize, u64)> {
     let mut at = units.start;
     std::iter::from_fn(move || {
-        if at >= units.end {
-            return None;
-        }
-        let (word, first) = (at / 64, at % 64);
-        let end = units.end.min((word + 1) * 64);
-        let count = end - at;
-        let mask = if count == 64 { u64::MAX } else { ((1 << count) - 1) << first };
-        let place = (to_usize(at / PART), to_usize(word % WORDS as u64), mask);
-        at = end;
+        let len = (64 - at % 64).min(units.end.checked_sub(at).filter(|len| *len > 0)?);
+        let mask = u64::MAX >> (64 - len) << (at % 64);
+        let place = (to_usize(at / PART), to_usize(at % PART / 64), mask);
+        at += len;
         Some(place)
     })
 }

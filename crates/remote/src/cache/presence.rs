@@ -1,4 +1,4 @@
-//! Which units of an object are stored: one bit for each unit, in two files.
+//! Records which units of an object are stored: one bit for each unit, in two files.
 //!
 //! `present` has the units that were written since the system started: other processes see them at once, and they survive the
 //! death of any process. Its header names the boot. `synced` has the units that were synced to the disk. After a restart of the
@@ -19,6 +19,7 @@ use rustix::fs::{FlockOperation, flock};
 pub const UNIT: u64 = 4096;
 /// Bytes before the bits in `present`.
 const HEADER: u64 = 64;
+const HEADER_LEN: usize = 64;
 const MAGIC: [u8; 8] = *b"ferofsC1";
 /// The position of the generation in the header.
 const GENERATION: u64 = 24;
@@ -82,7 +83,7 @@ impl Presence {
 
     fn start_again_after_boot(&self, boot: [u8; 16]) -> io::Result<()> {
         let _lock = self.lock()?;
-        let mut header = [0; HEADER as usize];
+        let mut header = [0; HEADER_LEN];
         let read = read_at_most(&self.present, 0, &mut header)?;
         if read == header.len() && header[..8] == MAGIC && header[8..24] == boot {
             return Ok(());
@@ -92,18 +93,19 @@ impl Presence {
         self.present.write_all_at(&[0; 24], 0)?;
         self.present.set_len(HEADER)?;
         let mut piece = vec![0; PIECE];
-        let mut at = 0;
+        let mut at = 0u64;
         loop {
             let len = read_at_most(&self.synced, at, &mut piece)?;
             if len == 0 {
                 break;
             }
-            if piece[..len].iter().any(|byte| *byte != 0) {
-                self.present.write_all_at(&piece[..len], HEADER + at)?;
+            let (bits, _) = piece.split_at(len);
+            if bits.iter().any(|byte| *byte != 0) {
+                self.present.write_all_at(bits, HEADER.saturating_add(at))?;
             }
-            at += len as u64;
+            at = at.saturating_add(to_u64(len));
         }
-        self.present.set_len(HEADER + self.units.div_ceil(8))?;
+        self.present.set_len(HEADER.saturating_add(self.units.div_ceil(8)))?;
         self.present.write_all_at(&generation.wrapping_add(1).to_le_bytes(), GENERATION)?;
         let mut name = [0; 24];
         name[..8].copy_from_slice(&MAGIC);
@@ -130,6 +132,11 @@ impl Presence {
     }
 
     /// The runs of units in `units` that are present, or not.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "a number of units is below 2^52, and `piece` has the bytes up to `piece_end`"
+    )]
     pub(crate) fn runs(&self, units: Range<u64>, wanted: bool) -> io::Result<Vec<Range<u64>>> {
         let mut runs: Vec<Range<u64>> = Vec::new();
         let end = units.end.min(self.units);
@@ -140,7 +147,7 @@ impl Presence {
             let read = read_at_most(&self.present, HEADER + first_byte, &mut piece)?;
             // Bits behind the end of the file are 0.
             piece[read..].fill(0);
-            let piece_end = end.min((first_byte + piece.len() as u64) * 8);
+            let piece_end = end.min((first_byte + to_u64(piece.len())) * 8);
             while at < piece_end {
                 let byte = piece[to_usize(at / 8 - first_byte)];
                 let (same, step) = match byte {
@@ -168,7 +175,7 @@ impl Presence {
         write()?;
         let _lock = self.lock()?;
         if self.generation()? != generation {
-            // What was written may have been freed since.
+            // The written bytes may have been freed since.
             write()?;
         }
         change_bits(&self.present, HEADER, units, true)
@@ -209,19 +216,22 @@ impl Presence {
 }
 
 /// Sets or clears the bits of `units` in `file`. The caller has the lock.
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "a number of units is below 2^52, and `from` and `to` are at most 8"
+)]
 fn change_bits(file: &File, start: u64, units: Range<u64>, value: bool) -> io::Result<()> {
     let mut at = units.start;
     while at < units.end {
         let first_byte = at / 8;
-        let end = units.end.min((first_byte + PIECE as u64) * 8);
+        let end = units.end.min((first_byte + to_u64(PIECE)) * 8);
         let mut bytes = vec![0; to_usize(end.div_ceil(8) - first_byte)];
         read_at_most(file, start + first_byte, &mut bytes)?;
         let before = bytes.clone();
         for (number, byte) in (first_byte..).zip(&mut bytes) {
             let from = at.max(number * 8) - number * 8;
             let to = end.min(number * 8 + 8) - number * 8;
-            // At most 8 bits: it fits.
-            let mask = ((1_u16 << to) - (1_u16 << from)) as u8;
+            let [mask, _] = ((1_u16 << to) - (1_u16 << from)).to_le_bytes();
             *byte = if value { *byte | mask } else { *byte & !mask };
         }
         // On a full disk, bits that are clear already must not need a block to be cleared.
@@ -235,16 +245,22 @@ fn change_bits(file: &File, start: u64, units: Range<u64>, value: bool) -> io::R
 
 /// Fills `buf` as far as the file goes.
 fn read_at_most(file: &File, pos: u64, buf: &mut [u8]) -> io::Result<usize> {
-    let mut done = 0;
-    while done < buf.len() {
-        match file.read_at(&mut buf[done..], pos + done as u64) {
+    let mut done = 0usize;
+    while let Some(unread) = buf.get_mut(done..).filter(|unread| !unread.is_empty()) {
+        match file.read_at(unread, pos.saturating_add(to_u64(done))) {
             Ok(0) => break,
-            Ok(len) => done += len,
+            Ok(len) => done = done.saturating_add(len),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
     Ok(done)
+}
+
+/// A length in memory as a length on the disk.
+pub(crate) fn to_u64(len: usize) -> u64 {
+    // `usize` has at most 64 bits.
+    u64::try_from(len).unwrap_or(u64::MAX)
 }
 
 /// A number of bytes that are in memory.

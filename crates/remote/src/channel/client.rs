@@ -19,7 +19,7 @@ use crate::source::Supply;
 
 /// The longest time for the answer to a question about the counters.
 const STATS_TIME: Duration = Duration::from_secs(1);
-/// The most ranges that are fetched in the background. Readers fetch what is in further ones when they need it.
+/// The most ranges that are fetched in the background. Readers fetch the bytes of further ones when they need them.
 pub const BACKGROUND_MAX: usize = 4096;
 /// How long an announcement waits for a fetcher that is busy.
 const BACKGROUND_TIME: Duration = Duration::from_secs(10);
@@ -35,16 +35,16 @@ pub struct Client {
 #[derive(Debug)]
 struct Shared {
     socket: OwnedFd,
-    state: Mutex<State>,
+    state: Mutex<Requests>,
     answered: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Requests {
     next_id: u64,
     /// Requests that wait, and their answers.
     waiting: HashMap<u64, (Request, Option<Answer>)>,
-    /// What is to be fetched in the background, also by the next fetcher.
+    /// Ranges to fetch in the background, also by the next fetcher.
     background: Vec<Range<u64>>,
     /// The thread that receives answers runs.
     receives: bool,
@@ -65,7 +65,7 @@ impl Client {
     /// # Errors
     /// [`Failure`] if it does not answer.
     pub fn stats(&self) -> Result<FetchStats, Failure> {
-        let text = self.ask(0..0, RequestKind::Stats, Instant::now() + STATS_TIME)?;
+        let text = self.ask(0..0, RequestKind::Stats, after(STATS_TIME))?;
         serde_json::from_str(&text).map_err(|error| failure(&error.to_string(), false))
     }
 
@@ -82,18 +82,22 @@ impl Client {
         let ranges = ranges.get(..room).unwrap_or(ranges);
         state.background.extend_from_slice(ranges);
         drop(state);
-        let deadline = Instant::now() + BACKGROUND_TIME;
+        let deadline = after(BACKGROUND_TIME);
         let mut messages = ranges_to_bytes(ranges).into_iter();
         let sent = messages.try_for_each(|bytes| shared.send(&bytes, deadline));
         sent.map_err(|error| failure(&error.to_string(), false))
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "deadlines are minutes away, and a time has room for centuries"
+    )]
     fn ask(&self, range: Range<u64>, kind: RequestKind, deadline: Instant) -> Result<String, Failure> {
         let shared = &self.shared;
         let mut state = shared.state.lock();
         shared.start_receiving(&mut state)?;
         let id = state.next_id;
-        state.next_id += 1;
+        state.next_id = state.next_id.wrapping_add(1);
         let left = deadline.saturating_duration_since(Instant::now());
         let time = u32::try_from(left.as_millis()).unwrap_or(u32::MAX);
         let request = Request { id, range, kind, time };
@@ -145,7 +149,7 @@ impl Supply for Client {
 
 impl Shared {
     /// Starts the thread that receives answers, once.
-    fn start_receiving(self: &Arc<Self>, state: &mut State) -> Result<(), Failure> {
+    fn start_receiving(self: &Arc<Self>, state: &mut Requests) -> Result<(), Failure> {
         if !state.receives {
             state.receives = true;
             // Answers to another process that used this end before may still arrive.
@@ -210,7 +214,7 @@ impl Shared {
         self.answered.notify_all();
     }
 
-    /// A new fetcher knows nothing of what was asked before.
+    /// Sends all waiting requests to a new fetcher, which does not know them.
     fn send_again(&self) {
         let state = self.state.lock();
         let waiting =
@@ -218,9 +222,15 @@ impl Shared {
         let messages: Vec<Vec<u8>> = waiting.chain(ranges_to_bytes(&state.background)).collect();
         drop(state);
         for bytes in messages {
-            let _ = self.send(&bytes, Instant::now() + STATS_TIME);
+            let _ = self.send(&bytes, after(STATS_TIME));
         }
     }
+}
+
+/// The time after `time`, which is short.
+#[expect(clippy::arithmetic_side_effects, reason = "a time has room for centuries")]
+fn after(time: Duration) -> Instant {
+    Instant::now() + time
 }
 
 fn wait_for(socket: &OwnedFd, flags: PollFlags, time: Duration) -> io::Result<bool> {

@@ -14,7 +14,7 @@ const RANGE: usize = 16;
 /// The byte before a list of ranges, which has no other length than a request.
 const RANGES: u8 = b'R';
 
-/// What the client asks for.
+/// A request of the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     /// A number of the client, which the answer repeats.
@@ -38,7 +38,7 @@ pub(crate) enum RequestKind {
     Repair = 3,
 }
 
-/// What the server answers.
+/// An answer of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub id: u64,
@@ -57,6 +57,7 @@ pub(crate) enum AnswerKind {
 }
 
 impl Request {
+    #[expect(clippy::as_conversions, reason = "a kind is a byte")]
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(REQUEST);
         for number in [self.id, self.range.start, self.range.end] {
@@ -67,19 +68,22 @@ impl Request {
         bytes
     }
 
-    /// `None` for bytes that are no request.
+    /// `None` if `bytes` are not a request.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; REQUEST] = bytes.try_into().ok()?;
-        let number = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-        let kind = match bytes[24] {
+        let (id, bytes) = bytes.split_first_chunk()?;
+        let (start, bytes) = bytes.split_first_chunk()?;
+        let (end, bytes) = bytes.split_first_chunk()?;
+        let (kind, time) = bytes.split_first()?;
+        let kind = match kind {
             0 => RequestKind::Want,
             1 => RequestKind::Prefetch,
             2 => RequestKind::Stats,
             3 => RequestKind::Repair,
             _ => return None,
         };
-        let time = u32::from_le_bytes(bytes[25..].try_into().ok()?);
-        Some(Self { id: number(0)?, range: number(8)?..number(16)?, kind, time })
+        let time = u32::from_le_bytes(time.try_into().ok()?);
+        let [id, start, end] = [id, start, end].map(|bytes| u64::from_le_bytes(*bytes));
+        Some(Self { id, range: start..end, kind, time })
     }
 }
 
@@ -95,36 +99,36 @@ pub(crate) fn ranges_to_bytes(ranges: &[Range<u64>]) -> Vec<Vec<u8>> {
 /// The ranges of such a message; `None` for other bytes.
 pub(crate) fn parse_ranges(bytes: &[u8]) -> Option<Vec<Range<u64>>> {
     let (first, ranges) = bytes.split_first()?;
-    let (ranges, rest) = ranges.as_chunks::<RANGE>();
+    let (ranges, remainder) = ranges.as_chunks::<RANGE>();
     let number = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
-    let is_list = *first == RANGES && rest.is_empty();
+    let is_list = *first == RANGES && remainder.is_empty();
     is_list.then(|| ranges.iter().map(|range| number(&range[..8])..number(&range[8..])).collect())
 }
 
 impl Answer {
+    #[expect(clippy::as_conversions, reason = "a kind is a byte")]
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.id.to_le_bytes().to_vec();
         bytes.push(self.kind as u8);
-        let mut end = self.text.len().min(LONGEST - ANSWER);
-        while !self.text.is_char_boundary(end) {
-            end -= 1;
-        }
-        bytes.extend(&self.text.as_bytes()[..end]);
+        // Up to the border of a character.
+        let mut ends = (0..=LONGEST - ANSWER).rev();
+        let text = ends.find_map(|end| self.text.get(..end.min(self.text.len()))).unwrap_or_default();
+        bytes.extend(text.as_bytes());
         bytes
     }
 
-    /// `None` for bytes that are no answer.
+    /// `None` if `bytes` are not an answer.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
-        let (head, text) = bytes.split_at_checked(ANSWER)?;
-        let kind = match head[8] {
+        let (id, bytes) = bytes.split_first_chunk()?;
+        let (kind, text) = bytes.split_first()?;
+        let kind = match kind {
             0 => AnswerKind::Done,
             1 => AnswerKind::Failed,
             2 => AnswerKind::Timeout,
             3 => AnswerKind::Started,
             _ => return None,
         };
-        let id = u64::from_le_bytes(head[..8].try_into().ok()?);
-        Some(Self { id, kind, text: String::from_utf8_lossy(text).into_owned() })
+        Some(Self { id: u64::from_le_bytes(*id), kind, text: String::from_utf8_lossy(text).into_owned() })
     }
 }
 

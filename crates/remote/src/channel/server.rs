@@ -18,7 +18,7 @@ const ROOM_TIME: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// Answers the requests of the client at the other end of `socket`, until it has closed its end.
 ///
 /// # Errors
-/// Those of recv(2).
+/// The errors of recv(2).
 pub fn serve(socket: OwnedFd, fetcher: &Fetcher) -> io::Result<()> {
     serve_some(socket, fetcher, usize::MAX)
 }
@@ -49,10 +49,11 @@ pub(crate) fn serve_some(socket: OwnedFd, fetcher: &Fetcher, most: usize) -> io:
             }
             RequestKind::Want | RequestKind::Repair => {
                 if request.kind == RequestKind::Repair {
-                    // What could not be removed is still wrong for the reader, who asks a few times.
+                    // Bytes that could not be removed are still wrong for the reader, who asks a few times.
                     let _ = fetcher.remove_wrong(request.range.clone());
                 }
                 let socket = Arc::clone(&socket);
+                #[expect(clippy::arithmetic_side_effects, reason = "a time has room for 50 days more")]
                 let deadline = Instant::now() + Duration::from_millis(request.time.into());
                 let done = move |result: Result<(), crate::fetch::Failure>| {
                     let (kind, text) = match result {

@@ -53,7 +53,7 @@ fn random() -> f64 {
     RandomState::new().hash_one(0) as f64 / u64::MAX as f64
 }
 
-/// What decides about a retry.
+/// Decides about retries.
 pub(crate) trait Patience {
     /// When the last reader gives up. `None`: nobody wants the bytes any more.
     fn deadline(&self) -> Option<Instant>;
@@ -65,9 +65,9 @@ pub(crate) trait Patience {
     fn failed(&self, error: &FetchErrorKind);
 }
 
-/// What takes the bytes that arrive: parts of a range, in their order.
+/// Takes the bytes that arrive: parts of a range, in their order.
 pub(crate) trait Sink {
-    /// Where the bytes of the part go that starts at `start`; the same length for each call with this start.
+    /// The buffer for the part that starts at `start`. Each call with this start returns the same length.
     fn part(&mut self, start: u64) -> &mut [u8];
 
     /// Takes the part that starts at `start`, all of whose bytes have arrived. Returns false if they are wrong.

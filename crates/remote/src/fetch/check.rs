@@ -61,7 +61,7 @@ pub struct TreeCheck {
     tree: Range<u64>,
 }
 
-/// Where the digests of all blocks of an image are, one after the other: the lowest level of the tree that starts at `tree_start`.
+/// The range of the digests of all blocks of an image, one after the other: the lowest level of the tree that starts at `tree_start`.
 pub(crate) fn leaves(layout: &TreeLayout, tree_start: u64) -> Range<u64> {
     let size = layout.hash_block_size();
     let blocks = layout.hashes_of(&(0..layout.data_blocks())).pop().unwrap_or_default();

@@ -1,4 +1,10 @@
-//! The fetcher: readers say what they want, and worker threads fetch it into the cache.
+//! The fetcher: readers ask for ranges, and worker threads fetch them into the cache.
+
+// The ranges come from another process.
+#![cfg_attr(
+    not(test),
+    warn(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)
+)]
 
 use std::io;
 use std::ops::Range;
@@ -26,7 +32,7 @@ const BACKGROUND_STEP: u64 = (512 << 20) / UNIT;
 
 /// Fetches parts of one object into its entry of the cache.
 ///
-/// When it is dropped, requests in flight end on their own, and what is stored is synced.
+/// When it is dropped, its requests end on their own, and the stored bytes are synced.
 #[derive(Debug)]
 pub struct Fetcher {
     shared: Arc<Shared>,
@@ -70,7 +76,7 @@ impl Fetcher {
             options,
             state: Mutex::new(state),
             work: Condvar::new(),
-            landed: Condvar::new(),
+            finished: Condvar::new(),
             speed: Speed::default(),
             stats: Counters::default(),
             uncollected: AtomicU64::new(0),
@@ -110,10 +116,10 @@ impl Fetcher {
         for need in shared.needs(&wanted) {
             state.queue.add(shared.around_hashes(&need), Urgency::Demand);
         }
-        // What the reader waits for does not wait for its surroundings if that was queued before.
+        // The range that the reader waits for does not wait for its surroundings, if it was queued before.
         state.queue.add(wanted, Urgency::Demand);
         state.waiters.push(Waiter { units, deadline, done });
-        // It may have landed since it was missing.
+        // It may have been stored since it was missing.
         let satisfied = shared.satisfied(&mut state);
         drop(state);
         shared.work.notify_all();
@@ -131,24 +137,28 @@ impl Fetcher {
         receiver.recv().unwrap_or_else(|_| Err(self.shared.failure("the fetcher ended", false)))
     }
 
-    /// Checks what is stored of `range` again, and removes what is wrong: a reader found other bytes than those that were stored.
+    /// Checks the stored bytes of `range` again, and removes wrong ones: a reader found other bytes than those that were stored.
     ///
     /// # Errors
     /// [`Failure`] of the disk.
+    #[expect(clippy::arithmetic_side_effects, reason = "`align` is at least a unit")]
     pub fn remove_wrong(&self, range: Range<u64>) -> Result<(), Failure> {
         let Some(check) = &self.shared.check else { return Ok(()) };
         let entry = &self.shared.entry;
         let failed = |error: io::Error| self.shared.failure(&error.to_string(), false);
         let align = check.align().max(UNIT);
-        let end = range.end.next_multiple_of(align).min(entry.size());
-        let mut at = range.start - range.start % align;
+        // The range comes from a process that decodes the image, so it can have any numbers.
+        let (start, end) = (range.start.min(entry.size()), range.end.min(entry.size()));
+        let end = end.checked_next_multiple_of(align).unwrap_or(entry.size()).min(entry.size());
+        let mut at = start / align * align;
         while at < end {
-            let block = at..end.min(at + align);
-            let mut bytes = vec![0; to_usize(block.end - block.start)];
+            let block = at..end.min(at.saturating_add(align));
+            let len = block.end.saturating_sub(block.start);
+            let mut bytes = vec![0; to_usize(len)];
             let is_stored = entry.read(block.start, &mut bytes).map_err(failed)?;
             if is_stored && check.check(block.start, &bytes) == Checked::Wrong {
                 entry.remove(units_in(&block)).map_err(failed)?;
-                add(&self.shared.stats.removed, block.end - block.start);
+                add(&self.shared.stats.removed, len);
             }
             at = block.end;
         }
@@ -162,7 +172,7 @@ impl Fetcher {
         if range.is_empty() {
             return;
         }
-        add(&shared.stats.announced, range.end - range.start);
+        add(&shared.stats.announced, range.end.saturating_sub(range.start));
         let step = shared.speed.request().div_ceil(UNIT).max(1);
         shared.announce(&range, step, Urgency::Prefetch);
     }
@@ -196,7 +206,7 @@ impl Fetcher {
     #[must_use]
     pub fn stats(&self) -> FetchStats {
         let left = self.shared.state.lock().queue.background_units();
-        self.shared.stats.read(left * UNIT)
+        self.shared.stats.read(left.saturating_mul(UNIT))
     }
 }
 
@@ -212,8 +222,8 @@ impl Drop for Fetcher {
         drop(state);
         drop(waiters);
         self.shared.work.notify_all();
-        self.shared.landed.notify_all();
-        // What is not synced is fetched again after a power failure.
+        self.shared.finished.notify_all();
+        // Bytes that are not synced are fetched again after a power failure.
         let _ = self.shared.entry.sync();
     }
 }

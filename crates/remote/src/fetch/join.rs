@@ -76,7 +76,7 @@ mod tests {
         let starts = [0, 20, 32, 48, 60].map(|start| start * KIB);
         let ranges: Vec<_> = starts.iter().map(|start| *start..start + 8 * KIB).collect();
         assert_eq!(join_ranges(ranges.clone()), [0..8 * KIB, 20 * KIB..40 * KIB, 48 * KIB..68 * KIB]);
-        // Of equal gaps, as many as fit.
+        // Gaps of the largest size that fits are filled until the budget is used up.
         let equal: Vec<_> = (0..8).map(|number| number * 8 * KIB..number * 8 * KIB + 4 * KIB).collect();
         let joined = join_ranges(equal);
         assert_eq!((joined.len(), sum(&joined)), (6, 40 * KIB));

@@ -11,7 +11,7 @@ use super::attempts::RetryOptions;
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct FetchOptions {
-    /// Requests that are in flight at the same time. The latency of the server counts, not the number of processors.
+    /// Requests at the same time. The latency of the server counts, not the number of processors.
     pub connections: usize,
     /// Retries.
     pub retry: RetryOptions,

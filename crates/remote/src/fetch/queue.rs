@@ -1,4 +1,4 @@
-//! What is to be fetched, and by whom it is being fetched. All numbers are units.
+//! The ranges to fetch, and the ranges that workers fetch now. All numbers are units.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -20,7 +20,7 @@ pub(crate) struct Queue {
     demand: VecDeque<Range<u64>>,
     prefetch: VecDeque<Range<u64>>,
     background: VecDeque<Range<u64>>,
-    in_flight: Vec<Flight>,
+    fetches: Vec<Fetch>,
     /// A range left the queue because it is stored already.
     dropped: bool,
     /// No job crosses this unit.
@@ -33,7 +33,7 @@ pub(crate) struct Queue {
 
 /// A range that a worker fetches.
 #[derive(Debug)]
-struct Flight {
+struct Fetch {
     units: Range<u64>,
     urgency: Urgency,
     worker: usize,
@@ -56,7 +56,7 @@ impl Queue {
             demand: VecDeque::new(),
             prefetch: VecDeque::new(),
             background: VecDeque::new(),
-            in_flight: Vec::new(),
+            fetches: Vec::new(),
             dropped: false,
             border,
             background_most: u64::MAX,
@@ -64,19 +64,19 @@ impl Queue {
         }
     }
 
-    /// Adds a range that readers want, except for the parts that are queued or in flight.
+    /// Adds a range that readers want, except for the parts that are queued or being fetched.
     pub(crate) fn add(&mut self, units: Range<u64>, urgency: Urgency) {
-        let in_flight = self.in_flight.iter().map(|flight| &flight.units);
+        let fetches = self.fetches.iter().map(|fetch| &fetch.units);
         let mut parts = vec![units.clone()];
         match urgency {
             Urgency::Demand => {
-                for known in in_flight.chain(&self.demand) {
+                for known in fetches.chain(&self.demand) {
                     parts = subtract(parts, known);
                 }
                 self.demand.extend(parts);
             }
             Urgency::Prefetch => {
-                for known in in_flight.chain(&self.demand).chain(&self.prefetch) {
+                for known in fetches.chain(&self.demand).chain(&self.prefetch) {
                     parts = subtract(parts, known);
                 }
                 self.prefetch.extend(parts);
@@ -85,7 +85,7 @@ impl Queue {
                 }
             }
             Urgency::Background => {
-                let known = in_flight.chain(&self.demand).chain(&self.prefetch).chain(&self.background);
+                let known = fetches.chain(&self.demand).chain(&self.prefetch).chain(&self.background);
                 for known in known.filter(|known| overlap(known, &units)) {
                     parts = subtract(parts, known);
                 }
@@ -119,7 +119,7 @@ impl Queue {
                     queued.end = queued.start + LOOK;
                 }
                 let mut parts = missing(queued);
-                for known in &self.in_flight {
+                for known in &self.fetches {
                     parts = subtract(parts, &known.units);
                 }
                 let mut parts = parts.into_iter();
@@ -127,8 +127,8 @@ impl Queue {
                     self.dropped = true;
                     continue;
                 };
-                for rest in parts.rev() {
-                    range.push_front(rest);
+                for part in parts.rev() {
+                    range.push_front(part);
                 }
                 let border = if first.start < self.border { self.border } else { u64::MAX };
                 let limit = border.min(first.start.saturating_add(most));
@@ -138,7 +138,7 @@ impl Queue {
                 } else {
                     extend(range, &mut first, limit, &missing);
                 }
-                self.in_flight.push(Flight { units: first.clone(), urgency, worker });
+                self.fetches.push(Fetch { units: first.clone(), urgency, worker });
                 return Some((first, urgency));
             }
         }
@@ -148,22 +148,22 @@ impl Queue {
     /// Whether one more worker may fetch for this reason. A job in the background takes long: a third of the workers that prefetch have them,
     /// and only one begins while a reader waits, so that the reader has the line.
     fn may_begin(&self, urgency: Urgency, prefetches: usize) -> bool {
-        let count = |wanted| self.in_flight.iter().filter(|flight| flight.urgency == wanted).count();
+        let count = |wanted| self.fetches.iter().filter(|fetch| fetch.urgency == wanted).count();
         let (prefetching, background) = (count(Urgency::Prefetch), count(Urgency::Background));
         let is_free = prefetching + background < prefetches;
         // Hashes that a worker fetches within another job are of that job.
         let is_of = |worker, urgency| {
-            self.in_flight.iter().any(|flight| flight.worker == worker && flight.urgency == urgency)
+            self.fetches.iter().any(|fetch| fetch.worker == worker && fetch.urgency == urgency)
         };
-        let is_demand = |flight: &Flight| {
-            flight.urgency == Urgency::Demand
-                && !is_of(flight.worker, Urgency::Prefetch)
-                && !is_of(flight.worker, Urgency::Background)
+        let is_demand = |fetch: &Fetch| {
+            fetch.urgency == Urgency::Demand
+                && !is_of(fetch.worker, Urgency::Prefetch)
+                && !is_of(fetch.worker, Urgency::Background)
         };
         match urgency {
             Urgency::Demand => true,
             Urgency::Prefetch => is_free,
-            Urgency::Background if self.in_flight.iter().any(is_demand) => is_free && background == 0,
+            Urgency::Background if self.fetches.iter().any(is_demand) => is_free && background == 0,
             Urgency::Background => is_free && background < (prefetches / 3).max(1),
         }
     }
@@ -175,8 +175,8 @@ impl Queue {
 
     /// Units that wait in the background, or are being fetched for it.
     pub(crate) fn background_units(&self) -> u64 {
-        let flying = self.in_flight.iter().filter(|flight| flight.urgency == Urgency::Background);
-        let ranges = flying.map(|flight| &flight.units).chain(&self.background);
+        let fetching = self.fetches.iter().filter(|fetch| fetch.urgency == Urgency::Background);
+        let ranges = fetching.map(|fetch| &fetch.units).chain(&self.background);
         ranges.map(|range| range.end - range.start).sum()
     }
 
@@ -201,25 +201,25 @@ impl Queue {
         }
     }
 
-    /// Ends the flight of a range that [`Self::next`] returned, or that [`Self::begin`] began.
-    pub(crate) fn landed(&mut self, units: &Range<u64>, worker: usize) {
-        self.in_flight.retain(|flight| flight.worker != worker || flight.units != *units);
+    /// Ends the fetch of a range that [`Self::next`] returned, or that [`Self::begin`] began.
+    pub(crate) fn finished(&mut self, units: &Range<u64>, worker: usize) {
+        self.fetches.retain(|fetch| fetch.worker != worker || fetch.units != *units);
     }
 
-    /// Makes the flight of `units` smaller, because the worker has stored a part of it, and queues `rest` of it for other workers, before all
-    /// others.
+    /// Makes the fetch of `units` smaller, because the worker has stored a part of it, and queues the `remaining` ranges for other workers,
+    /// before all others.
     pub(crate) fn shrink(
         &mut self,
         units: &Range<u64>,
         worker: usize,
         first: &Range<u64>,
-        rest: Vec<(Range<u64>, Urgency)>,
+        remaining: Vec<(Range<u64>, Urgency)>,
     ) {
-        let mut flights = self.in_flight.iter_mut();
-        if let Some(flight) = flights.find(|flight| flight.worker == worker && flight.units == *units) {
-            flight.units.clone_from(first);
+        let mut fetches = self.fetches.iter_mut();
+        if let Some(fetch) = fetches.find(|fetch| fetch.worker == worker && fetch.units == *units) {
+            fetch.units.clone_from(first);
         }
-        for (range, urgency) in rest.into_iter().rev() {
+        for (range, urgency) in remaining.into_iter().rev() {
             match urgency {
                 Urgency::Demand => self.demand.push_front(range),
                 Urgency::Prefetch => self.prefetch.push_front(range),
@@ -229,31 +229,31 @@ impl Queue {
     }
 
     /// Whether a worker other than `worker` fetches a part of `units`.
-    pub(crate) fn is_in_flight_elsewhere(&self, units: &Range<u64>, worker: usize) -> bool {
-        self.in_flight.iter().any(|flight| flight.worker != worker && overlap(&flight.units, units))
+    pub(crate) fn is_fetched_elsewhere(&self, units: &Range<u64>, worker: usize) -> bool {
+        self.fetches.iter().any(|fetch| fetch.worker != worker && overlap(&fetch.units, units))
     }
 
     /// Whether nothing waits and nothing is fetched.
     pub(crate) fn is_idle(&self) -> bool {
         let is_empty = self.demand.is_empty() && self.prefetch.is_empty() && self.background.is_empty();
-        is_empty && self.in_flight.is_empty()
+        is_empty && self.fetches.is_empty()
     }
 
-    /// Whether a range left the queue, since the last call, because it is stored or in flight already.
+    /// Whether a range left the queue, since the last call, because it is stored or being fetched already.
     pub(crate) fn take_dropped(&mut self) -> bool {
         std::mem::take(&mut self.dropped)
     }
 
-    /// The range from the start of `units` to `end`, but without what is in flight behind `units`.
+    /// The range from the start of `units` to `end`, without the ranges behind `units` that are being fetched.
     pub(crate) fn free_from(&self, units: &Range<u64>, end: u64) -> Range<u64> {
-        let behind = self.in_flight.iter().map(|flight| &flight.units).filter(|range| range.end > units.end);
+        let behind = self.fetches.iter().map(|fetch| &fetch.units).filter(|range| range.end > units.end);
         let next = behind.map(|range| range.start.max(units.end)).min().unwrap_or(end);
         units.start..end.min(next).max(units.end)
     }
 
-    /// Begins the flight of a range that was not queued.
+    /// Begins the fetch of a range that was not queued.
     pub(crate) fn begin(&mut self, units: Range<u64>, worker: usize) {
-        self.in_flight.push(Flight { units, urgency: Urgency::Demand, worker });
+        self.fetches.push(Fetch { units, urgency: Urgency::Demand, worker });
     }
 
     /// Forgets the prefetches that wait.
@@ -288,22 +288,22 @@ pub(crate) const fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
     a.start < b.end && b.start < a.end
 }
 
-/// What of `parts` is not in `known`.
+/// The parts of `parts` that are not in `known`.
 pub(crate) fn subtract(parts: Vec<Range<u64>>, known: &Range<u64>) -> Vec<Range<u64>> {
-    let mut rest = Vec::with_capacity(parts.len());
+    let mut remaining = Vec::with_capacity(parts.len());
     for part in parts {
         if !overlap(&part, known) {
-            rest.push(part);
+            remaining.push(part);
             continue;
         }
         if part.start < known.start {
-            rest.push(part.start..known.start);
+            remaining.push(part.start..known.start);
         }
         if known.end < part.end {
-            rest.push(known.end..part.end);
+            remaining.push(known.end..part.end);
         }
     }
-    rest
+    remaining
 }
 
 #[cfg(test)]
@@ -324,16 +324,16 @@ mod tests {
         assert_eq!(queue.next(0, 30, 1, all), Some((50..60, Urgency::Demand)));
         assert_eq!(queue.next(0, 30, 1, all), Some((0..30, Urgency::Prefetch)));
         assert_eq!(queue.next(0, 30, 1, all), None, "one prefetch at a time");
-        queue.landed(&(0..30), 0);
+        queue.finished(&(0..30), 0);
         assert_eq!(queue.next(0, 30, 1, all), Some((30..40, Urgency::Prefetch)));
-        queue.landed(&(30..40), 0);
+        queue.finished(&(30..40), 0);
         assert_eq!(queue.next(0, 100, 1, all), Some((60..100, Urgency::Prefetch)));
-        queue.landed(&(60..100), 0);
-        assert!(queue.is_in_flight_elsewhere(&(59..61), 1));
-        assert!(!queue.is_in_flight_elsewhere(&(60..61), 1) && !queue.is_in_flight_elsewhere(&(59..61), 0));
+        queue.finished(&(60..100), 0);
+        assert!(queue.is_fetched_elsewhere(&(59..61), 1));
+        assert!(!queue.is_fetched_elsewhere(&(60..61), 1) && !queue.is_fetched_elsewhere(&(59..61), 0));
         assert!(!queue.is_idle());
-        queue.landed(&(40..50), 0);
-        queue.landed(&(50..60), 0);
+        queue.finished(&(40..50), 0);
+        queue.finished(&(50..60), 0);
         assert!(queue.is_idle());
     }
 
@@ -346,7 +346,7 @@ mod tests {
         queue.begin(14..15, 0);
         assert_eq!(queue.free_from(&(10..12), 26), 10..14);
         assert_eq!(queue.free_from(&(10..12), 13), 10..13);
-        assert_eq!(queue.free_from(&(2..3), 9), 2..3, "in the middle of a flight");
+        assert_eq!(queue.free_from(&(2..3), 9), 2..3, "in the middle of a fetch");
         assert_eq!(queue.free_from(&(6..21), 26), 6..21);
     }
 
@@ -358,8 +358,8 @@ mod tests {
         queue.add(10..90, Urgency::Prefetch);
         assert_eq!(queue.next(0, 90, 9, all), Some((60..70, Urgency::Demand)));
         assert_eq!(queue.next(0, 90, 9, all), Some((70..100, Urgency::Demand)));
-        queue.landed(&(60..70), 0);
-        queue.landed(&(70..100), 0);
+        queue.finished(&(60..70), 0);
+        queue.finished(&(70..100), 0);
         queue.add(10..90, Urgency::Prefetch);
         let mut jobs = Vec::new();
         while let Some((job, _)) = queue.next(0, 90, 9, all) {
@@ -380,19 +380,19 @@ mod tests {
         assert_eq!(queue.next(3, 100, 6, all), Some((650..700, Urgency::Prefetch)));
         assert_eq!(queue.next(4, 100, 6, all), Some((0..500, Urgency::Background)));
         assert_eq!(queue.next(0, 100, 6, all), None, "a reader waits: one in the background");
-        queue.landed(&(600..650), 1);
-        // The parts that were in flight are not fetched again.
+        queue.finished(&(600..650), 1);
+        // The parts that were being fetched are not fetched again.
         assert_eq!(queue.next(5, 100, 6, all), Some((700..1700, Urgency::Background)));
         assert_eq!(queue.next(0, 100, 6, all), None, "two of six in the background");
         // Hashes of a job in the background are no demand.
         queue.begin(9_000_000..9_000_001, 5);
         for (range, worker) in [(0..500, 4), (500..600, 2), (650..700, 3), (600..700, 9)] {
-            queue.landed(&range, worker);
+            queue.finished(&range, worker);
         }
         assert_eq!(queue.next(6, 100, 6, all), Some((1700..2700, Urgency::Background)));
-        queue.landed(&(9_000_000..9_000_001), 5);
-        queue.landed(&(700..1700), 5);
-        queue.landed(&(1700..2700), 6);
+        queue.finished(&(9_000_000..9_000_001), 5);
+        queue.finished(&(700..1700), 5);
+        queue.finished(&(1700..2700), 6);
         assert_eq!(queue.next(6, 100, 6, all), Some((2700..3700, Urgency::Background)));
         assert!(queue.has_background() && !queue.is_idle());
         assert_eq!(queue.background_units(), 1_000_000 - 2700);
@@ -408,10 +408,10 @@ mod tests {
         let mut queue = Queue::new(u64::MAX);
         queue.add(0..10, Urgency::Background);
         let (job, _) = queue.next(0, 1, 1, all).unwrap();
-        queue.landed(&job, 0);
+        queue.finished(&job, 0);
         queue.background_ended(job, false, true);
         assert_eq!(queue.next(0, 1, 1, all), Some((0..10, Urgency::Background)), "it is tried again");
-        queue.landed(&(0..10), 0);
+        queue.finished(&(0..10), 0);
         queue.add(20..30, Urgency::Background);
         for _ in 1..BACKGROUND_FAILURES {
             queue.background_ended(0..10, false, false);

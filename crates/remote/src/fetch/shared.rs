@@ -1,4 +1,4 @@
-//! What the threads of a fetcher share: readers that wait, the queue, ranges that can be checked, and the store with its size.
+//! The state that the threads of a fetcher share: readers that wait, the queue, ranges that can be checked, and the store with its size.
 
 use std::fmt;
 use std::io;
@@ -28,16 +28,16 @@ const FULL_DISK_ATTEMPTS: u32 = 8;
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 /// How often readers are told that their time is over.
 const TICK: Duration = Duration::from_millis(100);
-/// How long prefetches wait for the index of known blocks. Reading the digests of a tree for 2 GB takes a tenth of it; hashing what has no tree
-/// can take longer.
+/// How long prefetches wait for the index of known blocks. Reading the digests of a tree for 2 GB takes a tenth of it; hashing files without a
+/// tree can take longer.
 const INDEX_TIME: Duration = Duration::from_millis(500);
 
-/// What the threads of a fetcher have in common.
+/// The state that the threads of a fetcher share.
 pub(super) struct Shared {
     pub(super) object: Arc<dyn RemoteObject>,
     pub(super) cache: Cache,
     pub(super) entry: Arc<Entry>,
-    /// What the workers fetch, against other processes.
+    /// Excludes other processes from the ranges that the workers fetch.
     pub(super) claims: Claims,
     pub(super) check: Option<Box<dyn Check>>,
     /// Blocks of other images on this machine.
@@ -48,8 +48,8 @@ pub(super) struct Shared {
     pub(super) state: Mutex<State>,
     /// There is work, or the fetcher ends.
     pub(super) work: Condvar,
-    /// A flight ended, or the fetcher ends.
-    pub(super) landed: Condvar,
+    /// A fetch is finished, or the fetcher ends.
+    pub(super) finished: Condvar,
     pub(super) speed: Speed,
     pub(super) stats: Counters,
     /// Bytes stored since the size of the cache was looked at.
@@ -62,7 +62,7 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// What readers want, and what is fetched for them.
+/// The ranges that readers want, and the fetches for them.
 pub(super) struct State {
     pub(super) queue: Queue,
     pub(super) waiters: Vec<Waiter>,
@@ -89,7 +89,7 @@ impl Shared {
         units.start / align * align..units.end.next_multiple_of(align).min(all)
     }
 
-    /// What a request for `units` fetches with it, because this costs almost no time.
+    /// The range that a request for `units` fetches, because the surroundings cost almost no time.
     pub(super) fn around(&self, units: &Range<u64>) -> Range<u64> {
         if self.is_indexing() {
             // Most of it may be known soon.
@@ -100,7 +100,7 @@ impl Shared {
         self.align(&(units.start / around * around..units.end.next_multiple_of(around).min(all)))
     }
 
-    /// Queues what nobody waits for, in parts of `step` units: first the hashes of each part, so that they come in time.
+    /// Queues a range that nobody waits for, in parts of `step` units: first the hashes of each part, so that they come in time.
     pub(super) fn announce(&self, range: &Range<u64>, step: u64, urgency: Urgency) {
         let mut units = self.align(&units_in(range));
         let border = self.check.as_ref().map_or(u64::MAX, |check| check.border() / UNIT);
@@ -166,7 +166,7 @@ impl Shared {
                 return;
             }
             let wait = if state.waiters.is_empty() { SYNC_EVERY } else { TICK };
-            self.landed.wait_for(&mut state, wait);
+            self.finished.wait_for(&mut state, wait);
             let now = Instant::now();
             let reason = state.last_error.clone().unwrap_or_else(|| "no answer in time".into());
             let satisfied = self.satisfied(&mut state);

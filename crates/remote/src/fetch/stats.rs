@@ -6,7 +6,7 @@ use super::latency::{BUCKETS, Latencies, percentile};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// What a fetcher has done.
+        /// The counters of a fetcher.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
         #[non_exhaustive]
         pub struct FetchStats {

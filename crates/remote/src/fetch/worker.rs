@@ -52,17 +52,18 @@ impl Shared {
             };
             drop(state);
             let started = Instant::now();
-            let (flight, buffer_cell) = (units.clone(), Cell::new(buffer));
-            let mut job = Job { shared: self, worker, units: flight, urgency, started, buffer: buffer_cell };
+            let (job_units, buffer_cell) = (units.clone(), Cell::new(buffer));
+            let mut job =
+                Job { shared: self, worker, units: job_units, urgency, started, buffer: buffer_cell };
             job.copy_known();
             let result = if job.units.is_empty() { Ok(()) } else { job.fetch(&job.units) };
             buffer = job.buffer.take();
             state = self.state.lock();
-            state.queue.landed(&job.units, worker);
-            self.landed.notify_all();
+            state.queue.finished(&job.units, worker);
+            self.finished.notify_all();
             let result = self.ended(&mut state, &job, result);
             let mut finished = self.finished(&mut state, &job.units, result);
-            // What was copied may have been evicted since.
+            // The copied bytes may have been evicted since.
             finished.extend(self.finished(&mut state, &units, Ok(())));
             drop(state);
             for (done, result) in finished {
@@ -73,8 +74,8 @@ impl Shared {
         }
     }
 
-    /// What the end of a job means for the readers that wait for a part of it. If the job was no demand, another part of it may have failed: what
-    /// they miss is fetched for them.
+    /// Tells the readers that wait for a part of a job that it ended. If it was not a demand, another part of it may have failed: then the
+    /// parts that they miss are fetched for them.
     fn ended(&self, state: &mut State, job: &Job<'_>, result: Result<(), Failure>) -> Result<(), Failure> {
         if job.urgency == Urgency::Background {
             let took_long = job.started.elapsed() >= self.options.prefetch_time / 2;
@@ -90,7 +91,7 @@ impl Shared {
         if job.urgency == Urgency::Demand { result } else { Ok(()) }
     }
 
-    /// The readers that have got an outcome by the end of this flight.
+    /// The readers that have got an outcome by the end of this fetch.
     fn finished(
         &self,
         state: &mut State,
@@ -111,7 +112,7 @@ impl Shared {
             } else if let Err(failure) = &result {
                 finished.push((state.waiters.swap_remove(number).done, Err(failure.clone())));
             } else {
-                // Others are in flight or wait; what was evicted meanwhile is fetched again.
+                // Others are being fetched or wait; evicted units are fetched again.
                 for run in missing {
                     state.queue.add(self.align(&run), Urgency::Demand);
                 }
@@ -144,23 +145,23 @@ impl Job<'_> {
     fn needs(&self, units: &Range<u64>) -> Result<(), Failure> {
         for need in self.shared.needs(units) {
             let mut state = self.shared.state.lock();
-            while state.queue.is_in_flight_elsewhere(&need, self.worker)
+            while state.queue.is_fetched_elsewhere(&need, self.worker)
                 && !state.stop
                 && !self.shared.missing(need.clone()).is_empty()
             {
                 // Another worker fetches them, and needs only higher levels, which are at lower positions.
-                self.shared.landed.wait(&mut state);
+                self.shared.finished.wait(&mut state);
             }
             if self.shared.missing(need.clone()).is_empty() {
                 continue;
             }
-            // Up to what is in flight: also this worker may fetch what follows.
+            // Up to the next range that is being fetched; also this worker may fetch the ranges behind it.
             let need = state.queue.free_from(&need, self.shared.around_hashes(&need).end);
             state.queue.begin(need.clone(), self.worker);
             drop(state);
             let result = self.fetch(&need);
-            self.shared.state.lock().queue.landed(&need, self.worker);
-            self.shared.landed.notify_all();
+            self.shared.state.lock().queue.finished(&need, self.worker);
+            self.shared.finished.notify_all();
             result?;
         }
         Ok(())
@@ -187,7 +188,7 @@ impl Job<'_> {
         }
         let mut requests = copied.requests.iter().map(units_in);
         let first = requests.next().unwrap_or(self.units.start..self.units.start);
-        // Those of other workers are planned again.
+        // The plans of other workers are made again.
         copied.requests.iter().take(1).for_each(|request| shared.gaps.record(request, &copied.missing));
         let mut state = shared.state.lock();
         let is_wanted = |units: &Range<u64>| state.waiters.iter().any(|waiter| overlap(&waiter.units, units));
@@ -198,7 +199,7 @@ impl Job<'_> {
         let satisfied = shared.satisfied(&mut state);
         drop(state);
         shared.work.notify_all();
-        shared.landed.notify_all();
+        shared.finished.notify_all();
         satisfied.into_iter().for_each(|done| done(Ok(())));
         self.units = first;
     }
@@ -213,7 +214,7 @@ impl Job<'_> {
         }
         for run in shared.missing(units.clone()) {
             let run = run.start * UNIT..run.end * UNIT;
-            // What is not copied is fetched.
+            // Blocks that are not copied are fetched.
             let store = |start, bytes: &[u8]| shared.store_known(start, bytes, self.urgency);
             let _ = copy_hashes(known, &**check, &run, store);
         }
@@ -292,7 +293,7 @@ impl Job<'_> {
         // Readers do not wait for what follows.
         let satisfied = shared.satisfied(&mut shared.state.lock());
         satisfied.into_iter().for_each(|done| done(Ok(())));
-        shared.landed.notify_all();
+        shared.finished.notify_all();
         Ok(true)
     }
 }
@@ -345,7 +346,7 @@ impl Patience for Job<'_> {
     fn pause(&self, time: Duration) {
         let until = Instant::now() + time;
         let mut state = self.shared.state.lock();
-        while !state.stop && !self.shared.landed.wait_until(&mut state, until).timed_out() {}
+        while !state.stop && !self.shared.finished.wait_until(&mut state, until).timed_out() {}
     }
 
     fn failed(&self, error: &FetchErrorKind) {

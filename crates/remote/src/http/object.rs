@@ -12,11 +12,11 @@ use url::Url;
 
 use super::client::{Client, kind_of_io};
 use super::range::{content_range, header, retry_after, validator};
-use crate::cache::to_usize;
+use crate::cache::{to_u64, to_usize};
 use crate::error::{Error, FetchError, FetchErrorKind, Result};
 use crate::object::{Answer, RemoteObject, Validator};
 
-/// Where an object is, and with what headers it is asked for.
+/// The URL of an object, and the headers of requests for it.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// The address.
@@ -27,7 +27,7 @@ pub struct Target {
     pub credentials: u64,
 }
 
-/// Where an object is now, for a protocol over HTTP.
+/// Finds the URL of an object, for a protocol over HTTP.
 pub trait Access: Send + Sync {
     /// The target of the next request.
     ///
@@ -57,7 +57,7 @@ pub struct HttpObject {
     access: Arc<dyn Access>,
     size: u64,
     validator: Validator,
-    /// Where the server redirected to.
+    /// The URL that the server redirected to.
     redirected: Mutex<Option<String>>,
 }
 
@@ -148,7 +148,8 @@ impl HttpObject {
         let first = Url::parse(&target.url).map_err(wrong)?;
         let mut url = redirected.map_or_else(|| Ok(first.clone()), Url::parse).map_err(wrong)?;
         for _ in 0..REDIRECTS {
-            let mut headers = vec![("Range".to_owned(), format!("bytes={}-{}", range.start, range.end - 1))];
+            let mut headers =
+                vec![("Range".to_owned(), format!("bytes={}-{}", range.start, range.end.saturating_sub(1)))];
             if let Validator::ETag(tag) = &self.validator {
                 headers.push(("If-Match".to_owned(), tag.clone()));
             }
@@ -204,7 +205,7 @@ impl RemoteObject for HttpObject {
         if is_changed {
             return Err(FetchErrorKind::Changed);
         }
-        Ok(Box::new(HttpAnswer::new(answer, range.end - range.start)))
+        Ok(Box::new(HttpAnswer::new(answer, range.end.saturating_sub(range.start))))
     }
 }
 
@@ -223,16 +224,16 @@ impl HttpAnswer {
 
 impl Answer for HttpAnswer {
     fn fill(&mut self, buf: &mut [u8]) -> Result<(), FetchError> {
-        let mut received = 0;
-        while received < buf.len() {
-            match self.reader.read(&mut buf[received..]) {
+        let mut received = 0usize;
+        while let Some(unread) = buf.get_mut(received..).filter(|unread| !unread.is_empty()) {
+            match self.reader.read(unread) {
                 Ok(0) => return Err(FetchError { kind: FetchErrorKind::Short, received }),
-                Ok(len) => received += len,
+                Ok(len) => received = received.saturating_add(len),
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(FetchError { kind: kind_of_io(error), received }),
             }
         }
-        self.left = self.left.saturating_sub(received as u64);
+        self.left = self.left.saturating_sub(to_u64(received));
         if self.left == 0 {
             // The end of the body lets the connection be used again. More bytes than announced cannot come.
             let _ = self.reader.read(&mut [0]);
@@ -241,7 +242,7 @@ impl Answer for HttpAnswer {
     }
 }
 
-/// What a redirect without an address means.
+/// The error of a redirect without an address.
 fn redirect_to_nowhere(headers: &HeaderMap) -> String {
     match header(headers, "x-amz-bucket-region") {
         Some(region) => format!("the bucket is in another region: {region}"),

@@ -25,7 +25,7 @@ fn number(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-/// What identifies the bytes: a strong ETag, or else the time of the last change.
+/// The identity of the bytes: a strong ETag, or else the time of the last change.
 pub(crate) fn validator(headers: &HeaderMap) -> Validator {
     match (header(headers, "etag"), header(headers, "last-modified")) {
         (Some(tag), _) if tag.starts_with('"') => Validator::ETag(tag.to_owned()),

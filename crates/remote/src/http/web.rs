@@ -13,7 +13,7 @@ use super::netrc;
 use super::object::{Access, Target};
 use crate::error::{Error, FetchErrorKind, Result};
 
-/// What is sent with requests to a web server.
+/// The credentials for requests to a web server.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct WebOptions {
@@ -112,7 +112,7 @@ impl Access for WebAccess {
         let Ok(read) = read_token(path) else { return false };
         let mut token = token.lock();
         if token.0 != read {
-            *token = (read, token.1 + 1);
+            *token = (read, token.1.wrapping_add(1));
         }
         token.1 != target.credentials
     }

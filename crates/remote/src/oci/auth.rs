@@ -19,7 +19,7 @@ const NEW: Duration = Duration::from_secs(1);
 /// The largest answer of a token server that is read, in bytes.
 const ANSWER_MAX: u64 = 1 << 20;
 
-/// What a registry asks for: the header `WWW-Authenticate`.
+/// The credentials that a registry asks for: the header `WWW-Authenticate`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Challenge {
     Basic,
@@ -40,7 +40,7 @@ struct Token {
 }
 
 #[derive(Default)]
-struct State {
+struct Login {
     challenge: Option<Challenge>,
     token: Option<Token>,
 }
@@ -55,7 +55,7 @@ pub(super) struct Auth {
     more_scopes: Vec<String>,
     /// The registry's address.
     registry: Url,
-    state: Mutex<State>,
+    state: Mutex<Login>,
 }
 
 impl Auth {
@@ -69,7 +69,7 @@ impl Auth {
         registry: Url,
     ) -> Self {
         let token = token.map(|token| Token { header: bearer(&token), came: Instant::now(), renew: None });
-        let state = Mutex::new(State { challenge: None, token });
+        let state = Mutex::new(Login { challenge: None, token });
         Self { client, credentials, scope, more_scopes, registry, state }
     }
 
@@ -187,7 +187,7 @@ impl Auth {
         let valid =
             answer.expires_in.map_or(DEFAULT_VALID, |seconds| Duration::from_secs(seconds.min(1 << 30)));
         // A request that is on its way must not meet a token that has expired.
-        Ok(Some(Token { header: bearer(&token), came, renew: Some(came + valid.mul_f64(0.8)) }))
+        Ok(Some(Token { header: bearer(&token), came, renew: came.checked_add(valid.mul_f64(0.8)) }))
     }
 }
 
@@ -198,7 +198,7 @@ fn protocol(problem: &str) -> FetchErrorKind {
 impl Challenge {
     /// Parses `Bearer realm="...",service="...",scope="..."` or `Basic realm="..."`.
     fn parse(text: &str) -> Option<Self> {
-        let (scheme, mut rest) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
+        let (scheme, mut fields) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
         if scheme.eq_ignore_ascii_case("basic") {
             return Some(Self::Basic);
         }
@@ -206,7 +206,7 @@ impl Challenge {
             return None;
         }
         let (mut realm, mut service, mut scope) = (None, None, None);
-        while let Some((name, after)) = rest.trim_start_matches([',', ' ']).split_once('=') {
+        while let Some((name, after)) = fields.trim_start_matches([',', ' ']).split_once('=') {
             let (value, after) = match after.strip_prefix('"') {
                 Some(quoted) => quoted.split_once('"')?,
                 None => after.split_once(',').unwrap_or((after, "")),
@@ -217,7 +217,7 @@ impl Challenge {
                 "scope" => scope = Some(value.to_owned()),
                 _ => {}
             }
-            rest = after;
+            fields = after;
         }
         Some(Self::Bearer { realm: realm?, service, scope })
     }

@@ -28,7 +28,7 @@ impl ImageConfig {
     /// Parses a configuration.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The problem.
     pub fn parse(bytes: impl AsRef<[u8]>) -> Result<Self, String> {
         let fields: Map<String, Value> =
             serde_json::from_slice(bytes.as_ref()).map_err(|error| error.to_string())?;

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use super::reference::Reference;
 use crate::error::{Error, Result};
 
-/// What identifies a user at a registry.
+/// The credentials of a user at a registry.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Credentials {
     /// A user and a password.
@@ -41,7 +41,7 @@ struct Entry {
     identitytoken: Option<String>,
 }
 
-/// What a helper prints.
+/// The output of a helper.
 #[derive(Deserialize)]
 struct Helped {
     #[serde(rename = "Username")]

@@ -11,7 +11,7 @@ use super::reference::{Reference, is_digest};
 use super::registry::{MANIFEST_MAX, Registry, digest_of};
 use super::resolve::{connect, find_manifest};
 use super::upload::retried;
-use crate::cache::to_usize;
+use crate::cache::{to_u64, to_usize};
 use crate::error::{Error, FetchErrorKind, Result};
 use crate::http::Client;
 use crate::object::RemoteObject;
@@ -31,7 +31,7 @@ pub struct RegistryImage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Layer {
-    /// What it is.
+    /// Its kind.
     pub kind: LayerKind,
     /// The digest of the blob: `sha256:` and 64 hexadecimal digits.
     pub digest: String,
@@ -98,7 +98,7 @@ impl RegistryImage {
         })
     }
 
-    /// What the manifest says of the layers.
+    /// The layers, as the manifest lists them.
     pub(super) fn descriptors(&self) -> &[Descriptor] {
         &self.manifest.layers
     }
@@ -113,7 +113,7 @@ impl RegistryImage {
         if !is_digest(digest) {
             return Err(wrong("is named by a digest that is not SHA-256".into()));
         }
-        if *size > MANIFEST_MAX as u64 {
+        if *size > to_u64(MANIFEST_MAX) {
             return Err(wrong(format!("has more than {MANIFEST_MAX} bytes")));
         }
         let location = format!("oci://{}", self.registry.reference);

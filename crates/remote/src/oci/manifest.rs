@@ -131,7 +131,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, String> {
     }
 }
 
-/// What a layer is.
+/// The kind of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LayerKind {

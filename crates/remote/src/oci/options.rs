@@ -1,4 +1,4 @@
-//! What the caller says about registries and images.
+//! The options of the caller for registries and images.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ impl fmt::Debug for OciOptions {
     }
 }
 
-/// Which layer of an image.
+/// The choice of a layer of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LayerChoice {
     /// By its position, from 0.

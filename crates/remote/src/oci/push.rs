@@ -25,7 +25,7 @@ use crate::cache::to_usize;
 use crate::error::{Error, FetchErrorKind, Result, open_file};
 use crate::http::{Client, header};
 
-/// What is stored with an image.
+/// How to store an image.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub struct PushOptions {
@@ -39,13 +39,13 @@ pub struct PushOptions {
     pub mount_from: Vec<String>,
     /// Threads that hash the image.
     pub threads: usize,
-    /// The configuration whose program and platform are taken over. Otherwise that of `base`, or an empty one.
+    /// The configuration whose program and platform are taken over. Otherwise the one of `base`, or an empty one.
     pub config: Option<ImageConfig>,
     /// An image of the same registry whose layers are below. They are not sent: the repository takes them from that of the image.
     pub base: Option<Arc<RegistryImage>>,
 }
 
-/// What was stored.
+/// The result of storing an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pushed {

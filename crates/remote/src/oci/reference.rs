@@ -30,7 +30,7 @@ impl Reference {
     /// Parses `[HOST/]REPOSITORY[:TAG][@DIGEST]`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The problem.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let (name, digest) = match text.split_once('@') {
             Some((name, digest)) => (name, Some(digest)),
@@ -65,13 +65,13 @@ impl Reference {
         Ok(Self { host: host.to_owned(), repository, tag, digest: digest.map(str::to_owned) })
     }
 
-    /// What names the manifest in requests: the digest, or else the tag.
+    /// The name of the manifest in requests: the digest, or else the tag.
     #[must_use]
     pub fn manifest(&self) -> &str {
         self.digest.as_deref().or(self.tag.as_deref()).unwrap_or("latest")
     }
 
-    /// Where the registry is: Docker's has another name than its images.
+    /// The host of the registry: Docker's has another name than its images.
     pub(super) fn server(&self) -> &str {
         if self.host == DOCKER { "registry-1.docker.io" } else { &self.host }
     }

@@ -15,6 +15,7 @@ use super::credentials;
 use super::manifest::ACCEPTED;
 use super::options::OciOptions;
 use super::reference::Reference;
+use crate::cache::to_u64;
 use crate::error::{Error, FetchErrorKind, Result};
 use crate::http::{Access, Client, HttpObject, Target, error_of, header, kind_of_io};
 use crate::object::Validator;
@@ -127,7 +128,7 @@ impl Registry {
         }
         let named = header(answer.headers(), "docker-content-digest").map(str::to_owned);
         let mut bytes = Vec::new();
-        let limit = MANIFEST_MAX as u64 + 1;
+        let limit = to_u64(MANIFEST_MAX + 1);
         let read = answer.body_mut().as_reader().take(limit).read_to_end(&mut bytes);
         read.map_err(|error| self.failed(kind_of_io(error)))?;
         if bytes.len() > MANIFEST_MAX {

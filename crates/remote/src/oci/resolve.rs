@@ -14,6 +14,7 @@ use super::reference::{Reference, is_digest};
 use super::registry::Registry;
 use crate::error::{Error, Result};
 use crate::http::Client;
+use crate::object::RemoteObject;
 use crate::open::Connected;
 
 /// Opens the EROFS layer of an image.
@@ -59,7 +60,7 @@ pub(super) fn find_manifest(
     }
 }
 
-/// A layer of the manifest with the digest `digest` as an object that can be read, with what the manifest says of it.
+/// A layer of the manifest with the digest `digest` as an object that can be read, with its annotations in the manifest.
 pub(super) fn connect(
     registry: &Arc<Registry>,
     manifest: &Manifest,
@@ -87,12 +88,12 @@ pub(super) fn connect(
         let wrong = move |_| wrong(format!("the annotation {name} is no number"));
         annotation(name).map(|text| text.parse::<u64>().map_err(wrong)).transpose()
     };
-    let blob = |digest: &str, size| {
+    let blob = |digest: &str, size| -> Arc<dyn RemoteObject> {
         Arc::new(registry.blob(digest.to_owned(), size, format!("oci://{}", registry.reference)))
     };
     let mut connected = Connected::new(blob(&layer.digest, layer.size), Vec::new());
     let profile = annotation(PROFILE_DIGEST).filter(|digest| is_digest(digest));
-    connected.profile = profile.zip(number(PROFILE_SIZE)?).map(|(digest, size)| blob(digest, size) as _);
+    connected.profile = profile.zip(number(PROFILE_SIZE)?).map(|(digest, size)| blob(digest, size));
     connected.root = root.transpose()?;
     connected.hash_offset = number(HASH_OFFSET)?;
     connected.manifest = Some(digest);
@@ -190,7 +191,7 @@ fn choose_layer<'a>(manifest: &'a Manifest, choice: Option<&LayerChoice>) -> Res
     }
 }
 
-/// What is wrong with a layer of the type `+zstd`.
+/// The problem of a layer of the type `+zstd`.
 const COMPRESSED: &str = "has an EROFS layer that is compressed as a whole, so that parts of it cannot be read: \
     `ferofs pull` decompresses it into a file, and `ferofs convert` stores an image that can be read";
 

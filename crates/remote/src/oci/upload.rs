@@ -142,7 +142,7 @@ fn begin(registry: &Registry, path: &str) -> Result<Response<Body>, FetchErrorKi
     }
 }
 
-/// Where an upload continues.
+/// The place where an upload continues.
 fn location(registry: &Registry, answer: &Response<Body>) -> Option<Url> {
     registry.url("").ok()?.join(header(answer.headers(), "location")?).ok()
 }

@@ -26,12 +26,12 @@ pub struct RemoteImage {
     cache: Cache,
     entry: Arc<Entry>,
     known: Known,
-    /// What was fetched to open it.
+    /// The bytes that were fetched to open it.
     pieces: Vec<Piece>,
     location: String,
     /// Files with blocks that the image may have.
     reuse: Vec<Arc<FileSource>>,
-    /// Where the root inode is, in bytes, as a superblock says that nobody has verified.
+    /// The position of the root inode in bytes, from a superblock that nobody has verified.
     metadata: Option<u64>,
     /// The access profile that the server has.
     profile: Option<Arc<dyn RemoteObject>>,
@@ -154,7 +154,7 @@ impl RemoteImage {
         Ok(Self { object, cache, entry, known, pieces, location, reuse, metadata, profile })
     }
 
-    /// What another process needs to read the entry.
+    /// The values that another process needs to read the entry.
     #[must_use]
     pub const fn known(&self) -> &Known {
         &self.known
@@ -235,14 +235,14 @@ impl RemoteImage {
                 check.needs(&whole).into_iter().all(has) && check.check(whole.start, bytes) == Checked::Right
             });
             if is_right && !bytes.is_empty() {
-                // What cannot be stored is fetched again, and then a reader gets the error.
+                // Bytes that cannot be stored are fetched again, and then a reader gets the error.
                 let _ = self.entry.store(whole.start, bytes);
             }
         }
     }
 
     /// The bytes of the image, which `supply` fetches into the cache, and whether they are verified. Each read waits at most `patience`.
-    /// The reader verifies what has a root hash, too: it trusts neither the fetcher nor the disk.
+    /// The reader also verifies bytes that have a root hash: it trusts neither the fetcher nor the disk.
     ///
     /// # Errors
     /// [`Error::Verity`].
@@ -251,7 +251,7 @@ impl RemoteImage {
     }
 }
 
-/// Where the root inode is, if the superblock was fetched.
+/// The position of the root inode, if the superblock was fetched.
 fn root_inode(object: &Preloaded) -> Option<u64> {
     let mut bytes = [0; superblock::SIZE];
     object.read_exact_at(superblock::OFFSET as u64, &mut bytes).ok()?;
@@ -261,7 +261,7 @@ fn root_inode(object: &Preloaded) -> Option<u64> {
     start.checked_add(superblock.root.get().checked_mul(INODE_SLOT)?)
 }
 
-/// Where the seal follows the image, as its superblock says.
+/// The position of the seal behind the image, from the superblock.
 fn seal_position(object: &mut Preloaded) -> Result<u64> {
     object.load(0..HEAD, Instant::now() + OPEN_TIME)?;
     Ok(appended_position(&*object)?)

@@ -1,4 +1,4 @@
-//! What is known of an image without its server: its size, and where its hash tree is. The cache keeps it, so that an image can be mounted
+//! The size of an image and the position of its hash tree, known without its server. The cache keeps them, so that an image can be mounted
 //! again without a request.
 
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub struct Known {
     unverified: Option<String>,
 }
 
-/// What the superblock of a seal says.
+/// The values in the superblock of a seal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct KnownTree {
     root: String,
@@ -129,7 +129,7 @@ impl Known {
         write_file(&folder.join(name_of(location)), &bytes)
     }
 
-    /// What cannot be read is not known.
+    /// Files that cannot be read count as missing.
     fn read(cache: &Cache, name: &str) -> Result<Option<Self>> {
         let path = cache.folder().join(FOLDER).join(name);
         match std::fs::read(&path) {

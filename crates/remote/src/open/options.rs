@@ -1,4 +1,4 @@
-//! What the caller knows of an image, and what its server says.
+//! The caller's options for an image, and the values that its server gives.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use ferofs_verity::Digest;
 
 use crate::object::RemoteObject;
 
-/// What the caller knows of an image, and allows.
+/// The caller's options for an image.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct OpenRemote {
@@ -19,12 +19,12 @@ pub struct OpenRemote {
     pub allow_unverified: bool,
     /// Use only what the cache has.
     pub offline: bool,
-    /// Files on this machine whose blocks are copied if the image has them, too: an older version of it. What the cache has of other images is
-    /// used, too.
+    /// Files on this machine whose blocks are copied if the image has the same ones: an older version of it. Blocks of other images in the
+    /// cache are also used.
     pub reuse: Vec<PathBuf>,
 }
 
-/// What a server says of an image.
+/// The values that a server gives for an image.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Connected {

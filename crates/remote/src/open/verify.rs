@@ -8,7 +8,7 @@ use crate::cache::{Cache, Entry, UNIT, to_usize};
 use crate::error::{Error, Result};
 use crate::fetch::{Check, Checked, TreeCheck};
 
-/// What [`verify_entry`] found, in bytes.
+/// The result of [`verify_entry`], in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VerifiedEntry {

@@ -64,7 +64,7 @@ mod tests {
         std::fs::write(&from, &compressed).unwrap();
         decompress(&from, &to, &digest, "here").unwrap();
         assert!(std::fs::read(&to).unwrap() == bytes);
-        // What is there is not replaced.
+        // An existing file is not replaced.
         assert!(matches!(decompress(&from, &to, &digest, "here"), Err(Error::File { action: "create", .. })));
         std::fs::remove_file(&to).unwrap();
         let wrong = decompress(&from, &to, &digest.replace('a', "b"), "here").unwrap_err();

@@ -28,7 +28,7 @@ pub(super) struct Reuse {
     reused: AtomicU64,
 }
 
-/// What was fetched early, in a file without a name, at the positions of the image.
+/// The bytes that were fetched early, in a file without a name, at the positions of the image.
 struct Early {
     file: FileSource,
     ranges: Vec<Range<u64>>,

@@ -39,8 +39,8 @@ struct Stream {
 }
 
 impl ReadAhead {
-    /// Records a read. Returns what should be fetched ahead now. Nothing as long as the sequence reads what `is_stored` already: what follows may
-    /// be stored, too, or not wanted, as behind the last file of an access profile.
+    /// Records a read. Returns what should be fetched ahead now. Nothing as long as the sequence reads what `is_stored` already: the next bytes may
+    /// also be stored, or not be wanted, as behind the last file of an access profile.
     pub(crate) fn next(&self, read: Range<u64>, is_stored: impl FnOnce() -> bool) -> Option<Range<u64>> {
         let mut all = self.streams.lock();
         all.clock += 1;
@@ -109,7 +109,7 @@ mod tests {
         }
         let (start, end) = (10 << 20, (10 << 20) + 4096);
         assert_eq!(ahead.next(start..end, || false), Some(end..end + FIRST));
-        // What was fetched ahead is stored now.
+        // The bytes that were fetched ahead are stored now.
         assert!(ahead.next(end..end + FIRST, || true).is_some());
     }
 }

@@ -1,4 +1,4 @@
-//! Images on this machine whose blocks another image may have, too: entries of the cache, and files.
+//! Images on this machine that may have the same blocks as another image: entries of the cache, and files.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::fetch::check::leaves;
 /// An image, or any other bytes, on this machine.
 pub(crate) struct Base {
     place: Place,
-    /// Where its hash tree is, which nobody verifies here.
+    /// The position of its hash tree, which nobody verifies here.
     seal: Option<Seal>,
 }
 
@@ -61,7 +61,7 @@ impl Base {
         }
     }
 
-    /// Where the digests of all its blocks are, if it has a tree whose digests can be compared with those of a tree with `params`.
+    /// The range of the digests of all its blocks, if it has a tree whose digests can be compared with those of a tree with `params`.
     pub(super) fn leaves(&self, params: &Params) -> Option<Range<u64>> {
         let layout = self.layout(params)?;
         Some(leaves(&layout, self.seal.as_ref()?.tree_start())).filter(|leaves| !leaves.is_empty())

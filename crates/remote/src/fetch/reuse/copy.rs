@@ -31,7 +31,7 @@ pub(crate) struct Copied {
 /// records the requests that it sends.
 ///
 /// # Errors
-/// Those of `store`.
+/// The errors of `store`.
 pub(crate) fn copy_blocks(
     known: &KnownBlocks,
     check: &dyn Check,
@@ -74,7 +74,7 @@ pub(crate) fn copy_blocks(
 struct Grains<'a> {
     reader: Reader<'a>,
     check: &'a dyn Check,
-    /// Where the first one is.
+    /// The position of the first one.
     start: u64,
     /// Bytes of each.
     size: u64,
@@ -145,7 +145,7 @@ impl Grains<'_> {
 /// Copies the parts of `range` of the hash tree that other trees have at the same place, by `store`, after they were checked.
 ///
 /// # Errors
-/// Those of `store`.
+/// The errors of `store`.
 pub(crate) fn copy_hashes(
     known: &KnownBlocks,
     check: &dyn Check,

@@ -19,7 +19,7 @@ pub(super) fn prefix(digest: &[u8]) -> u64 {
 }
 
 impl Segment {
-    /// Of pairs of prefixes and block numbers. Of blocks with the same prefix, the one with the lowest number stays.
+    /// An index of pairs of a prefix and a block number. If several blocks have the same prefix, the lowest number stays.
     pub(super) fn new(base: usize, mut pairs: Vec<(u64, u32)>) -> Self {
         pairs.sort_unstable();
         pairs.dedup_by_key(|(prefix, _)| *prefix);

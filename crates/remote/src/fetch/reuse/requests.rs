@@ -26,7 +26,7 @@ impl GapBudget {
         self.gaps.fetch_add(gaps, Ordering::Relaxed);
     }
 
-    /// The ranges of requests that fetch `missing`, which are sorted. Gaps of at most `longest` bytes are fetched, too, the shortest first,
+    /// The ranges of requests that fetch `missing`, which are sorted. Gaps of at most `longest` bytes are also fetched, the shortest first,
     /// as far as the budget allows.
     pub(super) fn requests(&self, missing: &[Range<u64>], longest: u64) -> Vec<Range<u64>> {
         let mut left = self.left(missing.iter().map(|range| range.end - range.start).sum());

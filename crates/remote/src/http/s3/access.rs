@@ -12,7 +12,7 @@ use super::profile::{Profile, Variables, variable};
 use crate::error::{Error, FetchErrorKind, Result};
 use crate::http::object::{Access, Target};
 
-/// Where a store is, and who asks. What is not set comes from the environment and from the profile, as for the AWS command line.
+/// The endpoint of a store, and the credentials. Missing values come from the environment and from the profile, as for the AWS command line.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub struct S3Options {
@@ -171,7 +171,7 @@ impl Access for S3Access {
             })
         };
         if parts(&read) != parts(&known.0) {
-            *known = (read, known.1 + 1);
+            *known = (read, known.1.wrapping_add(1));
         }
         known.1 != target.credentials
     }
