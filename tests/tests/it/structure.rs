@@ -43,7 +43,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
             &["lib"],
         ],
     ),
-    ("patch", &[&["error"], &["image"], &["format"], &["apply"], &["cost", "sequence"], &["lib"]]),
+    ("patch", &[&["error"], &["image"], &["format"], &["apply"], &["memory", "sequence"], &["lib"]]),
     (
         "ferofs",
         &[
