@@ -392,14 +392,7 @@ impl Args {
                 "needs the file of each extra device; give the archive as a file, not on standard input";
             return Err(refusal(option, String::new(), reason));
         }
-        Ok(ImageArgs {
-            path: self.image.clone().into(),
-            offset: self.offset,
-            devices,
-            work_limit: 1,
-            seal: Default::default(),
-            fetch: Default::default(),
-        })
+        Ok(ImageArgs { offset: self.offset, devices, ..ImageArgs::of(self.image.clone()) })
     }
 }
 

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 
 use zstd_safe::zstd_sys::{
     ZSTD_CCtx, ZSTD_CCtx_reset, ZSTD_CCtx_setParameter, ZSTD_EndDirective, ZSTD_ResetDirective,
-    ZSTD_adjustCParams, ZSTD_cParameter, ZSTD_compressStream2, ZSTD_compressionParameters, ZSTD_createCCtx,
+    ZSTD_adjustCParams, ZSTD_cParameter, ZSTD_compressStream2, ZSTD_createCCtx,
     ZSTD_estimateCCtxSize_usingCParams, ZSTD_freeCCtx, ZSTD_getCParams, ZSTD_inBuffer, ZSTD_isError,
     ZSTD_outBuffer,
 };
@@ -71,12 +71,12 @@ impl Context {
 
 /// Bytes of a context with `params` for inputs of up to `len` bytes, as libzstd says.
 pub(super) fn estimate(params: ZstdParams, len: u64) -> u64 {
-    // SAFETY: the function has no conditions: it clamps a level that is out of range.
-    let chosen = unsafe { ZSTD_getCParams(params.level.into(), len, 0) };
-    let chosen = ZSTD_compressionParameters { windowLog: params.window_log.into(), ..chosen };
-    // SAFETY: the function has no conditions: it clamps parameters that are out of range.
+    // SAFETY: the function has no conditions: it clamps values that are out of range.
+    let mut chosen = unsafe { ZSTD_getCParams(params.level.into(), len, 0) };
+    chosen.windowLog = params.window_log.into();
+    // SAFETY: as above.
     let adjusted = unsafe { ZSTD_adjustCParams(chosen, len, 0) };
-    // SAFETY: the parameters are within the ranges of libzstd.
+    // SAFETY: as above.
     unsafe { ZSTD_estimateCCtxSize_usingCParams(adjusted) as u64 }
 }
 

@@ -59,15 +59,7 @@ impl Args {
 
     /// Adds the source to the image.
     pub(super) fn add_to_image(&self, options: Options) -> Outcome {
-        let image = ImageArgs {
-            path: self.image.clone().into(),
-            offset: 0,
-            devices: Vec::new(),
-            work_limit: 1,
-            seal: Default::default(),
-            fetch: Default::default(),
-        }
-        .open()?;
+        let image = ImageArgs::of(self.image.clone()).open()?;
         let block = image.superblock().block_size;
         if block != options.image.block_size {
             let problem = format!("has blocks of {} bytes: give -b {0}", block.bytes());

@@ -84,14 +84,7 @@ mod tests {
         options.image.uuid = Some(*b"\x11\x22\x33\x44\x55\x66\x77\x88\x99\xaa\xbb\xcc\xdd\xee\xff\x0f");
         let path = dir.path().join("a.erofs");
         ferofs::build::build(&options, &path).unwrap();
-        let files = ImageArgs {
-            path: path.into(),
-            offset: 0,
-            devices: vec![archive],
-            work_limit: 1,
-            seal: Default::default(),
-            fetch: Default::default(),
-        };
+        let files = ImageArgs { devices: vec![archive], ..ImageArgs::of(path) };
         let image = files.open().unwrap();
         let mut text = Vec::new();
         write(&image, &files, &mut text).unwrap();
