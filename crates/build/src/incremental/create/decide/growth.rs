@@ -5,7 +5,7 @@
 use crate::data::base_image::EarlierContent;
 use crate::data::extents::log::{Extent, ExtentLog, ExtentPlace};
 use crate::options::compression::{Compression, IndexKind, PCLUSTER_MAX};
-use crate::tree::Kind;
+use crate::tree::{Kind, NodeId};
 use ferofs_format::{Algorithm, DeviceId, FileOffset, Incompat, Nid};
 use ferofs_read::{ExtentData, Image, Location};
 
@@ -16,11 +16,9 @@ use crate::incremental::create::encoding;
 
 /// Bytes of an extent in an index of records of 16 bytes, which are all that a longer file needs.
 const RECORD: u64 = 16;
-/// The index is written again with each change. It may take at most one byte for this many bytes of new content; else new content
+/// The index of the packed inode is written again with each change. It may take at most one byte for this many bytes of new content; else new content
 /// is encoded apart.
 const CONTENT_PER_INDEX: u64 = 4;
-/// Bytes of an inode with its entry in a directory, at least.
-const INODE: u64 = 64;
 
 /// What grows.
 #[derive(Debug, Default)]
@@ -52,25 +50,16 @@ impl Growth {
         if !superblock.incompat.contains(Incompat::BIT48) {
             return Ok(Self::default());
         }
-        let (mut inodes, mut content) = (0, 0);
-        for id in inputs.tree.ids() {
-            let node = inputs.tree.node(id);
-            match decisions.by_node[id.index()] {
-                ReuseDecision::KeepInode(_) => continue,
-                ReuseDecision::SameContent(_) => {}
-                ReuseDecision::ChangedContent(_) | ReuseDecision::New => {
-                    if matches!(node.kind, Kind::Regular { .. }) {
-                        content += node.size;
-                    }
-                }
-            }
-            inodes += 1;
-        }
-        let is_worth = |extents: u64, bytes: u64| extents * RECORD * CONTENT_PER_INDEX <= bytes;
+        let is_new = |id: &NodeId| {
+            let decision = decisions.by_node[id.index()];
+            let is_file = matches!(inputs.tree.node(*id).kind, Kind::Regular { .. });
+            is_file && matches!(decision, ReuseDecision::ChangedContent(_) | ReuseDecision::New)
+        };
+        let content: u64 = inputs.tree.ids().filter(is_new).map(|id| inputs.tree.node(id).size).sum();
         let mut growth = Self::default();
+        // Whether this saves space is found out later, when all metadata is known.
         if let Some(nid) = superblock.metabox
             && let Some(old) = OldContent::of(inputs.old, nid)?
-            && is_worth(old.earlier.log.count(), inodes * INODE)
         {
             let OldContent { earlier, algorithm, largest } = old;
             let mut compression = Compression::new(encoding::params(inputs.old, algorithm, largest)?);
@@ -82,7 +71,7 @@ impl Growth {
             && content > 0
             && inputs.old.extents(&inputs.old.inode(nid)?, FileOffset::new(0))?.are_records()
             && let Some(old) = OldContent::of(inputs.old, nid)?
-            && is_worth(old.earlier.log.count(), content)
+            && old.earlier.log.count() * RECORD * CONTENT_PER_INDEX <= content
         {
             growth.packed = Some(GrowingPacked { nid, algorithm: old.algorithm, earlier: old.earlier });
         }
