@@ -23,7 +23,8 @@ impl InodeNumbers {
     }
 
     pub(crate) fn ino(self, nid: Nid) -> INodeNo {
-        if nid == self.root { INodeNo(ROOT_INO) } else { INodeNo(nid.get().wrapping_add(FIRST_INO)) }
+        // No image has inodes at the highest nids. Their numbers must not be 0, which hides a name, nor that of the root.
+        if nid == self.root { INodeNo(ROOT_INO) } else { INodeNo(nid.get().saturating_add(FIRST_INO)) }
     }
 
     pub(crate) fn nid(self, ino: INodeNo) -> Nid {
@@ -62,7 +63,39 @@ pub(crate) fn attributes(inode: &Inode, ino: INodeNo, block_size: u32) -> FileAt
     }
 }
 
-pub(crate) const fn kind(file_type: FileType) -> fuser::FileType {
+/// The attributes of a name that does not exist: inode number 0.
+pub(crate) fn absent() -> FileAttr {
+    FileAttr {
+        ino: INodeNo(0),
+        size: 0,
+        blocks: 0,
+        atime: UNIX_EPOCH,
+        mtime: UNIX_EPOCH,
+        ctime: UNIX_EPOCH,
+        crtime: UNIX_EPOCH,
+        kind: fuser::FileType::RegularFile,
+        perm: 0,
+        nlink: 0,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: 0,
+        flags: 0,
+    }
+}
+
+/// The attributes of a listed name whose inode cannot be read. Linux accepts no such size: it lists the name, keeps nothing of the inode, and
+/// asks again when a program uses the name. With inode number 0, readdir(3) would leave out the name, and copies would lack the file.
+pub(crate) fn unreadable(ino: INodeNo, file_type: Option<FileType>) -> FileAttr {
+    FileAttr { ino, kind: listed_kind(file_type), size: u64::MAX, ..absent() }
+}
+
+/// The type of a listed name. If neither the directory nor the inode tells it, the name is that of a damaged file.
+pub(crate) fn listed_kind(file_type: Option<FileType>) -> fuser::FileType {
+    file_type.map_or(fuser::FileType::RegularFile, kind)
+}
+
+const fn kind(file_type: FileType) -> fuser::FileType {
     match file_type {
         FileType::Regular => fuser::FileType::RegularFile,
         FileType::Directory => fuser::FileType::Directory,
@@ -104,6 +137,9 @@ mod tests {
             let ino = numbers.ino(Nid::new(raw));
             assert_eq!(numbers.nid(ino), Nid::new(raw));
             assert_ne!(ino, INodeNo(0));
+        }
+        for raw in [u64::MAX - 1, u64::MAX] {
+            assert_eq!(numbers.ino(Nid::new(raw)), INodeNo(u64::MAX));
         }
     }
 

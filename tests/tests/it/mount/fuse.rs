@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{DirEntryExt, FileExt, MetadataExt};
 use std::path::Path;
 use std::thread;
 
@@ -13,7 +13,7 @@ use ferofs_tests::{Mount, compare, ferofs, need, tree, xattr};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::fixture::{COMPRESSIONS, Fixture, full, same, usual_tree};
-use crate::common::image_editor::ImageEditor;
+use crate::common::image_editor::{D_TYPE, ImageEditor};
 
 fn mounted(fixture: &Fixture, image: &Path) -> Mount {
     Mount::fuse(ferofs_path(), image, &fixture.directory("mount")).unwrap()
@@ -192,6 +192,52 @@ fn names_that_linux_cannot_have_are_not_shown() {
     let keys = xattr::all(File::open(mount.path()).unwrap(), b"file").unwrap();
     // Linux allows a slash here.
     assert_eq!(keys.into_keys().collect::<Vec<_>>(), [&b"user.key"[..], b"user.slash/key"]);
+}
+
+/// A copy of a directory must fail if a file is damaged. Without the name, it would succeed without the file.
+#[test]
+fn names_of_damaged_inodes_are_listed() {
+    if !need::fuse("damaged inodes in a FUSE mount") {
+        return;
+    }
+    let fixture = Fixture::empty();
+    fs::create_dir(fixture.source().join("dir")).unwrap();
+    let names = ["dir", "inode", "nid", "nid-of-none", "sound", "type"];
+    for name in &names[1..] {
+        fs::write(fixture.source().join(name), name).unwrap();
+    }
+    let mut image = ImageEditor::new(fs::read(fixture.build("image", ["--compress", "none"])).unwrap());
+    for name in ["dir", "inode", "type"] {
+        let inode = image.inode(image.find(name).nid);
+        image.bytes[inode..][..32].fill(0xFF);
+    }
+    for (name, nid) in [("nid", u64::MAX - 1), ("nid-of-none", u64::MAX)] {
+        let at = image.find(name).at;
+        image.put(at, nid, 8);
+    }
+    let unknown = image.find("type").at + D_TYPE;
+    image.put(unknown, 0, 1);
+    fs::write(fixture.path("damaged"), &image.bytes).unwrap();
+
+    let mount = mounted(&fixture, &fixture.path("damaged"));
+    // The kernel asks for names with attributes first, and for names alone when nobody used the attributes.
+    for _ in 0..3 {
+        let entries: Vec<_> = fs::read_dir(mount.path()).unwrap().map(Result::unwrap).collect();
+        let mut listed: Vec<_> = entries.iter().map(|entry| entry.file_name()).collect();
+        listed.sort();
+        assert_eq!(listed, names);
+        let dirs: Vec<_> = entries.iter().filter(|entry| entry.file_type().unwrap().is_dir()).collect();
+        assert_eq!(dirs.len(), 1, "{dirs:?}");
+        assert!(entries.iter().all(|entry| entry.ino() > 1), "{entries:?}");
+    }
+    for name in names {
+        let path = mount.path().join(name);
+        let failed = [fs::symlink_metadata(&path).err(), fs::read(&path).err()];
+        let expected = (name != "sound").then_some(rustix::io::Errno::IO.raw_os_error());
+        assert_eq!(failed.map(|error| error?.raw_os_error()), [expected; 2], "{name}");
+    }
+    // A directory keeps its names while programs use its files.
+    assert_eq!(fs::read_dir(mount.path()).unwrap().count(), names.len());
 }
 
 #[test]
