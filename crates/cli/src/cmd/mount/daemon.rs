@@ -39,14 +39,16 @@ pub(crate) fn is_daemon() -> bool {
     std::env::var_os(DAEMON_VARIABLE).is_some()
 }
 
+/// Starts what works beside the daemon, and returns what it adds to the counters.
+type StartBeside = Box<dyn FnOnce(&Image) -> MoreStats>;
+
 /// What the daemon serves.
 pub(crate) struct Served {
     /// What the mount table shows as the source, unless an option names another one.
     pub(crate) source: PathBuf,
     pub(crate) files: OpenFiles,
     pub(crate) memory_files: MemoryFiles,
-    /// Starts what works beside the daemon, and returns what it adds to the counters.
-    pub(crate) start: Option<Box<dyn FnOnce(&Image) -> MoreStats>>,
+    pub(crate) start: Option<StartBeside>,
 }
 
 impl Served {
