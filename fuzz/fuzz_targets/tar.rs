@@ -24,7 +24,7 @@ fuzz_target!(|data: &[u8]| {
     let (tar, image) = (room().join("tar"), room().join("image"));
     fs::write(&tar, archive).expect("room for the archive");
     let mut options = Options::new(&tar);
-    options.source.format = SourceFormat::Archive;
+    options.source.format = SourceFormat::Tar;
     options.run.workers = NonZeroUsize::new(1);
     options.image.build_time = Some(0);
     options.image.uuid = Some([7; 16]);

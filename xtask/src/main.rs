@@ -47,8 +47,10 @@ Usage: cargo xtask COMMAND
   fuzz options|faults|hostile [OPTIONS]
                              long searches: random settings and sequences of commands; failing system calls and kills; images
                              with false fields; each prints its options with --help, and repeats a failure from its seed
-  fuzz mutants [PART]...     changes the code of a part in many small ways, and lists those that no unit test notices; needs
-                             cargo-mutants; parts: format, verity, metadata, output, dedupe, image, apply, target, check (all)
+  fuzz mutants [PART]... [--shard K/N]
+                             changes the code of a part in many small ways, and lists those that no unit test notices; needs
+                             cargo-mutants; parts: format, verity, metadata, output, dedupe, image, apply, target, check (all);
+                             a shard is every N-th change, from K (0 to N - 1) on
 
 Each command installs missing programs with apt-get.";
 

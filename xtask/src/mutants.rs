@@ -1,7 +1,7 @@
-//! `cargo xtask fuzz mutants [PART]...`: changes the code in many small ways, one at a time, and lists the changes that no unit test of the
-//! crate notices. cargo-mutants does it in a copy of the repository; the command needs it, and does not install it.
+//! `cargo xtask fuzz mutants [PART]... [--shard K/N]`: changes the code in many small ways, one at a time, and lists the changes that no
+//! unit test of the crate notices. cargo-mutants does it in a copy of the repository; the command needs it, and does not install it.
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use ferofs_devtools::shell;
 use ferofs_tests::scratch;
 
@@ -22,11 +22,16 @@ const PARTS: [(&str, &str, &[&str]); 9] = [
     ("check", "ferofs", &["crates/ferofs/src/check.rs", "crates/ferofs/src/check/**"]),
 ];
 
-/// Runs the parts, all without a name.
-pub(crate) fn mutants(names: &[&str]) -> Result<()> {
+/// Runs the parts, all without a name. A shard is every N-th change, beginning with the K-th, so that it has some of each file.
+pub(crate) fn mutants(options: &[&str]) -> Result<()> {
     let all = PARTS.map(|(name, ..)| name);
-    if let Some(unknown) = names.iter().find(|name| !all.contains(name)) {
-        bail!("no part {unknown}: {}", all.join(", "));
+    let (mut names, mut shard, mut options) = (Vec::new(), None, options.iter());
+    while let Some(option) = options.next() {
+        match *option {
+            "--shard" => shard = Some(options.next().context("--shard needs K/N")?),
+            name if all.contains(&name) => names.push(name),
+            unknown => bail!("no part {unknown}: {}", all.join(", ")),
+        }
     }
     if !shell::cargo().args(["mutants", "--version"]).output().is_ok_and(|output| output.status.success()) {
         bail!("cargo-mutants is missing: cargo install --locked cargo-mutants");
@@ -38,13 +43,20 @@ pub(crate) fn mutants(names: &[&str]) -> Result<()> {
         std::fs::create_dir_all(&output)?;
         let mut cargo = shell::cargo();
         cargo
-            .args(["mutants", "--package", package, "--minimum-test-timeout", "60", "--output"])
+            .args(["mutants", "--package", package, "--minimum-test-timeout", "20", "--output"])
             .arg(&output);
+        // A warning about code that a change made unused is no test's success.
+        cargo.args(["--cap-lints", "true", "--jobs", "1"]);
         for file in *files {
             cargo.args(["--file", file]);
         }
-        // Kept between runs: only the changed crate is compiled again.
-        cargo.env("CARGO_TARGET_DIR", target.join("mutants/target"));
+        if let Some(shard) = shard {
+            cargo.args(["--sharding", "round-robin", "--shard", shard]);
+        }
+        // No examples of the documentation, which are compiled one by one; the tests of `ferofs` beside the library run its programs.
+        cargo.args(["--", if *package == "ferofs" { "--lib" } else { "--tests" }]);
+        // Kept between runs: only the changed crate is compiled again, without the debug information that nobody reads.
+        cargo.env("CARGO_TARGET_DIR", target.join("mutants/target")).env("CARGO_PROFILE_DEV_DEBUG", "0");
         if shell::run(&mut cargo).is_err() {
             survivors.push(output.join("mutants.out/missed.txt").display().to_string());
         }

@@ -75,6 +75,9 @@ const PUBLIC_CRATES: [&str; 11] = [
 /// The crates that a program needs at most to read images, this library's own ones included.
 const MAX_CRATES: usize = 25;
 
+/// Crates for images on servers, and those for TLS and HTTP that they need: the command for local images has none of them.
+const FOR_SERVERS: [&str; 4] = ["ferofs-remote", "http", "rustls", "ureq"];
+
 /// How much to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
@@ -228,6 +231,7 @@ fn check_features() -> Result<()> {
         ("ferofs-read", &["", "liblz4", "lzma", "deflate", "zstd", "serde", "comparison"][..]),
         ("ferofs-build", &["", "tar", "patch"]),
         ("ferofs", &["", "build", "extract", "patch", "build,patch"]),
+        ("ferofs-cli", &[""]),
         ("ferofs-device", &[""]),
     ];
     for (package, features) in
@@ -260,6 +264,10 @@ fn check_features() -> Result<()> {
     let device = crates_of("ferofs-device")?;
     if let Some(large) = ["ferofs-build", "regex", "ignore"].into_iter().find(|name| device.contains(*name)) {
         bail!("ferofs-device needs {large}, which is not for devices");
+    }
+    let command = crates_of("ferofs-cli")?;
+    if let Some(name) = FOR_SERVERS.into_iter().find(|name| command.contains(*name)) {
+        bail!("ferofs-cli without the feature remote needs {name}");
     }
     Ok(())
 }

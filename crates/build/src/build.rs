@@ -17,7 +17,7 @@ use crate::data::chunks::{deduplicated, external};
 use crate::data::encode::dedupe::ExtentIndex;
 use crate::data::identical::small::IdenticalFiles;
 use crate::data::order::{Order, unused_priorities};
-use crate::data::stored::{Data, StoredContent};
+use crate::data::stored::{StoredContent, StoredData};
 use crate::data::worker::context::WorkerContext;
 use crate::error::{Error, Result, Warning};
 use crate::metadata::inodes::InodeWriter;
@@ -229,7 +229,7 @@ impl<'a> Stages<'a> {
         output: &mut Output,
         spill: &mut Spill,
         warnings: &mut Vec<Warning>,
-    ) -> Result<Data> {
+    ) -> Result<StoredData> {
         let Self { options, tree, contents, inode_sizes, is_wide, device, .. } = self;
         let (options, tree, contents, inode_sizes) = (*options, *tree, *contents, &*inode_sizes);
         let compression = options.data.compression.as_ref();
@@ -279,7 +279,7 @@ impl<'a> Stages<'a> {
     }
 
     /// Appends inodes, directories and attributes.
-    fn write_metadata(&mut self, data: &Data, spill: &mut Spill, output: &mut Output) -> Result<()> {
+    fn write_metadata(&mut self, data: &StoredData, spill: &mut Spill, output: &mut Output) -> Result<()> {
         let options = self.options;
         let inodes = InodeWriter {
             run: &options.run,
@@ -323,7 +323,7 @@ impl<'a> Stages<'a> {
     }
 
     /// Compares the image with its source.
-    fn verify(&self, data: &Data, output: &Output) -> Result<()> {
+    fn verify(&self, data: &StoredData, output: &Output) -> Result<()> {
         let Self { options, tree, contents, superblock, xattrs, inode_sizes, .. } = self;
         let verifier =
             Verifier { options, tree, inode_sizes, xattrs, contents, stored: &data.contents, superblock };

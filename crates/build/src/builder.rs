@@ -166,7 +166,7 @@ impl Builder {
     pub fn new() -> Self {
         let mut options = Options::new("");
         // No directory is walked.
-        options.source.format = SourceFormat::Archive;
+        options.source.format = SourceFormat::Tar;
         Self { options, steps: Vec::new() }
     }
 

@@ -38,7 +38,7 @@ use crate::data::encode::{SEGMENT, dedupe};
 use crate::data::identical::large;
 use crate::data::read_ahead::{ReadAhead, with_read_ahead};
 use crate::data::schedule::{Scheduled, Scheduler};
-use crate::data::stored::Data;
+use crate::data::stored::StoredData;
 use crate::data::worker::context::WorkerContext;
 use crate::data::worker::{Job, JobResult, Worker};
 use crate::error::{Error, Result, Warning};
@@ -84,7 +84,7 @@ pub(crate) fn run(
     output: &mut Output,
     spill: &mut Spill,
     warnings: &mut Vec<Warning>,
-) -> Result<Data> {
+) -> Result<StoredData> {
     let workers = options.run.worker_count();
     let mut duplicates = large::find(options, context)?;
     let mut appender = Appender::new(options, context, output, spill, warnings);

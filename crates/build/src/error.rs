@@ -1,9 +1,9 @@
 //! The error of building an image: I/O, a source that cannot be read or stored, or an option out of range. Also warnings, which `--strict` makes
 //! errors.
 
-pub(crate) mod archive;
 pub(crate) mod entry;
 pub(crate) mod oci;
+pub(crate) mod tar;
 
 use std::fmt;
 use std::io;
@@ -45,7 +45,7 @@ pub enum Error {
         /// Where its header is, in bytes of the decompressed archive.
         offset: u64,
         /// The reason.
-        fault: archive::ArchiveFault,
+        fault: tar::TarFault,
     },
     /// An OCI image layout is malformed or incomplete.
     #[error("{}: {}{fault}", Escaped::path(layout), BlobPrefix(blob.as_deref()))]

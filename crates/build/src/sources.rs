@@ -49,12 +49,12 @@ impl SourceFormat {
             return Err(Error::InvalidSource { path: path.to_owned(), problem });
         }
         Ok(match path {
-            path if path == Path::new("-") => Self::Archive,
+            path if path == Path::new("-") => Self::Tar,
             #[cfg(feature = "oci")]
             path if oci::is_layout(path) => Self::Oci,
             path if path.is_dir() => Self::Directory,
             path if image::is_image(path)? => Self::Image,
-            _ => Self::Archive,
+            _ => Self::Tar,
         })
     }
 }
@@ -79,7 +79,7 @@ pub(crate) fn check(options: &Options) -> Result<()> {
     let plain = options.data.compression.is_none() && options.data.chunks.is_none();
     match options.source.data {
         SourceData::External => {}
-        SourceData::Reserved if options.source.format != SourceFormat::Archive || !plain => {
+        SourceData::Reserved if options.source.format != SourceFormat::Tar || !plain => {
             let problem = "space can be reserved only for archives, without compression and chunks";
             return Err(Error::Option { option: "content", problem });
         }
@@ -89,13 +89,13 @@ pub(crate) fn check(options: &Options) -> Result<()> {
         _ if options.source.lower_image.is_some() => {
             "data that stays in the sources cannot be combined with a lower image"
         }
-        SourceFormat::Archive | SourceFormat::Image if options.data.compression.is_some() => {
+        SourceFormat::Tar | SourceFormat::Image if options.data.compression.is_some() => {
             "data that stays in the sources cannot be compressed"
         }
-        SourceFormat::Archive | SourceFormat::Image if options.data.chunks.is_some() => {
+        SourceFormat::Tar | SourceFormat::Image if options.data.chunks.is_some() => {
             "data that stays in the sources cannot be divided into chunks"
         }
-        SourceFormat::Archive | SourceFormat::Image => return Ok(()),
+        SourceFormat::Tar | SourceFormat::Image => return Ok(()),
         SourceFormat::Directory | SourceFormat::Oci => "data can stay only in tar archives and EROFS images",
     };
     Err(Error::Option { option: "content", problem })
@@ -224,7 +224,7 @@ pub(crate) fn read_layer(
             image::read(options, number, options.source.whiteouts, contents, layers)
         }
         #[cfg(feature = "tar")]
-        SourceFormat::Archive => {
+        SourceFormat::Tar => {
             let tar_stream = TarStream::open(source, options, contents)?;
             tar::read(options, tar_stream, options.source.whiteouts, contents, layers, warnings)
         }
@@ -234,7 +234,7 @@ pub(crate) fn read_layer(
             problem: "OCI image layouts need the feature `oci` of ferofs-build",
         }),
         #[cfg(not(feature = "tar"))]
-        SourceFormat::Archive => Err(Error::Option {
+        SourceFormat::Tar => Err(Error::Option {
             option: "source",
             problem: "archives need the feature `tar` of ferofs-build",
         }),

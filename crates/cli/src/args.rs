@@ -4,14 +4,19 @@ pub(crate) mod byte_size;
 pub(crate) mod compression;
 pub(crate) mod exclude;
 pub(crate) mod features;
-pub(crate) mod fetch;
 pub(crate) mod hidden;
 pub(crate) mod image;
 pub(crate) mod image_name;
 pub(crate) mod overwrite;
-pub(crate) mod remote;
 pub(crate) mod seal;
 pub(crate) mod signature;
+
+use std::num::NonZeroUsize;
+
+/// The number of threads that an option asks for, or that this machine has processors.
+pub(crate) fn threads(option: Option<NonZeroUsize>) -> usize {
+    option.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
+}
 
 /// Returns "; the nearest is X" if one of `names` is similar to `name`, else nothing.
 pub(crate) fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> String {

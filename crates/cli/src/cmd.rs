@@ -9,11 +9,8 @@ mod inspect;
 pub(crate) mod ls;
 pub(crate) mod mount;
 mod patch;
-mod servers;
 mod setup;
 mod verity;
-
-use std::num::NonZeroUsize;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -62,12 +59,11 @@ pub(crate) enum Command {
     Umount(mount::UmountArgs),
     Stats(mount::stats::Args),
     Verity(verity::Args),
-    Push(servers::push::Args),
-    Pull(servers::pull::Args),
-    Convert(Box<servers::convert::Args>),
+    #[cfg(feature = "remote")]
+    #[command(flatten)]
+    Servers(crate::servers::Command),
     #[command(hide = true)]
     UnmountHelper(mount::unmount_helper::Args),
-    Cache(servers::cache::Args),
     Cat(cat::Args),
     Links(setup::links::Args),
     Completions(setup::completions::CompletionsArgs),
@@ -91,19 +87,12 @@ pub(crate) fn run(command: Command, others: OtherNames) -> Outcome {
         Command::Umount(args) => mount::umount(&args),
         Command::Stats(args) => mount::stats::run(&args),
         Command::Verity(args) => verity::run(&args),
-        Command::Push(args) => servers::push::run(&args),
-        Command::Pull(args) => servers::pull::run(&args),
-        Command::Convert(args) => servers::convert::run(&args),
+        #[cfg(feature = "remote")]
+        Command::Servers(command) => command.run(),
         Command::UnmountHelper(args) => mount::unmount_helper::run(&args),
-        Command::Cache(args) => servers::cache::run(&args),
         Command::Cat(args) => cat::run(&args),
         Command::Links(args) => setup::links::run(&args),
         Command::Completions(args) => setup::completions::completions(&args, Cli::command()),
         Command::Man(args) => setup::completions::man(&args, Cli::command(), others()),
     }
-}
-
-/// The number of threads that an option asks for, or that this machine has processors.
-fn threads(option: Option<NonZeroUsize>) -> usize {
-    option.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
 }

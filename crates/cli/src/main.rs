@@ -12,6 +12,8 @@ mod cmd;
 mod compat;
 mod exit;
 mod print;
+#[cfg(feature = "remote")]
+mod servers;
 mod signals;
 
 use std::ffi::OsString;

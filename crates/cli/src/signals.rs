@@ -1,16 +1,12 @@
 //! Ends work cleanly on SIGINT and SIGTERM.
 
-use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
-use tempfile::TempDir;
 
 use crate::exit::{Failure, INTERRUPTED};
 use crate::print::output::message;
@@ -21,20 +17,6 @@ pub(crate) const GRACE_PERIOD: Duration = Duration::from_secs(1);
 /// The same for a command that changes an image in place: it must first undo its changes, or make them durable.
 pub(crate) const GRACE_PERIOD_IN_PLACE: Duration = Duration::from_secs(10);
 
-/// Folders with temporary files.
-static FOLDERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
-
-/// Makes a folder, which the process removes when a signal ends it. The caller removes it otherwise.
-pub(crate) fn make_removed_when_interrupted(
-    make: impl FnOnce() -> io::Result<TempDir>,
-) -> io::Result<TempDir> {
-    // A signal in the middle waits for the lock.
-    let mut folders = FOLDERS.lock();
-    let folder = make()?;
-    folders.push(folder.path().to_owned());
-    Ok(folder)
-}
-
 /// Lets writes beyond the limit on the size of files (`ulimit -f`) fail with an error, instead of ending the process without a message.
 pub(crate) fn report_file_size_limit() {
     // A handler, because children would inherit that the signal is ignored. Without it, the limit ends the process as before.
@@ -44,6 +26,15 @@ pub(crate) fn report_file_size_limit() {
 /// Makes SIGINT and SIGTERM set `cancel`. The process ends `grace` after the first signal, or at a second signal, even if
 /// the work did not stop.
 pub(crate) fn cancel_on_signals(cancel: &Arc<AtomicBool>, grace: Duration) -> Result<(), Failure> {
+    cancel_and_clean_up(cancel, grace, || ())
+}
+
+/// As [`cancel_on_signals`]. Calls `clean_up` before it ends the process.
+pub(crate) fn cancel_and_clean_up(
+    cancel: &Arc<AtomicBool>,
+    grace: Duration,
+    clean_up: fn(),
+) -> Result<(), Failure> {
     const SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
     for signal in SIGNALS {
         signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(cancel))?;
@@ -55,10 +46,7 @@ pub(crate) fn cancel_on_signals(cancel: &Arc<AtomicBool>, grace: Duration) -> Re
         if signals.forever().next().is_some() {
             thread::sleep(grace);
             message!("interrupted");
-            for folder in FOLDERS.lock().iter() {
-                // An error here cannot be reported better than by the exit code.
-                let _ = std::fs::remove_dir_all(folder);
-            }
+            clean_up();
             signal_hook::low_level::exit(INTERRUPTED);
         }
     });

@@ -26,6 +26,8 @@ mod linux;
 mod lz4;
 #[cfg(feature = "lzma")]
 mod lzma;
+#[cfg(feature = "encode")]
+mod memory;
 mod params;
 mod portion;
 #[cfg(feature = "encode")]
@@ -42,6 +44,8 @@ pub use incompressible::{looks_random, random_before_others};
 #[cfg(feature = "encode")]
 pub use linux::{ClusterPlace, LinuxChecker, LinuxRefusal, PAGE as LINUX_PAGE};
 pub use lz4::lz4_window;
+#[cfg(feature = "encode")]
+pub use memory::encoder_memory;
 pub use params::{DeflateParams, Lz4Params, LzmaParams, Method, Params, ZstdParams};
 pub use portion::Portion;
 #[cfg(feature = "encode")]

@@ -15,7 +15,7 @@ use crate::error::DecodeError;
 use crate::portion::Portion;
 
 #[cfg(feature = "encode")]
-pub(crate) use encode::encoder;
+pub(crate) use encode::{encoder, encoder_memory};
 
 /// log2 of the largest accepted window in bytes: frames decode to at most 12 MiB, so they need no larger window. Frames
 /// that declare a larger one are corrupt.

@@ -4,6 +4,12 @@
 //! attributes, map and content (`inodes`), and add the bytes that it uses to `used_space`. If inodes use the same bytes
 //! against the rules, a second walk finds out which ones (`owners`), and another one the files with fragments in damaged clusters.
 
+// Not in tests, which fail when a number overflows.
+#![cfg_attr(
+    not(test),
+    warn(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)
+)]
+
 mod checker;
 mod findings;
 mod inodes;

@@ -5,6 +5,12 @@
 //! all files, and the attributes of directories last, as creating a file changes its directory's time. All files are opened
 //! below the target and never through a symbolic link, whatever names the image has (`target`).
 
+// Not in tests, which fail when a number overflows.
+#![cfg_attr(
+    not(test),
+    warn(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)
+)]
+
 mod content;
 mod extraction;
 mod inventory;
@@ -30,7 +36,7 @@ use extraction::Extraction;
 use ferofs_read::walk::DirId;
 use ferofs_read::{Image, Inode, Nid};
 use ferofs_threads::{catch, pass_on, start};
-use schedule::{Item, Schedule};
+use schedule::{Schedule, TargetFile};
 use target::Target;
 use walk::{File, Name, Step, Walk};
 use worker::Worker;
@@ -80,7 +86,7 @@ pub fn extract(
         Some(name) => {
             let file = File { name: name.to_owned(), inode: from.clone(), first: None };
             extraction.with_workers(|schedule| {
-                extraction.schedule_file(schedule, Item { dir: Path::new("").into(), file })
+                extraction.schedule_file(schedule, TargetFile { dir: Path::new("").into(), file })
             })?;
         }
         None => extraction.run(from)?,
@@ -173,7 +179,7 @@ impl Extraction<'_> {
                                 let (name, nid) = (Name { dir, name: file.name }, file.inode.nid());
                                 deferred.links.push(Link { name, nid, first });
                             }
-                            None => self.schedule_file(schedule, Item { dir: Arc::clone(&here), file }),
+                            None => self.schedule_file(schedule, TargetFile { dir: Arc::clone(&here), file }),
                         }
                     }
                 }
@@ -182,7 +188,7 @@ impl Extraction<'_> {
         }
     }
 
-    fn schedule_file(&self, schedule: &mut Schedule<'_>, item: Item) {
+    fn schedule_file(&self, schedule: &mut Schedule<'_>, item: TargetFile) {
         if let Some(large) = schedule.add(item) {
             Worker::new(self).complete(&large);
         }

@@ -74,3 +74,9 @@ pub use error::{Corruption, Error, Result};
 #[cfg(feature = "build")]
 pub use ferofs_build::NewFile;
 pub use ferofs_read::escape;
+
+/// A length in memory as a length in a file.
+fn to_u64(len: usize) -> u64 {
+    // `usize` has at most 64 bits.
+    u64::try_from(len).unwrap_or(u64::MAX)
+}

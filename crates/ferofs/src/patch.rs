@@ -40,7 +40,7 @@ pub use ferofs_build::incremental::{
     squash, squash_in_place, squash_options,
 };
 pub use ferofs_patch::{
-    AppliedPatches, ApplyCost, ApplyProgress, Change, ChangeKind, Error as ApplyError, FileMedium, Medium,
-    NewParents, Origin, Patch, PatchFault, PatchReader, PieceCache, Repaired, SizeParts, State, TrailingData,
-    apply, apply_with, log, overlay, overlay_with, repair, rollback,
+    AppliedPatches, ApplyProgress, Change, ChangeKind, Error as ApplyError, FileMedium, Medium, NewParents,
+    Origin, Patch, PatchFault, PatchReader, Repaired, SizeParts, State, TrailingData, apply, apply_with, log,
+    overlay, repair, rollback,
 };

@@ -306,4 +306,31 @@ mod tests {
             let _ = CompressionConfigs::parse(available, &bytes);
         }
     }
+
+    /// The last values that are accepted, and the first ones that are not.
+    #[test]
+    fn limits_of_records() {
+        let lz4 = |distance, max_pcluster_blocks| CompressionConfigs {
+            lz4: Some(Lz4Config { max_distance: distance, max_pcluster_blocks }),
+            ..Default::default()
+        };
+        assert_eq!(
+            CompressionConfigs::parse(1, &[14, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+            Ok(lz4(65535, 3))
+        );
+        let is_taken = |available, len: u8, record: &[u8]| {
+            let mut bytes = [&[len, 0], record].concat();
+            bytes.resize(usize::from(len) + 2, 0);
+            CompressionConfigs::parse(available, &bytes).is_ok()
+        };
+        for (available, len, good, bad) in [
+            (2, 14, &[0, 0, 0x80, 0][..], &[&[1, 0, 0x80, 0][..], &[0, 0, 0, 0, 1]][..]),
+            (4, 6, &[15], &[&[16]]),
+            (8, 6, &[0, 21], &[&[0, 22], &[0, 246], &[1]]),
+        ] {
+            assert!(is_taken(available, len, good) && !is_taken(available, len - 1, good));
+            assert!(bad.iter().all(|bad| !is_taken(available, len, bad)), "{available}");
+        }
+        assert!(!is_taken(16, 14, &[]));
+    }
 }

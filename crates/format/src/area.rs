@@ -204,20 +204,40 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// Places of many small inodes, and of larger ones, which leave space in more blocks than are remembered.
     #[test]
     fn places_are_those_that_patches_rely_on() {
+        assert_eq!(places(700), (823, 4_700_938_518_225_166_544));
+        assert_eq!(places(3900), (1504, 9_355_397_885_945_201_313));
+    }
+
+    /// The blocks of an area after 2000 allocations of at most about `most` bytes, and a digest of their places.
+    fn places(most: u64) -> (u64, u64) {
         let mut area = AreaAllocator::new(BlockSize::from_bits(12).unwrap(), 0);
         let (mut state, mut sum) = (1u64, 0u64);
         for _ in 0..2000 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let len = 32 + (state >> 33) % if state >> 60 == 0 { 9000 } else { 700 };
+            let len = 32 + (state >> 33) % if state >> 60 == 0 { 9000 } else { most };
             let place = match state >> 61 {
                 7 => area.allocate_blocks(len % 5),
                 _ => area.allocate(len, if len > 4064 { len % 1000 } else { 0 }),
             };
             sum = sum.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(place);
         }
-        assert_eq!((area.blocks(), sum), (823, 4_700_938_518_225_166_544));
+        (area.blocks(), sum)
+    }
+
+    #[test]
+    fn inodes_are_in_the_metabox_and_blocks_outside() {
+        let size = |len, blocks| MetadataSize { len, inline: 0, blocks };
+        for (in_metabox, first_inode, first_block, blocks) in [(false, 96, 1, 4), (true, 96, 0, 3)] {
+            let mut areas = MetadataAreas::new(BlockSize::DEFAULT, in_metabox, 70);
+            assert_eq!(areas.allocate_inode(size(64, 0)), first_inode);
+            assert_eq!(areas.allocate_blocks(size(0, 0)), None);
+            assert_eq!(areas.allocate_blocks(size(0, 2)), Some(first_block));
+            assert_eq!(areas.allocate_blocks(size(0, 1)), Some(first_block + 2));
+            assert_eq!((areas.allocate_inode(size(32, 0)), areas.blocks()), (first_inode + 64, blocks));
+        }
     }
 
     proptest! {

@@ -495,6 +495,54 @@ mod tests {
     }
 
     #[test]
+    fn only_a_tail_beside_its_inode_is_inline() {
+        let tails = [(32, 0, 0), (32, 4096, 0), (32, 4096 * 3 + 4064, 4064), (32, 4065, 0), (4096, 5, 0)];
+        for (inode_len, size, tail) in tails {
+            assert_eq!(inline_tail(inode_len, size, BlockSize::DEFAULT), tail, "{inode_len} {size}");
+        }
+    }
+
+    /// The largest values of a compact inode, and the first that need an extended one.
+    #[test]
+    fn limits_of_compact_inodes() {
+        let largest = Inode {
+            file_type: FileType::Directory,
+            uid: 0xffff,
+            gid: 0xffff,
+            size: 0xffff_ffff,
+            nlink: 0xffff,
+            mtime: Timestamp { secs: 1_700_000_000, nanos: 5 },
+            place: Place::Blocks(BlockAddr::new(0xffff_fffe)),
+            ..Inode::unresolved()
+        };
+        let fits = |wide, change: fn(&mut Inode)| {
+            let mut inode = largest.clone();
+            change(&mut inode);
+            inode.fits_compact(&superblock(wide))
+        };
+        assert!(fits(false, |_| ()));
+        let too_large: [fn(&mut Inode); 8] = [
+            |inode| inode.uid += 1,
+            |inode| inode.gid += 1,
+            |inode| inode.size += 1,
+            |inode| inode.nlink += 1,
+            |inode| inode.mtime.nanos += 1,
+            |inode| inode.mtime.secs -= 1,
+            |inode| inode.mtime.secs += 1 << 32,
+            |inode| inode.place = Place::Blocks(BlockAddr::new(0xffff_ffff)),
+        ];
+        assert!(too_large.iter().all(|change| !fits(false, *change) && !fits(true, *change)));
+        let later = |inode: &mut Inode| inode.mtime.secs += 0xffff_ffff;
+        assert_eq!([false, true].map(|wide| fits(wide, later)), [false, true]);
+        let one_link = |inode: &mut Inode| {
+            (inode.file_type, inode.nlink) = (FileType::Regular, 1);
+            inode.place = Place::Blocks(BlockAddr::new(1 << 32));
+        };
+        assert_eq!([false, true].map(|wide| fits(wide, one_link)), [false, true]);
+        assert!(!fits(true, |inode| inode.place = Place::Compressed { blocks: 1 << 32 }));
+    }
+
+    #[test]
     fn refuses_what_the_format_lacks() {
         let sb = superblock(false);
         let parse = |format: u16, mode: u16| {

@@ -21,7 +21,7 @@ pub mod lcluster;
 
 pub use chunk::{ChunkFormat, ChunkIndex, ChunkPlace};
 pub use compact::{CompactIndex, CompactWriter, Pack, PackPlace};
-pub use extents::{Encoding, ExtentIndex, ExtentRecord, ExtentTable};
+pub use extents::{Encoding, ExtentIndex, ExtentRecord};
 pub use full::FullIndex;
 pub use header::{ExtentsHeader, IndexFormat, IndexHeader, MapHeader, RecordSize, Records, Tail};
 pub use lcluster::{Delta0, Head, HeadKind, Lcluster, Lclusters, Pcluster};

@@ -462,7 +462,46 @@ mod tests {
         bytes[0x52] = 1;
         let error = Superblock::parse(&bytes).unwrap_err();
         assert_eq!(error.fault, Fault::UnknownFeatures(0x1_0000));
-        assert!(error.fault.is_unsupported());
+        assert!(error.fault.is_unsupported() && Fault::NotBuilt("zstd").is_unsupported());
+        assert!(!Fault::Magic(0).is_unsupported());
+    }
+
+    /// Fields that mean nothing without a feature, and values that no image has.
+    #[test]
+    fn fields_that_depend_on_features() {
+        let parse = |incompat: Incompat, changes: &[(usize, &[u8])]| {
+            let superblock =
+                Superblock { incompat, root: Nid::new(36), ..Superblock::new(BlockSize::DEFAULT) };
+            let mut bytes = superblock.to_bytes()?;
+            bytes.resize(SIZE + EXT_SLOT_SIZE, 0);
+            for (at, change) in changes {
+                bytes[*at..*at + change.len()].copy_from_slice(change);
+            }
+            Superblock::parse(&bytes)
+        };
+        let none = Incompat::empty();
+        let place = |incompat, nid| {
+            let parsed = parse(incompat, &[(14, &[9]), (112, &[nid])]).unwrap();
+            (parsed.root.get(), parsed.blocks)
+        };
+        assert_eq!(place(none, 36), (9, 0));
+        assert_eq!(place(Incompat::BIT48, 36), (36, 9 << 32));
+        // Linux then reads the field of images without the feature.
+        assert_eq!(place(Incompat::BIT48, 0), (9, 0));
+        let (nid, in_metabox) = (40u64.to_le_bytes(), (40u64 | 1 << 63).to_le_bytes());
+        let packed = |incompat, nid: [u8; 8]| parse(incompat, &[(96, &nid)]).map(|parsed| parsed.packed);
+        assert_eq!(packed(Incompat::FRAGMENTS, nid), Ok(Some(Nid::new(40))));
+        assert_eq!(packed(Incompat::FRAGMENTS, [0; 8]), Ok(None));
+        assert_eq!(packed(none, in_metabox), Ok(None));
+        assert!(packed(Incompat::FRAGMENTS, in_metabox).is_err());
+        let metabox = |nid: [u8; 8]| parse(Incompat::METABOX, &[(13, &[1]), (128, &nid)]);
+        assert_eq!(metabox(nid).unwrap().metabox, Some(Nid::new(40)));
+        assert!(metabox(in_metabox).is_err());
+        let devices = |incompat| parse(incompat, &[(86, &[1])]).map(|parsed| parsed.extra_devices);
+        assert!(devices(none).is_err() && devices(Incompat::DEVICE_TABLE) == Ok(1));
+        assert!(parse(none, &[(90, &[1])]).is_err(), "directory blocks of another size");
+        let filter = |compat, other| parse(none, &[(8, &[compat]), (104, &[other])]).unwrap().xattr_filter;
+        assert_eq!([filter(4, 0), filter(4, 1), filter(0, 0)], [true, false, false]);
     }
 
     #[test]

@@ -19,12 +19,6 @@ impl<'a> View<'a> {
         Self { rest: bytes, offset: 0, structure }
     }
 
-    /// Bytes from the structure's start to the next unread one.
-    #[must_use]
-    pub const fn offset(&self) -> u64 {
-        self.offset
-    }
-
     /// The unread bytes.
     #[must_use]
     pub const fn rest(&self) -> &'a [u8] {

@@ -13,9 +13,8 @@ const REPEAT_AFTER: Duration = Duration::from_secs(60);
 /// The number of files whose last line is remembered; it limits the memory. If more files fail within [`REPEAT_AFTER`], each
 /// failure of the further files is logged, as far as [`BURST`] allows.
 const REMEMBERED_FILES: usize = 1024;
-/// The number of lines that may be logged at once; after them, one line each [`REFILL`]. Further lines are only counted.
+/// The number of lines that may be logged at once; after them, one line each second. Further lines are only counted.
 const BURST: u32 = 32;
-const REFILL: Duration = Duration::from_secs(1);
 
 /// The log of one image.
 #[derive(Debug)]
@@ -63,13 +62,13 @@ impl Limits {
         if self.logged.get(&ino).is_some_and(|logged| now.duration_since(*logged) < REPEAT_AFTER) {
             return None;
         }
-        let elapsed = now.duration_since(self.refilled).as_secs() / REFILL.as_secs();
+        let elapsed = now.duration_since(self.refilled).as_secs();
         if elapsed > 0 {
             self.lines = self.lines.saturating_add(u32::try_from(elapsed).unwrap_or(BURST)).min(BURST);
             self.refilled = now;
         }
         let Some(left) = self.lines.checked_sub(1) else {
-            self.suppressed += 1;
+            self.suppressed = self.suppressed.saturating_add(1);
             return None;
         };
         self.lines = left;
@@ -103,10 +102,10 @@ mod tests {
         let mut limits = Limits::new(start);
         let logged = (0..10_000).filter(|ino| limits.allow(*ino, start).is_some()).count();
         assert_eq!(logged, 32);
-        assert_eq!(limits.allow(20_000, start + REFILL), Some(10_000 - 32));
-        assert_eq!(limits.allow(20_001, start + REFILL), None);
+        assert_eq!(limits.allow(20_000, start + Duration::from_secs(1)), Some(10_000 - 32));
+        assert_eq!(limits.allow(20_001, start + Duration::from_secs(1)), None);
         for ino in 0..3 * REMEMBERED_FILES as u64 {
-            limits.allow(ino, start + REFILL * u32::try_from(ino).unwrap());
+            limits.allow(ino, start + Duration::from_secs(1) * u32::try_from(ino).unwrap());
         }
         assert!(limits.logged.len() <= REMEMBERED_FILES);
     }

@@ -27,7 +27,7 @@ use crate::waiting_threads::WaitingThreads;
 /// How long the kernel may cache names and attributes: practically forever, because an image does not change.
 const FOREVER: Duration = Duration::from_secs(1 << 31);
 /// The longest name, in bytes.
-const NAME_MAX: u32 = 255;
+const NAME_MAX: u8 = 255;
 
 /// Whether Linux can have `name` in a directory. A damaged image can have other names, which programs would cut at the zero byte, or take
 /// for a path.
@@ -50,7 +50,7 @@ thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Who may use a mount, besides the limits that the permissions in the image set.
+/// The users who may use a mount. The permissions in the image limit them further.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Access {
     /// The user who mounts.
@@ -151,7 +151,7 @@ impl ImageFilesystem {
         wanted: &Range<u64>,
         buffer: &mut Vec<u8>,
     ) -> Result<usize, Errno> {
-        let bytes = prepare(buffer, wanted.end - wanted.start);
+        let bytes = prepare(buffer, wanted.end.saturating_sub(wanted.start));
         self.logged(ino, file.read_at(FileOffset::new(wanted.start), bytes))
     }
 
@@ -168,9 +168,10 @@ impl ImageFilesystem {
         let Some(_permit) = self.page_store.start_ahead() else { return };
         // Another thread must be able to answer a read that has locked one of the pages.
         self.threads.wake_all();
-        let len = wanted.end - wanted.start;
-        let (_, bytes) = prepare(buffer, 2 * len).split_at_mut(usize::try_from(len).unwrap_or_default());
-        let (mut count, started) = (0, Instant::now());
+        let len = wanted.end.saturating_sub(wanted.start);
+        let both = prepare(buffer, len.saturating_mul(2));
+        let (_, bytes) = both.split_at_mut(both.len() / 2);
+        let (mut count, started) = (0u32, Instant::now());
         let mut at = wanted.start.saturating_add(ahead.step);
         // Damage in these pages must not make this read fail.
         while count < ahead.count
@@ -179,7 +180,7 @@ impl ImageFilesystem {
             && file.read_at(FileOffset::new(at), bytes).is_ok_and(|n| n == bytes.len())
             && self.page_store.store(ino, at, bytes)
         {
-            count += 1;
+            count = count.saturating_add(1);
             at = at.saturating_add(ahead.step);
         }
         self.page_store.stored_ahead(file.inode(), wanted.start, Ahead { count, ..ahead });
@@ -276,7 +277,7 @@ impl ImageFilesystem {
     }
 }
 
-/// What lseek(2) searches. The kernel handles the other modes itself.
+/// The searches of lseek(2). The kernel handles the other modes itself.
 #[derive(Clone, Copy)]
 enum Whence {
     Data,
@@ -301,7 +302,7 @@ fn prepare(buffer: &mut Vec<u8>, len: u64) -> &mut [u8] {
     if buffer.len() < len {
         buffer.resize(len, 0);
     }
-    &mut buffer[..len]
+    buffer.split_at_mut(len).0
 }
 
 /// Answers a request for extended attributes. With `size` 0 the kernel asks for the length of the value.
@@ -310,8 +311,8 @@ fn reply_sized(bytes: Result<Vec<u8>, Errno>, size: u32, reply: ReplyXattr) {
         Err(error) => reply.error(error),
         // The conversion cannot fail: a value has at most 64 KiB, and the names of an inode have less than 256 KiB.
         Ok(bytes) if size == 0 => reply.size(u32::try_from(bytes.len()).unwrap_or(u32::MAX)),
-        Ok(bytes) if bytes.len() > size as usize => reply.error(Errno::ERANGE),
-        Ok(bytes) => reply.data(&bytes),
+        Ok(bytes) if u32::try_from(bytes.len()).is_ok_and(|len| len <= size) => reply.data(&bytes),
+        Ok(_) => reply.error(Errno::ERANGE),
     }
 }
 
@@ -340,7 +341,7 @@ impl Filesystem for ImageFilesystem {
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let _answering = self.threads.answer(req.pid());
         let find = || {
-            if name.len() > NAME_MAX as usize {
+            if name.len() > usize::from(NAME_MAX) {
                 return Err(Errno::ENAMETOOLONG);
             }
             let dir = self.inode(parent)?;
@@ -415,7 +416,7 @@ impl Filesystem for ImageFilesystem {
                 };
                 let len = self.read_into(&mut file, ino, &wanted, buffer)?;
                 if let Plan::Ahead(ahead) = plan
-                    && u64::try_from(len).is_ok_and(|len| len == wanted.end - wanted.start)
+                    && u64::try_from(len).is_ok_and(|len| len == wanted.end.saturating_sub(wanted.start))
                 {
                     self.store_ahead(&mut file, ino, &wanted, ahead, buffer);
                 }
@@ -426,7 +427,7 @@ impl Filesystem for ImageFilesystem {
                 Err(error) => return reply.error(error),
             };
             self.page_store.counters.read(len);
-            reply.data(&buffer[..len]);
+            reply.data(buffer.split_at(len).0);
             if let Plan::Around(unit) = plan {
                 self.page_store.store_later(ino, unit);
             }
@@ -494,7 +495,7 @@ impl Filesystem for ImageFilesystem {
         };
         let superblock = image.superblock();
         let (blocks, inodes) = (superblock.blocks, superblock.inodes);
-        reply.statfs(blocks, 0, 0, inodes, 0, *block_size, NAME_MAX, *block_size);
+        reply.statfs(blocks, 0, 0, inodes, 0, *block_size, NAME_MAX.into(), *block_size);
     }
 
     fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {

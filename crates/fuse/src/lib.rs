@@ -6,7 +6,7 @@
 //! | `filesystem` | answers each kind of request from an open image |
 //! | `page_store` | stores more pages in the kernel's page cache than a read asked for |
 //! | [`sandbox`](restrict) | removes the privileges that the daemon does not need to answer requests |
-//! | `damage_log` | logs which files are damaged, a limited number of lines |
+//! | `damage_log` | logs damaged files, a limited number of lines |
 //! | [`stats`](STATS_XATTR) | counters of the running daemon |
 //! | `attr` | converts nids, attributes and errors to those of the kernel |
 //!
@@ -14,6 +14,11 @@
 //! daemon keeps no state for open files.
 
 #![forbid(unsafe_code)]
+// Not in tests, which fail when a number overflows.
+#![cfg_attr(
+    not(test),
+    warn(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)
+)]
 
 mod attr;
 mod damage_log;

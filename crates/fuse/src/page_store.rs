@@ -28,15 +28,15 @@ const MIN_WINDOW: u64 = 128 << 10;
 /// Bytes of a cluster from which on it is a unit of its own: then decoding it again for each read costs more than storing
 /// its pages.
 const LARGE_CLUSTER: u64 = 64 << 10;
-/// The reads that clusters must have before they are stored. What pays depends on the time of decoding: to decode and store a cluster takes
+/// The reads that clusters must have before they are stored. The numbers follow from the time of decoding: to decode and store a cluster takes
 /// as long as three to four reads of it with LZ4, which decodes fast, and as long as two with the other algorithms.
 struct EnoughReads {
-    /// Of a large cluster, the last read included.
+    /// Reads of a large cluster, with the last one.
     cluster: u16,
-    /// And of its window, for a cluster that is smaller than that. Where few pages of a file are read, some clusters have several reads by
-    /// chance, but no more follow; their windows rarely have as many as this.
+    /// Reads of the window around a cluster that is smaller than the window, which are also needed. If few pages of a file are read, some
+    /// clusters have several reads by chance, and no more follow; their windows rarely have this number of reads.
     window: u16,
-    /// Of a cluster that is larger than a window. All of it is stored.
+    /// Reads of a cluster that is larger than a window. All of it is stored.
     huge_cluster: u16,
 }
 
@@ -45,14 +45,14 @@ impl EnoughReads {
     const OTHERS: Self = Self { cluster: 2, window: 6, huge_cluster: 3 };
 }
 
-/// Windows at most in a cluster that is stored as a whole. Of a larger one, the window of the read is stored. This bounds the
+/// Windows at most in a cluster that is stored as a whole. If it is larger, only the window of the read is stored. This limits the
 /// memory.
 const MAX_WHOLE_CLUSTER: u64 = 8;
-/// Bytes of a window for each read that it must have before it is stored: 22 reads for 1 MiB, a twelfth of its pages. As many
-/// reads as before must be expected to follow, and each saves about 10 times what storing one page costs.
+/// Bytes of a window for each read that it must have before it is stored: 22 reads for 1 MiB, a twelfth of its pages. About the same
+/// number of reads will follow, and each of them saves about 10 times the cost of storing one page.
 const WINDOW_PER_READ: u64 = (1 << 20) / 22;
-/// As many times more reads must a window have while several readers read at a time. Then the processors are busy, so the time that
-/// storing takes is missing elsewhere, and a read takes half as long, as fewer threads wait.
+/// Factor of the reads that a window must have while several readers read at a time. Then the processors are busy, so that storing delays
+/// other work, and a read takes half as long, because fewer threads wait.
 const BUSY_FACTOR: u16 = 3;
 
 /// A range of a file to store.
@@ -76,7 +76,7 @@ impl Queue {
     }
 }
 
-/// Decides what to store in the kernel's page cache, and stores it.
+/// Decides which pages to store in the kernel's page cache, and stores them.
 #[derive(Debug)]
 pub(crate) struct PageStore {
     page_size: u64,
@@ -93,13 +93,13 @@ pub(crate) struct PageStore {
     pub(crate) counters: Counters,
 }
 
-/// What to read and to store for a small read.
+/// The ranges to read and to store for a small read.
 pub(crate) enum Plan {
     /// Only the wanted range.
     Wanted,
     /// The wanted range; after the answer, the pages of this unit are stored.
     Around(Unit),
-    /// The wanted range, and as many bytes at the next steps of a stride.
+    /// The wanted range, and the same number of bytes at each of the next steps of a stride.
     Ahead(Ahead),
 }
 
@@ -217,12 +217,16 @@ pub(crate) struct Unit {
     enough: u16,
     /// It is an aligned window, not a cluster.
     is_window: bool,
-    /// For a large cluster, identifies the window around it, whose reads are counted, too, and the number of these reads.
+    /// For a large cluster: identifies the window around it, whose reads are also counted, and the reads that the window must have.
     around: Option<(u64, u16)>,
 }
 
 impl Unit {
     /// The unit of a read of `wanted`, which starts in `extent`, in a file of `size` bytes.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "pages and windows are not empty, and an offset in a file is below 2^63"
+    )]
     fn of(nid: Nid, extent: &Extent, wanted: &Range<u64>, size: u64, max_window: u64, page: u64) -> Self {
         let aligned = wanted.start - wanted.start % max_window;
         let window = aligned..aligned.saturating_add(max_window).max(wanted.end).min(size.max(wanted.end));
@@ -303,7 +307,7 @@ mod tests {
         assert_eq!(unit(&cluster, &wanted, 10 * MIB, MIN_WINDOW, 4096), (131_072, 131_072..262_144, 2));
         assert_eq!(unit(&cluster, &wanted, 212_000, MIB, 4096), (0, 0..212_000, 22), "up to the file's end");
         assert_eq!(unit(&cluster, &(196_608..212_992), 10 * MIB, MIB, 4096).2, 33, "a read of four pages");
-        // What is stored without compression has no clusters.
+        // Data that is not compressed has no clusters.
         let stored = extent(0..10 * MIB, false);
         assert_eq!(unit(&stored, &wanted, 10 * MIB, MIB, 4096), (0, 0..MIB, 22));
     }

@@ -26,7 +26,7 @@ const IDLE: Duration = Duration::from_secs(1);
 /// The running thread. Dropping it ends the thread.
 pub(crate) struct ReadAround {
     end: SyncSender<Option<Around>>,
-    /// What waits is not stored any more.
+    /// Waiting ranges are not stored any more.
     is_ending: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -53,7 +53,7 @@ impl Drop for ReadAround {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
         self.is_ending.store(true, Ordering::Relaxed);
-        // It fails if the thread panicked, which then ends here, too.
+        // It fails if the thread panicked.
         let _ = self.end.send(None);
         let _ = thread.join();
     }

@@ -30,6 +30,7 @@ const FUSE_DEV_IOC_CLONE: u64 = 0x8004_e500;
 /// nobody could send signals to the daemon.
 const UNUSED_ID: u32 = 65533;
 /// The flags that clone(2) must have: they create a thread of this process.
+#[expect(clippy::as_conversions, reason = "the flags are positive, and this is a constant")]
 const THREAD_FLAGS: u64 = (libc::CLONE_THREAD | libc::CLONE_VM | libc::CLONE_SIGHAND) as u64;
 /// The flags that clone(2) must not have: all `CLONE_NEW*` flags, which create namespaces.
 const NAMESPACE_FLAGS: u64 = 0x7e02_0080;

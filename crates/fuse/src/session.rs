@@ -32,7 +32,7 @@ pub struct MountOptions {
     pub subtype: String,
     /// Threads that answer requests.
     pub threads: usize,
-    /// Who may use the mount.
+    /// The users who may use the mount.
     pub access: Access,
     /// [`restrict`](crate::restrict) will be called before [`Mounted::serve`].
     pub confined: bool,
@@ -198,7 +198,7 @@ fn mount_option(text: &str) -> MountOption {
 fn resend_message() -> [u8; 16] {
     const LEN: u32 = 16;
     const FUSE_NOTIFY_RESEND: u32 = 7;
-    let mut message = [0; LEN as usize];
+    let mut message = [0; 16];
     message[..4].copy_from_slice(&LEN.to_ne_bytes());
     message[4..8].copy_from_slice(&FUSE_NOTIFY_RESEND.to_ne_bytes());
     message

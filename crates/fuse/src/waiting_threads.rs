@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// After a request of another reader, no thread parks for this many requests.
 const BUSY_REQUESTS: u32 = 32;
-/// Before each so many answers, a thread looks whether a request waits already. It costs a system call.
+/// Answers until a thread looks again whether a request waits already. Looking costs a system call.
 const LOOK_EVERY: u32 = 8;
 /// A thread parks at most this long. So a request waits at most this long for a thread that takes long to answer another one.
 const MAX_PARK: Duration = Duration::from_millis(10);
@@ -105,10 +105,10 @@ impl WaitingThreads {
 
     fn park(&self) {
         let mut parked = self.parked.lock();
-        *parked += 1;
+        *parked = parked.saturating_add(1);
         let is_quiet = |_: &mut usize| self.busy.load(Relaxed) == 0;
         self.wake.wait_while_for(&mut parked, is_quiet, self.max_park);
-        *parked -= 1;
+        *parked = parked.saturating_sub(1);
     }
 }
 

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use self::base::{Usable, check_base, check_state};
 use self::commit::{ImageChange, Sink, TrailingData, check_trailing, commit, recover};
-use self::lazy_region::{LazyRegion, PieceCache};
+use self::lazy_region::{LazyRegion, PIECES_KEPT};
 use self::medium::Medium;
 use self::resume::{ApplyProgress, pieces_there};
 use self::rollback::{Rollback, rollback};
@@ -156,23 +156,20 @@ fn check_result(result: &dyn Source, header: &Header, base: &PartDigests, cancel
     }
 }
 
-/// The image that `patch` makes of `base`, in memory. Pieces of the patch are decoded when they are read, and up to
-/// [`PieceCache::DEFAULT`] bytes of them stay in memory. All are decoded once here, to compare the digest of the result.
+/// The image that `patch` makes of `base`, in memory. Pieces of the patch are decoded when they are read, and mostly up to 64 MiB of them stay in
+/// memory. All are decoded once here, to compare the digest of the result.
 ///
 /// # Errors
 /// As [`apply`]; nothing is written.
 pub fn overlay(base: Arc<dyn Source>, patch: &Patch, cancel: &AtomicBool) -> Result<Arc<dyn Source>> {
-    overlay_with(base, patch, &PieceCache::default(), cancel)
+    overlay_keeping(base, patch, PIECES_KEPT, cancel)
 }
 
-/// As [`overlay`], with a cache that several patches can share.
-///
-/// # Errors
-/// As [`overlay`].
-pub fn overlay_with(
+/// As [`overlay`]; `kept` decoded pieces stay in memory.
+pub(crate) fn overlay_keeping(
     base: Arc<dyn Source>,
     patch: &Patch,
-    cache: &PieceCache,
+    kept: usize,
     cancel: &AtomicBool,
 ) -> Result<Arc<dyn Source>> {
     let header = patch.header();
@@ -190,7 +187,7 @@ pub fn overlay_with(
     let base: Arc<dyn Source> = Arc::new(MaskedSource::new(base, &area)?);
     patch.check_encoders()?;
     let image = open_base(Box::new(Arc::clone(&base)))?;
-    let region = Arc::new(LazyRegion::new(patch, patch.pieces(Arc::clone(&base), &image, 1)?, cache));
+    let region = Arc::new(LazyRegion::new(patch, patch.pieces(Arc::clone(&base), &image, 1)?, kept));
     let mut overlay = Overlay::new(Arc::clone(&base), header.base_size, Box::new(Arc::clone(&region)))
         .with(SECTOR_POS, &header.sector);
     if let Some((pos, bytes)) = &header.root {

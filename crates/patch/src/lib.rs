@@ -8,8 +8,8 @@
 //! |---|---|
 //! | [`format`](mod@format) | the patch file: reads, decodes and writes it |
 //! | `sequence` | files of several patches |
-//! | `cost` | what applying a patch costs |
 //! | `apply` | applies a patch, rolls back, repairs |
+//! | `memory` | the memory that applying a patch takes |
 //! | [`image`] | what both sides need of an image: superblock sector, history, digest, interrupted changes |
 //!
 //! ```no_run
@@ -27,20 +27,18 @@
 #![deny(unsafe_code)]
 
 mod apply;
-mod cost;
 mod error;
 pub mod format;
 pub mod image;
+mod memory;
 mod sequence;
 
 pub use self::apply::commit::{TrailingData, check_trailing, recover};
-pub use self::apply::lazy_region::PieceCache;
 pub use self::apply::medium::{FileMedium, Medium};
 pub use self::apply::repair::{Repaired, repair};
 pub use self::apply::resume::ApplyProgress;
 pub use self::apply::rollback::rollback;
-pub use self::apply::{apply, apply_with, overlay, overlay_with};
-pub use self::cost::ApplyCost;
+pub use self::apply::{apply, apply_with, overlay};
 pub use self::error::{AfterFailure, Error, PatchFault, Result};
 pub use self::format::change::{Change, ChangeKind, NewParents};
 pub use self::format::reader::{Patch, SizeParts};

@@ -9,10 +9,9 @@ use std::sync::atomic::AtomicBool;
 
 use crate::apply::base::check_state;
 use crate::apply::commit::TrailingData;
-use crate::apply::lazy_region::PieceCache;
 use crate::apply::medium::Medium;
 use crate::apply::resume::ApplyProgress;
-use crate::apply::{apply_with, overlay_with};
+use crate::apply::{apply_with, overlay};
 use crate::error::{Error, PatchFault, Result};
 use crate::format::reader::Patch;
 use crate::format::start::Start;
@@ -273,14 +272,13 @@ impl PatchReader {
         )
     }
 
-    /// The image that the patches that fit make of `base`, in memory, in their order, each as [`overlay_with`] does.
+    /// The image that the patches that fit make of `base`, in memory, in their order, each as [`overlay`] does.
     ///
     /// # Errors
-    /// As [`overlay_with`]; [`PatchFault::NoneFits`].
+    /// As [`overlay`]; [`PatchFault::NoneFits`].
     pub fn overlay(
         &mut self,
         base: Arc<dyn Source>,
-        cache: &PieceCache,
         cancel: &AtomicBool,
     ) -> Result<(Arc<dyn Source>, AppliedPatches)> {
         let mut image = base;
@@ -288,7 +286,7 @@ impl PatchReader {
             &mut image,
             |image| &**image,
             |image, patch| {
-                *image = overlay_with(Arc::clone(image), patch, cache, cancel)?;
+                *image = overlay(Arc::clone(image), patch, cancel)?;
                 Ok(())
             },
         )?;

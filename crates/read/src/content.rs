@@ -18,7 +18,7 @@ use ferofs_format::{BlockAddr, BytePos, Compat, Fault, FileOffset, Structure};
 use crate::access::requests::Pattern;
 use crate::accounting::stats::{Cause, Counter, Stats};
 use crate::engine::request::Request;
-use crate::engine::run::{PIECE_SIZE, Run};
+use crate::engine::run::{RUN_EXTENT_SIZE, Run};
 use crate::engine::state::Engine;
 use crate::error::{Corruption, OfInode, Result};
 use crate::metadata::extent::{Extent, ExtentData, Location};
@@ -41,7 +41,7 @@ const MAX_DEPTH: u32 = 4;
 
 /// Bytes of stack for each extent of a run, and for a whole request. They do not depend on the size of clusters.
 pub const BOOKKEEPING: (usize, usize) =
-    (PIECE_SIZE, size_of::<Run>() + size_of::<Request<'static>>() + size_of::<FileMap<'static>>());
+    (RUN_EXTENT_SIZE, size_of::<Run>() + size_of::<Request<'static>>() + size_of::<FileMap<'static>>());
 
 /// Bytes at most of a random request whose encoded bytes are read with one call, even if it needs only parts of clusters.
 const SMALL_REQUEST: usize = 16 << 10;
@@ -118,22 +118,28 @@ impl<'a> InodeReader<'a> {
     /// Reads as [`crate::Image::read_at`] does.
     ///
     /// # Errors
-    /// As there.
+    /// The same.
     pub fn read_at(&mut self, offset: FileOffset, buf: &mut [u8]) -> Result<usize> {
         let Self { content, inode, map } = self;
-        let rest = usize::try_from(inode.content_len().saturating_sub(offset.get())).unwrap_or(usize::MAX);
-        let len = rest.min(buf.len());
-        if len > 0 {
+        let buf = within_content(inode, offset, buf);
+        if !buf.is_empty() {
             if let Some(recorder) = &content.engine.recorder {
-                recorder.note(inode.nid, offset, len);
+                recorder.note(inode.nid, offset, buf.len());
             }
-            content.fill(inode, map, offset, &mut buf[..len], End::Buffer).of_inode(inode.nid)?;
+            content.fill(inode, map, offset, buf, End::Buffer).of_inode(inode.nid)?;
         }
-        Ok(len)
+        Ok(buf.len())
     }
 }
 
-/// Where a request may end.
+/// The start of `buf` that the content of `inode` from `offset` on can fill.
+fn within_content<'b>(inode: &Inode, offset: FileOffset, buf: &'b mut [u8]) -> &'b mut [u8] {
+    let remaining = inode.content_len().saturating_sub(offset.get());
+    let len = usize::try_from(remaining).unwrap_or(usize::MAX);
+    buf.split_at_mut(len.min(buf.len())).0
+}
+
+/// The places where a request may end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// At its buffer's end.
@@ -192,12 +198,11 @@ impl ContentReader {
     /// # Errors
     /// As [`Self::read_at`].
     pub(crate) fn read_whole_at(&self, inode: &Inode, offset: FileOffset, buf: &mut [u8]) -> Result<usize> {
-        let rest = usize::try_from(inode.content_len().saturating_sub(offset.get())).unwrap_or(usize::MAX);
-        let len = rest.min(buf.len());
-        if len == 0 {
+        let buf = within_content(inode, offset, buf);
+        if buf.is_empty() {
             return Ok(0);
         }
-        self.fill(inode, &mut None, offset, &mut buf[..len], End::Extent).of_inode(inode.nid)
+        self.fill(inode, &mut None, offset, buf, End::Extent).of_inode(inode.nid)
     }
 
     /// The target of a symbolic link.
@@ -237,6 +242,7 @@ impl ContentReader {
     }
 
     /// Reads one block of the metabox's content; a shorter last block is padded with zeroes.
+    #[expect(clippy::indexing_slicing, reason = "a read fills at most `buf`")]
     fn load_metabox_block(&self, block: BlockAddr, buf: &mut [u8]) -> Result<()> {
         let start = FileOffset::new(block.get() << self.volume.superblock.block_size.bits());
         let len = self.read_at(self.metabox()?, start, buf)?;
@@ -283,6 +289,11 @@ impl ContentReader {
     }
 
     /// Fills `buf` with the content of `inode` from `offset` on, all of which the file has; returns how much it filled.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "a step fills 1 to `buf.len()` bytes, which the file has, before `gathered`, which a batch moves behind `offset`"
+    )]
     fn fill<'a>(
         &'a self,
         inode: &'a Inode,
@@ -322,7 +333,7 @@ impl ContentReader {
                     request.gather(device, pos, len)?;
                 }
             }
-            // Where the bytes that were gathered end.
+            // The end of the bytes that were gathered.
             let mut gathered = if volume.batches { offset.get() } else { u64::MAX };
             while !buf.is_empty() {
                 if end == End::Extent && filled > 0 {
@@ -399,7 +410,7 @@ impl ContentReader {
         });
     }
 
-    /// Reads what the start of `wanted` needs with one call; returns where in the file that start ends, after `wanted.offset`.
+    /// Reads the bytes that the start of `wanted` needs with one call; returns the end of that start, after `wanted.offset`.
     fn read_batch(
         &self,
         request: &mut Request<'_>,
@@ -413,7 +424,7 @@ impl ContentReader {
         Ok(batch.end.max(wanted.offset.saturating_add(1)))
     }
 
-    /// Fills a prefix of `buf`; returns its length, at least 1.
+    /// Fills a prefix of `buf`, which is not empty; returns the prefix's length, at least 1.
     fn step(
         &self,
         request: &Request<'_>,
@@ -427,10 +438,10 @@ impl ContentReader {
             request.read_run(&run, buf)?;
             return Ok(run.decoded_len());
         }
-        let have = usize::try_from(extent.end() - offset.get()).unwrap_or(usize::MAX);
-        let len = have.min(buf.len());
-        self.read_extent(request, &extent, offset, &mut buf[..len])?;
-        Ok(len)
+        let have = usize::try_from(extent.end().saturating_sub(offset.get())).unwrap_or(usize::MAX);
+        let (part, _) = buf.split_at_mut(have.min(buf.len()));
+        self.read_extent(request, &extent, offset, part)?;
+        Ok(part.len())
     }
 
     /// Fills `buf` with the part of `extent` that starts at `offset`.
@@ -441,7 +452,8 @@ impl ContentReader {
         offset: FileOffset,
         buf: &mut [u8],
     ) -> Result<()> {
-        let skip = offset.get() - extent.start.get();
+        // The extent covers `offset`.
+        let skip = offset.get().saturating_sub(extent.start.get());
         match extent.data {
             ExtentData::Hole => {
                 buf.fill(0);
@@ -463,7 +475,7 @@ fn copy_pinned(request: &Request<'_>, pinned: &[u8], buf: &mut [u8]) -> usize {
     let len = pinned.len().min(buf.len());
     request.volume.counters.add(Counter::PinnedHits, 1);
     request.volume.counters.add_len(Counter::PinnedBytes, len);
-    request.copy(&pinned[..len], &mut buf[..len]);
+    request.copy(pinned.split_at(len).0, buf.split_at_mut(len).0);
     len
 }
 
@@ -472,7 +484,7 @@ fn copy_pinned(request: &Request<'_>, pinned: &[u8], buf: &mut [u8]) -> usize {
 fn read_interlaced(request: &Request<'_>, at: Location, offset: FileOffset, buf: &mut [u8]) -> Result<()> {
     let block_size = request.volume.superblock.block_size;
     let start = offset.get() & block_size.mask();
-    let to_block_end = usize::try_from(block_size.bytes64() - start).unwrap_or(usize::MAX);
+    let to_block_end = usize::try_from(block_size.bytes64().saturating_sub(start)).unwrap_or(usize::MAX);
     let (head, wrapped) = buf.split_at_mut(to_block_end.min(buf.len()));
     request.read_counted(at, start, head, Cause::Stored)?;
     if wrapped.is_empty() {
@@ -488,7 +500,7 @@ pub(crate) fn nested<T>(request: impl FnOnce() -> Result<T>) -> Result<T> {
     if depth == MAX_DEPTH {
         return Err(Corruption::new(Structure::Extent, Fault::Map("content contains itself")).into());
     }
-    DEPTH.set(depth + 1);
+    DEPTH.set(depth.saturating_add(1));
     let result = request();
     DEPTH.set(depth);
     result

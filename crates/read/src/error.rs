@@ -112,7 +112,7 @@ impl std::fmt::Display for LimitKind {
     }
 }
 
-/// A broken rule, and where in the image.
+/// A broken rule, and its position in the image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Corruption {
@@ -120,7 +120,7 @@ pub struct Corruption {
     pub structure: Structure,
     /// The rule.
     pub fault: Fault,
-    /// Where in the image, if it has a place there.
+    /// The position in the image, if it has one.
     pub pos: Option<BytePos>,
     /// The inode concerned.
     pub nid: Option<Nid>,

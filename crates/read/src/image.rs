@@ -205,7 +205,7 @@ impl Image {
         Arc::ptr_eq(&self.content.engine, &other.content.engine)
     }
 
-    /// The device that holds `pos`, and where there; device 0 is the unified address space.
+    /// The device that holds `pos`, and the position in it; device 0 is the unified address space.
     pub fn physical(&self, device: DeviceId, pos: BytePos) -> Option<(DeviceId, BytePos)> {
         self.content.volume.devices.physical(device, pos)
     }

@@ -150,6 +150,11 @@
 //! counts the work and memory of all of them.
 
 #![cfg_attr(not(feature = "comparison"), forbid(unsafe_code))]
+// Not in tests, which fail when a number overflows.
+#![cfg_attr(
+    not(test),
+    warn(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)
+)]
 
 pub mod access;
 pub mod error;

@@ -94,7 +94,7 @@ impl Volume {
         }
     }
 
-    /// Where inode `nid` starts.
+    /// The place of inode `nid`.
     pub(crate) fn inode_place(&self, nid: Nid) -> Result<MetadataPlace> {
         let overflow = || Corruption::new(Structure::Inode, Fault::Overflow("nid")).of(nid);
         let base = if nid.in_metabox() {
@@ -127,6 +127,11 @@ impl Volume {
     }
 
     /// Fills `buf` from cached blocks; `load` reads those that the cache does not have.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "`skip` is below the size of a block, and `len` ends in that block"
+    )]
     fn read_cached(
         &self,
         device: u16,
@@ -136,18 +141,18 @@ impl Volume {
     ) -> Result<()> {
         self.budget.charge_bytes(to_u64(buf.len()))?;
         let block_size = self.superblock.block_size;
-        let (mut pos, mut rest) = (pos, buf);
-        while !rest.is_empty() {
+        let (mut pos, mut unread) = (pos, buf);
+        while !unread.is_empty() {
             let block = pos.block(block_size);
             let skip = usize::try_from(pos.in_block(block_size)).unwrap_or(usize::MAX);
-            let len = rest.len().min(block_size.bytes() - skip);
-            let (head, tail) = std::mem::take(&mut rest).split_at_mut(len);
+            let len = unread.len().min(block_size.bytes() - skip);
+            let (head, tail) = std::mem::take(&mut unread).split_at_mut(len);
             self.cache.with_block(
                 Key { device, block: block.get() },
                 |bytes| load(block, bytes),
                 |bytes| head.copy_from_slice(&bytes[skip..skip + len]),
             )?;
-            rest = tail;
+            unread = tail;
             pos = pos.checked_add(to_u64(len)).unwrap_or(pos);
         }
         Ok(())
@@ -165,7 +170,7 @@ impl Volume {
         primary.read_exact_at(start, head).map_err(|e| Error::io_unnamed("read image", e))
     }
 
-    /// The source that holds `len` bytes at `pos`, and where there. Counts the work of finding the device.
+    /// The source that holds `len` bytes at `pos`, and the position in it. Counts the work of finding the device.
     pub(crate) fn source_of(
         &self,
         device: DeviceId,

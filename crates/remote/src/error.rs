@@ -4,6 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ferofs_read::FileSource;
+
 /// The result of work with a remote image.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -113,6 +115,17 @@ impl Error {
         let path = path.to_owned();
         move |source| Self::Cache { path, action, source }
     }
+}
+
+/// Opens a file of the caller.
+///
+/// # Errors
+/// [`Error::File`].
+pub(crate) fn open_file(path: &Path) -> Result<FileSource> {
+    FileSource::open(path, 0).map_err(|error| match error {
+        ferofs_read::Error::Io { source, .. } => Error::file(path, "open")(source),
+        other => Error::file(path, "open")(io::Error::other(other)),
+    })
 }
 
 impl From<FetchErrorKind> for FetchError {

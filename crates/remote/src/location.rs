@@ -6,7 +6,6 @@
 //! | `s3://BUCKET/KEY` | an object of an S3 store |
 //! | `oci://HOST/REPOSITORY:TAG[@DIGEST]` | the EROFS layer of an image in a registry |
 
-use std::ffi::OsStr;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,9 +16,6 @@ use crate::http::{
 };
 use crate::oci::{self, OciOptions, Reference};
 use crate::open::Connected;
-
-/// The schemes of remote images.
-const SCHEMES: [&str; 4] = ["https://", "http://", "s3://", "oci://"];
 
 /// Where a remote image is. Its text for messages ([`fmt::Display`]) has no password and no signature.
 #[derive(Clone, PartialEq, Eq)]
@@ -58,12 +54,6 @@ pub struct Options {
 }
 
 impl Location {
-    /// Whether a name is one of a remote image, and not of a file.
-    #[must_use]
-    pub fn is_remote(name: &OsStr) -> bool {
-        SCHEMES.iter().any(|scheme| name.as_encoded_bytes().starts_with(scheme.as_bytes()))
-    }
-
     /// Parses a name.
     ///
     /// # Errors
@@ -81,7 +71,7 @@ impl Location {
         if let Some(image) = name.strip_prefix("oci://") {
             return Reference::parse(image).map(Self::Oci).map_err(wrong);
         }
-        if SCHEMES.iter().any(|scheme| name.starts_with(scheme)) {
+        if ["https://", "http://"].iter().any(|scheme| name.starts_with(scheme)) {
             let shown = WebAccess::new(name, &WebOptions::default())?.location().to_owned();
             return Ok(Self::Web { address: name.to_owned(), shown });
         }
@@ -131,12 +121,6 @@ mod tests {
         assert_eq!(shown("s3://b/a/b c.erofs"), "s3://b/a/b c.erofs");
         assert_eq!(shown("oci://h.x/app"), "oci://h.x/app:latest");
         assert!(!format!("{:?}", Location::parse("http://me:secret@h/a").unwrap()).contains("secret"));
-        for name in ["https://h/a", "http://h/a", "s3://b/k", "oci://h/a"] {
-            assert!(Location::is_remote(OsStr::new(name)), "{name}");
-        }
-        for name in ["image.erofs", "/https://h/a", "https:/h/a", "ftp://h/a", "HTTPS://h/a"] {
-            assert!(!Location::is_remote(OsStr::new(name)), "{name}");
-        }
     }
 
     #[test]

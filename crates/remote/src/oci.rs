@@ -21,4 +21,4 @@ pub use self::manifest::LayerKind;
 pub use self::options::{LayerChoice, OciOptions};
 pub use self::push::{PushOptions, Pushed, push};
 pub use self::reference::Reference;
-pub use self::resolve::{Resolved, open, resolve};
+pub use self::resolve::open;

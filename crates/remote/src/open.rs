@@ -14,5 +14,5 @@ pub(crate) use self::bases::{bases, open_files};
 pub use self::image::RemoteImage;
 pub use self::known::Known;
 pub use self::lazy::Connect;
-pub use self::options::{Connected, OpenRemote, ProfileBlob};
+pub use self::options::{Connected, OpenRemote};
 pub use self::verify::{VerifiedEntry, verify_entry};

@@ -18,7 +18,7 @@ use sha2::{Digest as _, Sha256};
 
 use self::reuse::Reuse;
 use crate::cache::{Cache, to_usize};
-use crate::error::{Error, FetchErrorKind, Result};
+use crate::error::{Error, FetchErrorKind, Result, open_file};
 use crate::fetch::{Counters, Patience, RetryOptions, fetch};
 use crate::object::{RemoteObject, Validator};
 use crate::open::{Connected, bases, open_files};
@@ -161,13 +161,11 @@ fn known_parts(
 /// [`Error::Verity`], [`Error::File`].
 pub fn verify(connected: &Connected, path: &Path, options: &PullOptions) -> Result<bool> {
     let Some(root) = options.root.or(connected.root) else { return Ok(false) };
-    let open =
-        || FileSource::open(path, 0).map_err(|error| Error::file(path, "open")(io::Error::other(error)));
-    let image = open()?;
+    let image = open_file(path)?;
     let position = options.hash_offset.or(connected.hash_offset);
     let position = position.map_or_else(|| appended_position(&image), Ok)?;
     let seal = Seal::read(&image, position)?;
-    verify_all(&seal.verified(open()?, image, root)?, options.threads.max(1))?;
+    verify_all(&seal.verified(open_file(path)?, image, root)?, options.threads.max(1))?;
     Ok(true)
 }
 

@@ -19,13 +19,14 @@ impl Digest {
         let mut digest = Self { bytes: [0; LONGEST], len: 0 };
         for (to, from) in digest.bytes.iter_mut().zip(bytes) {
             *to = *from;
-            digest.len += 1;
+            digest.len = digest.len.saturating_add(1);
         }
         digest
     }
 
     /// Its bytes.
     #[must_use]
+    #[expect(clippy::indexing_slicing, reason = "`new` takes at most `LONGEST` bytes")]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
@@ -43,7 +44,7 @@ impl Debug for Digest {
     }
 }
 
-/// The text is no digest.
+/// The text is not a digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a digest has 64 or 128 hexadecimal digits")]
 pub struct ParseDigestError;
@@ -57,7 +58,8 @@ impl FromStr for Digest {
             return Err(ParseDigestError);
         }
         let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-        let bytes = digits.chunks_exact(2).map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?));
+        let (pairs, _) = digits.as_chunks();
+        let bytes = pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?));
         let bytes: Vec<u8> = bytes.collect::<Option<_>>().ok_or(ParseDigestError)?;
         Ok(Self::new(&bytes))
     }

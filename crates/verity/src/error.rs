@@ -28,7 +28,7 @@ pub enum Error {
     /// The superblock before a hash tree is not sound.
     #[error("verity superblock: {0}")]
     Superblock(&'static str),
-    /// The file is no EROFS image.
+    /// The file is not an EROFS image.
     #[error("no superblock of EROFS")]
     NoImage,
     /// Bytes do not have the digest that the tree promises.
@@ -44,7 +44,7 @@ impl Error {
         move |source| Self::Io { action, source }
     }
 
-    /// The error of a read, which may have verified what it read.
+    /// The error of a read of a source that may verify its bytes.
     pub(crate) fn of_read(action: &'static str, error: io::Error) -> Self {
         match error.get_ref().and_then(|error| error.downcast_ref::<IntegrityError>()) {
             Some(integrity) => Self::Integrity(*integrity),
@@ -53,7 +53,7 @@ impl Error {
     }
 }
 
-/// For sources that verify what they read. An [`IntegrityError`] stays one, and an error of the system keeps its kind.
+/// For sources that verify their bytes. An [`IntegrityError`] stays one, and an error of the system keeps its kind.
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         match error {
@@ -75,7 +75,7 @@ pub struct IntegrityError {
     pub is_hash: bool,
     /// The block's number in the image or in the tree.
     pub block: u64,
-    /// The position of its first byte there.
+    /// The position of its first byte in the image or in the tree.
     pub position: u64,
 }
 

@@ -26,7 +26,7 @@ struct Descriptor {
 /// The digest that `fsverity digest` prints for a file of `len` bytes with this `root`.
 ///
 /// # Errors
-/// [`Error::Parameter`] when `params` have a salt, or block sizes that differ: then the tree is not that of fs-verity.
+/// [`Error::Parameter`] when `params` have a salt, or block sizes that differ: fs-verity has no such tree.
 pub fn fsverity_digest(params: &Params, len: u64, root: Digest) -> Result<Digest> {
     params.check()?;
     if !params.salt.is_empty() {
@@ -39,7 +39,7 @@ pub fn fsverity_digest(params: &Params, len: u64, root: Digest) -> Result<Digest
         });
     }
     let mut root_hash = [0; 64];
-    root_hash[..root.as_bytes().len()].copy_from_slice(root.as_bytes());
+    root_hash.split_at_mut(root.as_bytes().len()).0.copy_from_slice(root.as_bytes());
     let descriptor = Descriptor {
         version: 1,
         hash_algorithm: match params.algorithm {
@@ -59,4 +59,36 @@ pub fn fsverity_digest(params: &Params, len: u64, root: Digest) -> Result<Digest
         HashAlgorithm::Sha256 => Digest::new(&Sha256::digest(bytes)),
         HashAlgorithm::Sha512 => Digest::new(&Sha512::digest(bytes)),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::make_tree;
+
+    /// Digests that another program made with hash functions alone.
+    #[test]
+    fn digests_are_those_of_fsverity() {
+        let image: Vec<u8> = (0..4096 * 300_usize).map(|n| (n / 5) as u8).collect();
+        let len = image.len() as u64;
+        let root = |params: &Params| {
+            let blocks = len / u64::from(params.data_block_size);
+            make_tree(&image, blocks, params, 2, |_, _| Ok(())).unwrap()
+        };
+        let salted = Params { salt: b"salt".to_vec(), ..Params::default() };
+        assert!(fsverity_digest(&salted, len, root(&salted)).is_err());
+        let other = Params { algorithm: HashAlgorithm::Sha512, data_block_size: 1024, ..Params::default() };
+        assert!(fsverity_digest(&other, len, root(&other)).is_err());
+        let sha512 = Params { hash_block_size: 1024, ..other };
+        for (params, digest) in [
+            (Params::default(), "85e896f1fe30b007060bf0affa0141aa79da5a23344e79293a3beef89061508d"),
+            (
+                sha512,
+                "ae88b8899894f51775e57fd392bd6f3aa3f4bd8fe34c93eef02a8ff9091625ae\
+                 8c2d6c7f91c570bb152452a9419f614d77f50814c24b8ae1d522d4ed324d814b",
+            ),
+        ] {
+            assert_eq!(fsverity_digest(&params, len, root(&params)).unwrap().to_string(), digest);
+        }
+    }
 }

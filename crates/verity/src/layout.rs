@@ -1,4 +1,4 @@
-//! Where each level of a hash tree is.
+//! The place of each level of a hash tree.
 //!
 //! The lowest level has a digest of each data block, the level above a digest of each of its hash blocks, and so on, until a level
 //! fits one block. The root is the digest of that block. The levels follow each other from the top to the bottom. An image of one
@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use crate::error::{Error, Result};
 use crate::params::Params;
+use crate::tree::to_u64;
 
 /// The levels of a tree over a number of data blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +35,10 @@ impl TreeLayout {
     ///
     /// # Errors
     /// [`Error::Parameter`] for parameters out of range, for no block, and for more bytes than a position counts.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "blocks have at least 512 bytes and digests at most 64; `first` is the sum of all levels"
+    )]
     pub fn new(data_blocks: u64, params: &Params) -> Result<Self> {
         params.check()?;
         let data_block_size = u64::from(params.data_block_size);
@@ -46,7 +51,7 @@ impl TreeLayout {
         if let Some(problem) = problem {
             return Err(Error::Parameter { parameter: "number of data blocks", problem });
         }
-        let digest_len = params.algorithm.digest_len() as u64;
+        let digest_len = to_u64(params.algorithm.digest_len());
         let hash_block_size = u64::from(params.hash_block_size);
         let per_block = hash_block_size / digest_len;
         let (mut blocks, mut below) = (Vec::new(), data_blocks);
@@ -66,7 +71,8 @@ impl TreeLayout {
     /// Bytes of the whole tree.
     #[must_use]
     pub fn len(&self) -> u64 {
-        self.levels.iter().map(|level| level.blocks).sum::<u64>() * self.hash_block_size
+        let blocks: u64 = self.levels.iter().map(|level| level.blocks).sum();
+        blocks.saturating_mul(self.hash_block_size)
     }
 
     /// Whether the image has only one block, whose digest is the root.
@@ -78,7 +84,8 @@ impl TreeLayout {
     /// Bytes of the image.
     #[must_use]
     pub const fn data_len(&self) -> u64 {
-        self.data_blocks * self.data_block_size
+        // `new` refuses more than 63 bits.
+        self.data_blocks.saturating_mul(self.data_block_size)
     }
 
     /// The hash blocks between the root and these blocks of the image: a range for each level, the highest first. Hash blocks are
@@ -98,7 +105,8 @@ impl TreeLayout {
             let (start, end) =
                 (blocks.start.max(level.first), blocks.end.min(level.first.saturating_add(level.blocks)));
             if start < end {
-                ranges.extend(self.above(start - level.first..end - level.first, number));
+                let within = start.saturating_sub(level.first)..end.saturating_sub(level.first);
+                ranges.extend(self.above(within, number));
             }
         }
         ranges.retain(|range| range.start < blocks.start || range.end > blocks.end);
@@ -112,10 +120,10 @@ impl TreeLayout {
         if blocks.is_empty() {
             return Vec::new();
         }
-        let (mut first, mut last) = (blocks.start, blocks.end - 1);
+        let (mut first, mut last) = (blocks.start, blocks.end.saturating_sub(1));
         let levels = self.levels.iter().skip(level);
         let range = levels.map(|level| {
-            (first, last) = (first / self.per_block(), last / self.per_block());
+            (first, last) = (self.parent(first).0, self.parent(last).0);
             let end = last.min(level.blocks.saturating_sub(1)).saturating_add(1);
             level.first.saturating_add(first)..level.first.saturating_add(end)
         });
@@ -144,7 +152,14 @@ impl TreeLayout {
         self.digest_len
     }
 
+    /// The number of the hash block that has the digest of block `number`, in its level, and the number of the digest in that block.
+    #[expect(clippy::arithmetic_side_effects, reason = "a hash block holds at least 8 digests")]
+    pub(crate) const fn parent(&self, number: u64) -> (u64, u64) {
+        (number / self.per_block(), number % self.per_block())
+    }
+
     /// Digests in a hash block.
+    #[expect(clippy::arithmetic_side_effects, reason = "a digest has 32 or 64 bytes")]
     pub(crate) const fn per_block(&self) -> u64 {
         self.hash_block_size / self.digest_len
     }

@@ -2,8 +2,8 @@
 //!
 //! The root of a hash tree is a digest of the whole image. dm-verity (Linux's device mapper) and [`VerifiedSource`] check each
 //! block against it when it is read; fs-verity builds the same tree in the file system. The data flows through these modules:
-//! `params` (algorithm, salt, sizes) -> `layout` (where each level of a tree is) -> `tree` (makes one) -> `superblock` (what
-//! stands before it) -> `verify` (checks blocks, and what is read) -> `seal` (superblock and tree in files). `fsverity` computes the digest of fs-verity.
+//! `params` (algorithm, salt, sizes) -> `layout` (the place of each level of a tree) -> `tree` (makes one) -> `superblock` (the
+//! header before it) -> `verify` (checks blocks when they are read) -> `seal` (superblock and tree in files). `fsverity` computes the digest of fs-verity.
 //!
 //! Sources: Linux's Documentation/admin-guide/device-mapper/verity.rst and Documentation/filesystems/fsverity.rst, and the
 //! format that `veritysetup` of cryptsetup calls type 1.
@@ -29,6 +29,11 @@
 //! ```
 
 #![deny(unsafe_code)]
+// Not in tests, which fail when a number overflows.
+#![cfg_attr(
+    not(test),
+    warn(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)
+)]
 
 mod digest;
 mod error;

@@ -62,7 +62,7 @@ pub struct Params {
     pub data_block_size: u32,
     /// Bytes of a block of the tree: a power of two, 512 to 65,536. Default: 4096.
     pub hash_block_size: u32,
-    /// Bytes that are hashed before each block, at most [`SALT_MAX`]. Default: none, which gives the tree of fs-verity, too.
+    /// Bytes that are hashed before each block, at most [`SALT_MAX`]. Default: none, which also gives the tree of fs-verity.
     pub salt: Vec<u8>,
 }
 
@@ -99,6 +99,11 @@ impl Params {
         Ok(())
     }
 
+    /// The number of whole blocks in an image of `len` bytes.
+    pub(crate) fn blocks_of(&self, len: u64) -> u64 {
+        len.checked_div(self.data_block_size.into()).unwrap_or(0)
+    }
+
     /// The digests that a tree with these parameters has of the blocks in `data`. The last block may be shorter.
     #[must_use]
     pub fn digests(&self, data: &[u8]) -> Vec<Digest> {
@@ -126,14 +131,19 @@ pub(crate) enum BlockHasher {
 
 impl BlockHasher {
     /// The digests of the blocks of `block_len` bytes in `data`.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "blocks are not empty, and `sha256::hash_blocks` hashes at most those in `data`"
+    )]
     pub(crate) fn hash_blocks(&self, data: &[u8], block_len: usize) -> Vec<Digest> {
         if let Self::Sha256 { is_salted: false, .. } = self
             && data.len().is_multiple_of(block_len)
         {
             let mut hashed = Vec::with_capacity(data.len() / block_len);
             let done = sha256::hash_blocks(data, block_len, &mut hashed);
-            let rest = data[done * block_len..].chunks(block_len).map(|block| self.hash(block));
-            return hashed.iter().map(|digest| Digest::new(digest)).chain(rest).collect();
+            let others = data[done * block_len..].chunks(block_len).map(|block| self.hash(block));
+            return hashed.iter().map(|digest| Digest::new(digest)).chain(others).collect();
         }
         data.chunks(block_len).map(|block| self.hash(block)).collect()
     }

@@ -13,13 +13,13 @@ use crate::error::{Error, Result};
 use crate::layout::TreeLayout;
 use crate::params::Params;
 use crate::superblock::{SUPERBLOCK_SIZE, Superblock};
-use crate::tree::{make_tree, to_usize};
+use crate::tree::{make_tree, to_u64, to_usize};
 use crate::verify::{BlockVerifier, VerifiedSource};
 
-/// A superblock, and where it is in its file.
+/// A superblock, and its position in its file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seal {
-    /// What it says. Do not trust it before blocks were verified against a root.
+    /// The parameters of the tree. Do not trust it before blocks were verified against a root.
     pub superblock: Superblock,
     /// The position of the superblock in its file. The tree starts one hash block later.
     pub position: u64,
@@ -29,9 +29,9 @@ impl Seal {
     /// Reads the superblock at `position` of `file`.
     ///
     /// # Errors
-    /// [`Error::Superblock`] when there is none, [`Error::Io`].
+    /// [`Error::Superblock`] when it is missing or not valid, [`Error::Io`].
     pub fn read(file: &dyn Source, position: u64) -> Result<Self> {
-        let end = position.checked_add(SUPERBLOCK_SIZE as u64);
+        let end = position.checked_add(to_u64(SUPERBLOCK_SIZE));
         if end.is_none_or(|end| end > file.size()) {
             return Err(Error::Superblock("is not there"));
         }
@@ -79,7 +79,7 @@ impl Seal {
             let problem = "does not divide the position of the hash tree";
             return Err(Error::Parameter { parameter: "hash block size", problem });
         }
-        let data_blocks = len / u64::from(params.data_block_size);
+        let data_blocks = params.blocks_of(len);
         let superblock = Superblock { data_blocks, params, uuid: Uuid([0; 16]) };
         let mut seal = Self { superblock, position };
         let start = seal.tree_start();
@@ -108,7 +108,7 @@ impl Seal {
         VerifiedSource::with_tree_at(image, file, self.tree_start(), *data_blocks, params, root)
     }
 
-    /// What checks blocks of the image of this seal, whose tree is in `file`.
+    /// A verifier for blocks of the image of this seal, whose tree is in `file`.
     ///
     /// # Errors
     /// As [`BlockVerifier::new`].
@@ -138,29 +138,31 @@ pub fn verify_all<S: Source, T: Source>(image: &VerifiedSource<S, T>, threads: u
     const PIECE: u64 = 1 << 20;
     let pieces = usize::try_from(image.size().div_ceil(PIECE)).unwrap_or(usize::MAX);
     let check = |buffer: &mut Vec<u8>, piece: usize| {
-        let start = piece as u64 * PIECE;
+        let start = to_u64(piece).saturating_mul(PIECE);
         buffer.resize(to_usize(PIECE.min(image.size().saturating_sub(start))), 0);
         image.read_exact_at(start, buffer).map_err(|error| Error::of_read("read image", error))
     };
     parallel(threads.max(1), pieces, Vec::new, check).map(drop)
 }
 
-/// Where the seal of an image is that follows it: after its last block. The image's superblock is not verified, so the result is only
+/// The position of the seal that follows an image: after its last block. The image's superblock is not verified, so the result is only
 /// a place to look at.
 ///
 /// # Errors
 /// [`Error::Io`]; [`Error::NoImage`] when `file` has no superblock of EROFS.
 pub fn appended_position(file: &dyn Source) -> Result<u64> {
-    let len = file.size().saturating_sub(erofs::OFFSET as u64).min(erofs::SIZE as u64 + 255 * 16);
-    let mut bytes = vec![0; to_usize(len)];
-    file.read_exact_at(erofs::OFFSET as u64, &mut bytes).map_err(Error::io("read superblock"))?;
+    let start = to_u64(erofs::OFFSET);
+    let max_len = erofs::SIZE + 255 * erofs::EXT_SLOT_SIZE;
+    let len = to_usize(file.size().saturating_sub(start)).min(max_len);
+    let mut bytes = vec![0; len];
+    file.read_exact_at(start, &mut bytes).map_err(Error::io("read superblock"))?;
     let superblock = ErofsSuperblock::parse(&bytes).map_err(|_| Error::NoImage)?;
     let len = superblock.blocks.checked_mul(superblock.block_size.bytes64());
     // Seals start at a multiple of the usual block size, also after images with smaller blocks.
     len.and_then(|len| len.checked_next_multiple_of(4096)).ok_or(Error::NoImage)
 }
 
-/// Fails if the verified bytes are no complete image. The number of blocks is in the superblock of the seal, which nothing verifies: with a
+/// Fails if the verified bytes are not a complete image. The number of blocks is in the superblock of the seal, which nothing verifies: with a
 /// smaller number, the image would end early, or hashes would take the place of the image.
 ///
 /// # Errors
@@ -202,6 +204,30 @@ mod tests {
         let mut other = seal.clone();
         other.superblock.params.salt = b"sale".to_vec();
         assert!(verify_all(&other.verified(&image, &bytes, root).unwrap(), 2).is_err());
+    }
+
+    #[test]
+    fn a_seal_follows_a_complete_image() {
+        use ferofs_format::BlockSize;
+        let image = |bits, blocks, ext_slots| {
+            let mut superblock = ErofsSuperblock::new(BlockSize::from_bits(bits).unwrap());
+            (superblock.blocks, superblock.ext_slots) = (blocks, ext_slots);
+            superblock.incompat = ferofs_format::Incompat::BIT48;
+            superblock.root = ferofs_format::Nid::new(36);
+            [vec![0; erofs::OFFSET], superblock.to_bytes().unwrap()].concat()
+        };
+        let position = |bits, blocks, ext_slots| appended_position(&image(bits, blocks, ext_slots)).ok();
+        assert_eq!([position(12, 3, 0), position(12, 1, 255)], [Some(3 * 4096), Some(4096)]);
+        assert_eq!([position(9, 8, 0), position(9, 9, 0)], [Some(4096), Some(2 * 4096)]);
+        assert_eq!(position(16, 1 << 47, 0), Some(1 << 63));
+        assert!(matches!(appended_position(&vec![0; 8192]), Err(Error::NoImage)));
+        let has_end = |len, blocks| {
+            let mut image = image(9, blocks, 0);
+            image.resize(len, 0);
+            check_end(&image).is_ok()
+        };
+        assert!(has_end(3 * 512, 3) && has_end(4096, 3) && has_end(8192, 8) && has_end(9 * 512, 9));
+        assert!(!has_end(8 * 512, 9) && !has_end(3 * 512, 16));
     }
 
     #[test]

@@ -12,10 +12,10 @@ pub const SUPERBLOCK_SIZE: usize = 512;
 const SIGNATURE: [u8; 8] = *b"verity\0\0";
 /// The only version.
 const VERSION: u32 = 1;
-/// The salt is hashed before the block; digests are padded to a power of two. Type 0 is that of Chrome OS.
+/// The salt is hashed before the block; digests are padded to a power of two. Chrome OS uses type 0.
 const NORMAL: u32 = 1;
 
-/// What a superblock says of the tree that follows it.
+/// The superblock of the tree that follows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
     /// How the tree was made.
@@ -48,6 +48,7 @@ impl Superblock {
     ///
     /// # Errors
     /// [`Error::Parameter`] for parameters out of range.
+    #[expect(clippy::indexing_slicing, reason = "names have at most 32 bytes, and `check` limits the salt")]
     pub fn to_bytes(&self) -> Result<[u8; SUPERBLOCK_SIZE]> {
         self.params.check()?;
         let name = self.params.algorithm.name().as_bytes();
@@ -75,7 +76,7 @@ impl Superblock {
     /// Parses the first bytes of `bytes`.
     ///
     /// # Errors
-    /// [`Error::Superblock`] when it is none, or has what this version does not know; [`Error::Parameter`].
+    /// [`Error::Superblock`] if it is not valid or not supported; [`Error::Parameter`].
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         if Unfinished::parse(bytes).is_some() {
             return Err(Error::Superblock("is not written yet: `ferofs verity format` was interrupted"));
@@ -90,8 +91,8 @@ impl Superblock {
         if raw.hash_type != NORMAL {
             return Err(Error::Superblock("has an unknown type of hash"));
         }
-        let end = raw.algorithm.iter().position(|byte| *byte == 0).unwrap_or(raw.algorithm.len());
-        let name = std::str::from_utf8(&raw.algorithm[..end]).unwrap_or_default();
+        let name = raw.algorithm.split(|byte| *byte == 0).next().unwrap_or_default();
+        let name = std::str::from_utf8(name).unwrap_or_default();
         let algorithm = HashAlgorithm::from_name(name);
         let algorithm =
             algorithm.ok_or(Error::Superblock("has a hash algorithm other than sha256 and sha512"))?;
@@ -107,8 +108,8 @@ impl Superblock {
     }
 }
 
-/// What is in the place of a superblock while its tree is written to the end of an image, so that the next run knows the remains of
-/// an interrupted one.
+/// Takes the place of a superblock while its tree is written to the end of an image, so that the next run knows the remains of an
+/// interrupted one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unfinished {
     /// Bytes of the superblock and tree that are being written, from here on.

@@ -40,7 +40,7 @@ impl TreeBuilder {
         Ok(Self { layout: TreeLayout::new(data_blocks, params)?, hasher: params.hasher() })
     }
 
-    /// Where the levels are.
+    /// The places of the levels.
     #[must_use]
     pub const fn layout(&self) -> &TreeLayout {
         &self.layout
@@ -49,7 +49,7 @@ impl TreeBuilder {
     /// Bytes of data that one hash block covers.
     #[must_use]
     pub const fn unit_len(&self) -> u64 {
-        self.layout.per_block() * self.layout.data_block_size()
+        self.layout.per_block().saturating_mul(self.layout.data_block_size())
     }
 
     /// The number of units.
@@ -77,7 +77,7 @@ impl TreeBuilder {
             Some(level) => {
                 let digests = self.hasher.hash_blocks(data, to_usize(self.layout.data_block_size()));
                 let (digest, bytes) = self.hash_block(digests.into_iter());
-                let position = (level.first + unit) * self.layout.hash_block_size();
+                let position = level.first.saturating_add(unit).saturating_mul(self.layout.hash_block_size());
                 HashBlock { unit, digest, position, bytes }
             }
         }
@@ -97,7 +97,7 @@ impl TreeBuilder {
     /// `write`. Returns the root.
     ///
     /// # Errors
-    /// Those of `write`.
+    /// The errors of `write`.
     pub fn finish<E>(
         &self,
         mut units: Vec<Digest>,
@@ -107,7 +107,7 @@ impl TreeBuilder {
             let mut above = Vec::new();
             for (number, digests) in (level.first..).zip(units.chunks(to_usize(self.layout.per_block()))) {
                 let (digest, bytes) = self.hash_block(digests.iter().copied());
-                write(number * self.layout.hash_block_size(), &bytes)?;
+                write(number.saturating_mul(self.layout.hash_block_size()), &bytes)?;
                 above.push(digest);
             }
             units = above;
@@ -132,9 +132,9 @@ pub fn make_tree(
     let units = usize::try_from(builder.units()).unwrap_or(usize::MAX);
     let writer = parking_lot::Mutex::new(&mut write);
     let hash = |buffer: &mut Vec<u8>, unit: usize| {
-        let unit = unit as u64;
+        let unit = to_u64(unit);
         let range = builder.unit_range(unit);
-        buffer.resize(to_usize(range.end - range.start), 0);
+        buffer.resize(to_usize(range.end.saturating_sub(range.start)), 0);
         image.read_exact_at(range.start, buffer).map_err(Error::io("read image"))?;
         let block = builder.hash_unit(unit, buffer);
         if !block.bytes.is_empty() {
@@ -146,6 +146,12 @@ pub fn make_tree(
     let digests = parallel(threads.max(1), units, Vec::new, hash)?;
     let root = builder.finish(digests, write).map_err(Error::io("write hash tree"))?;
     root.ok_or(Error::Parameter { parameter: "number of data blocks", problem: "is 0" })
+}
+
+/// For lengths in memory.
+pub(crate) fn to_u64(len: usize) -> u64 {
+    // `usize` has at most 64 bits.
+    u64::try_from(len).unwrap_or(u64::MAX)
 }
 
 /// For sizes of blocks and units, which fit.

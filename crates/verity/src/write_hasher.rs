@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::params::Params;
 use crate::seal::uuid_of;
 use crate::superblock::Superblock;
-use crate::tree::{HashBlock, TreeBuilder, to_usize};
+use crate::tree::{HashBlock, TreeBuilder, to_u64, to_usize};
 
 /// Units that wait for each thread. More do not make it faster.
 const WAITING: usize = 2;
@@ -28,7 +28,7 @@ const WAITING: usize = 2;
 pub struct WriteHasher {
     params: Params,
     unit_len: usize,
-    order: Mutex<Order>,
+    arrived: Mutex<ArrivedUnits>,
     pool: Mutex<Option<Pool>>,
     /// The hash block of each unit.
     hashed: Arc<Hashed>,
@@ -36,9 +36,9 @@ pub struct WriteHasher {
 
 type Hashed = Mutex<Vec<Option<HashBlock>>>;
 
-/// What has arrived so far.
+/// The units that have arrived so far.
 #[derive(Debug, Default)]
-struct Order {
+struct ArrivedUnits {
     /// The unit that arrives now, and its bytes so far.
     unit: u64,
     bytes: Vec<u8>,
@@ -63,7 +63,7 @@ impl Debug for WriteHasher {
 }
 
 impl WriteHasher {
-    /// Starts up to `threads` threads. With fewer, the thread that writes hashes, too.
+    /// Starts up to `threads` threads. If none can be started, [`Self::finish`] reads and hashes all units.
     ///
     /// # Errors
     /// [`Error::Parameter`].
@@ -73,22 +73,23 @@ impl WriteHasher {
         let unit_len = to_usize(builder.unit_len());
         let hashed = Arc::<Hashed>::default();
         let pool = Pool::start(threads, &Arc::new(builder), &hashed);
-        Ok(Self { params, unit_len, order: Mutex::default(), pool: Mutex::new(pool), hashed })
+        Ok(Self { params, unit_len, arrived: Mutex::default(), pool: Mutex::new(pool), hashed })
     }
 
     /// Takes the bytes that are written at `position`.
+    #[expect(clippy::arithmetic_side_effects, reason = "a unit is not empty, and `start` is in it")]
     pub fn written(&self, position: u64, bytes: &[u8]) {
-        let mut order = self.order.lock();
-        let (mut at, mut rest) = (position, bytes);
-        while !rest.is_empty() {
-            let unit_len = self.unit_len as u64;
+        let mut arrived = self.arrived.lock();
+        let (mut at, mut remaining) = (position, bytes);
+        while !remaining.is_empty() {
+            let unit_len = to_u64(self.unit_len);
             let (unit, start) = (at / unit_len, to_usize(at % unit_len));
-            let (piece, after) = rest.split_at(rest.len().min(self.unit_len - start));
-            if let Some(whole) = order.take(unit, start, piece, self.unit_len) {
-                order.bytes = self.hash(unit, whole);
+            let (piece, after) = remaining.split_at(remaining.len().min(self.unit_len - start));
+            if let Some(whole) = arrived.take(unit, start, piece, self.unit_len) {
+                arrived.bytes = self.hash(unit, whole);
             }
-            at = at.saturating_add(piece.len() as u64);
-            rest = after;
+            at = at.saturating_add(to_u64(piece.len()));
+            remaining = after;
         }
     }
 
@@ -117,7 +118,7 @@ impl WriteHasher {
         if let Some(Pool { units, threads, .. }) = self.pool.lock().take() {
             drop(units);
             for thread in threads {
-                // What a thread that panicked did not hash, is hashed below.
+                // The units that a thread left when it panicked are hashed below.
                 let _ = thread.join();
             }
         }
@@ -125,20 +126,21 @@ impl WriteHasher {
             let problem = "does not divide the size of the image: choose a smaller one";
             return Err(Error::Parameter { parameter: "data block size", problem });
         }
-        let data_blocks = len / u64::from(self.params.data_block_size);
+        let data_blocks = self.params.blocks_of(len);
         let builder = TreeBuilder::new(data_blocks, &self.params)?;
         let mut hashed = std::mem::take(&mut *self.hashed.lock());
-        let changed = std::mem::take(&mut self.order.lock().changed);
+        let changed = std::mem::take(&mut self.arrived.lock().changed);
         let mut blocks = Vec::with_capacity(to_usize(builder.units()));
         let mut buffer = Vec::new();
         for unit in 0..builder.units() {
             let range = builder.unit_range(unit);
-            let is_whole = range.end - range.start == self.unit_len as u64;
+            let len = to_usize(range.end.saturating_sub(range.start));
+            let is_whole = len == self.unit_len;
             let known = hashed.get_mut(to_usize(unit)).and_then(Option::take);
             blocks.push(match known.filter(|_| is_whole && !changed.contains(&unit)) {
                 Some(block) => block,
                 None => {
-                    buffer.resize(to_usize(range.end - range.start), 0);
+                    buffer.resize(len, 0);
                     image.read_exact_at(range.start, &mut buffer).map_err(Error::io("read image"))?;
                     builder.hash_unit(unit, &buffer)
                 }
@@ -166,7 +168,7 @@ impl WriteHasher {
     }
 }
 
-impl Order {
+impl ArrivedUnits {
     /// Takes a part of a unit; returns the whole unit when it is complete.
     fn take(&mut self, unit: u64, start: usize, piece: &[u8], unit_len: usize) -> Option<Vec<u8>> {
         let is_new = unit >= self.unseen && start == 0;
@@ -176,11 +178,11 @@ impl Order {
                 self.bytes.clear();
             }
             self.changed.extend(self.unseen..unit);
-            (self.unit, self.unseen) = (unit, unit + 1);
+            (self.unit, self.unseen) = (unit, unit.saturating_add(1));
         } else if unit != self.unit || start != self.bytes.len() || self.changed.contains(&unit) {
             self.changed.extend(self.unseen..=unit);
             self.changed.insert(unit);
-            self.unseen = self.unseen.max(unit + 1);
+            self.unseen = self.unseen.max(unit.saturating_add(1));
             if unit == self.unit {
                 self.bytes.clear();
             }
@@ -190,7 +192,7 @@ impl Order {
         if self.bytes.len() < unit_len {
             return None;
         }
-        // What is written to this unit now is a change.
+        // A later write to this unit is a change.
         self.unit = self.unseen;
         Some(std::mem::take(&mut self.bytes))
     }
@@ -199,7 +201,7 @@ impl Order {
 impl Pool {
     /// `None` if the system starts no thread.
     fn start(threads: usize, builder: &Arc<TreeBuilder>, hashed: &Arc<Hashed>) -> Option<Self> {
-        let (units, waiting) = sync_channel::<(u64, Vec<u8>)>(threads * WAITING);
+        let (units, waiting) = sync_channel::<(u64, Vec<u8>)>(threads.saturating_mul(WAITING));
         let waiting = Arc::new(Mutex::new(waiting));
         let (done, used) = std::sync::mpsc::channel();
         let start = |number| {
@@ -214,9 +216,11 @@ impl Pool {
                     let mut hashed = hashed.lock();
                     let index = to_usize(unit);
                     if hashed.len() <= index {
-                        hashed.resize(index + 1, None);
+                        hashed.resize(index.saturating_add(1), None);
                     }
-                    hashed[index] = Some(block);
+                    if let Some(place) = hashed.get_mut(index) {
+                        *place = Some(block);
+                    }
                     drop(hashed);
                     bytes.clear();
                     // Nobody takes it when the image is complete.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Crates, and their top-level modules from the lowest to the highest. Modules on one line may import each other, as
-/// long as there is no cycle between their files.
+/// long as there is no cycle between their files. A module below the top has its own place if it is named: `servers/args`.
 const FLOWS: &[(&str, &[&[&str]])] = &[
     (
         "read",
@@ -53,7 +53,16 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
             &["lib"],
         ],
     ),
-    ("cli", &[&["print", "exit"], &["signals", "args"], &["cmd"], &["compat"], &["lib"]]),
+    (
+        "cli",
+        &[
+            &["print", "exit"],
+            &["signals", "args", "servers/args"],
+            &["cmd", "servers"],
+            &["compat"],
+            &["lib"],
+        ],
+    ),
     (
         "verity",
         &[
@@ -217,8 +226,9 @@ impl Crate {
     /// Imports of a module that is higher in the `flow`, and modules that the flow does not have.
     fn against(&self, flow: &[&[&str]]) -> Vec<String> {
         let level = |module: &Module| {
+            let place = |name: &str| flow.iter().position(|modules| modules.contains(&name));
             let top = module.first().map_or("lib", String::as_str);
-            flow.iter().position(|modules| modules.contains(&top))
+            module.get(..2).and_then(|names| place(&names.join("/"))).or_else(|| place(top))
         };
         let mut against = Vec::new();
         for (from, imports) in &self.files {

@@ -18,9 +18,9 @@ use crate::data::extents::index::{FileExtents, FileTail};
 use crate::data::extents::log::ExtentLog;
 use crate::data::identical::small::Fingerprint;
 use crate::data::packed_inode::PackedInodeBuilder;
-use crate::data::stored::{Data, PackedInode, StoredContent};
+use crate::data::stored::{PackedInode, StoredContent, StoredData};
 use crate::data::worker::context::WorkerContext;
-use crate::data::worker::{JobResult, Piece, PieceKind};
+use crate::data::worker::{FileResult, FileResultKind, JobResult};
 use crate::error::{Error, Result, Warning};
 use crate::options::Options;
 use crate::output::Output;
@@ -45,7 +45,7 @@ pub(super) struct Appender<'a> {
     placer: DeflatePlacer,
     /// The number of the job whose result is being appended.
     job: usize,
-    data: Data,
+    data: StoredData,
 }
 
 /// A large file that is not complete.
@@ -90,7 +90,7 @@ impl<'a> Appender<'a> {
             changed_logs: HashMap::new(),
             placer: DeflatePlacer::new(block),
             job: 0,
-            data: Data { contents, ..Data::default() },
+            data: StoredData { contents, ..StoredData::default() },
         }
     }
 
@@ -122,7 +122,7 @@ impl<'a> Appender<'a> {
     }
 
     /// The first file with the content of this one, if that is another file.
-    fn earlier_file(&self, piece: &Piece) -> Option<NodeId> {
+    fn earlier_file(&self, piece: &FileResult) -> Option<NodeId> {
         // All files before this one were looked up and appended, so this is the first of all.
         let first = self.context.identical_files.first(piece.fingerprint?)?;
         let order = self.context.order;
@@ -132,7 +132,7 @@ impl<'a> Appender<'a> {
     /// Adds an encoded part of the packed inode.
     pub(super) fn append_packed(&mut self, result: &JobResult) -> Result<()> {
         match result.pieces.last() {
-            Some(Piece { kind: PieceKind::Encoded(encoded, _), .. }) => {
+            Some(FileResult { kind: FileResultKind::Encoded(encoded, _), .. }) => {
                 self.packed.add_encoded(encoded, &result.extents)
             }
             _ => Ok(()),
@@ -140,10 +140,10 @@ impl<'a> Appender<'a> {
     }
 
     /// Appends a whole file.
-    fn append_file(&mut self, piece: Piece, bytes: &[u8], tail: &[u8]) -> Result<StoredContent> {
+    fn append_file(&mut self, piece: FileResult, bytes: &[u8], tail: &[u8]) -> Result<StoredContent> {
         let node = piece.node;
         match piece.kind {
-            PieceKind::Stored => {
+            FileResultKind::Stored => {
                 self.align()?;
                 let start = self.address();
                 let method = self.context.file_compression(node).map_or(0, |(_, file)| file.method);
@@ -154,7 +154,7 @@ impl<'a> Appender<'a> {
                 let tail = self.spill.push(tail)?;
                 Ok(StoredContent::Flat { start, tail })
             }
-            PieceKind::Encoded(encoded, method) => {
+            FileResultKind::Encoded(encoded, method) => {
                 // With deduplication the extent index does this, and more.
                 let fingerprint = piece.extents_fingerprint.filter(|_| self.context.extent_index.is_none());
                 let stored = fingerprint.and_then(|fingerprint| self.stored_extents.get(&fingerprint));
@@ -179,13 +179,13 @@ impl<'a> Appender<'a> {
                 let tail = self.place_tail(encoded.tail, tail);
                 self.compressed(node, &log, &tail, first, method)
             }
-            PieceKind::Unreadable(error) => {
+            FileResultKind::Unreadable(error) => {
                 self.warnings.push(Warning::Skipped(error));
                 Ok(StoredContent::Skipped)
             }
             // The first file with this content comes before its duplicates and was read completely. It has no entry only if its
             // content changed meanwhile. Only parts are copied, no whole files.
-            PieceKind::Duplicate | PieceKind::Copied(_) | PieceKind::Reserved => {
+            FileResultKind::Duplicate | FileResultKind::Copied(_) | FileResultKind::Reserved => {
                 Err(Error::SourceChanged(self.context.contents.path(self.context.tree, node)))
             }
         }
@@ -201,7 +201,7 @@ impl<'a> Appender<'a> {
     }
 
     /// Appends the packed inode's data, and returns the result of the stage.
-    pub(super) fn finish(mut self, peak_tasks: usize) -> Result<Data> {
+    pub(super) fn finish(mut self, peak_tasks: usize) -> Result<StoredData> {
         self.data.peak_tasks = peak_tasks;
         if self.packed.size() > 0 {
             // Behind earlier content, extents are placed to the byte.

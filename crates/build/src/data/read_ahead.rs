@@ -29,15 +29,15 @@ const THREADS: usize = 4;
 /// A position in the order of reading: the rank of a file, and bytes from its start.
 type Position = (u32, u64);
 
-/// State that the threads and the driver of the data stage share.
+/// Progress that the threads and the driver of the data stage share.
 pub(super) struct ReadAhead<'a> {
     context: WorkerContext<'a>,
-    state: Mutex<State>,
+    state: Mutex<Progress>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct Progress {
     /// The next piece to ask for.
     next: Position,
     /// The workers have got the jobs before this position.
@@ -55,7 +55,7 @@ struct State {
 }
 
 /// A part of a file to ask for.
-struct Piece {
+struct FilePart {
     node: NodeId,
     offset: u64,
     len: u64,
@@ -76,7 +76,7 @@ pub(super) fn with_read_ahead<'a, T>(
     context: WorkerContext<'a>,
     drive: impl FnOnce(&ReadAhead<'a>) -> T,
 ) -> T {
-    let read_ahead = ReadAhead { context, state: Mutex::new(State::default()), changed: Condvar::new() };
+    let read_ahead = ReadAhead { context, state: Mutex::new(Progress::default()), changed: Condvar::new() };
     std::thread::scope(|scope| {
         let _end = End(&read_ahead);
         // Without a thread, the workers wait for the disk themselves.
@@ -118,7 +118,7 @@ impl ReadAhead<'_> {
         while self.take(&mut pieces) {
             let mut all_cached = true;
             let count = pieces.len();
-            for Piece { node, offset, len } in pieces.drain(..) {
+            for FilePart { node, offset, len } in pieces.drain(..) {
                 all_cached &= reader.read_ahead(node, offset, len);
             }
             let mut state = self.state.lock();
@@ -128,7 +128,7 @@ impl ReadAhead<'_> {
     }
 
     /// Waits for pieces to ask for; returns whether there are more.
-    fn take(&self, pieces: &mut Vec<Piece>) -> bool {
+    fn take(&self, pieces: &mut Vec<FilePart>) -> bool {
         let mut state = self.state.lock();
         loop {
             if state.is_ended {
@@ -146,7 +146,7 @@ impl ReadAhead<'_> {
         }
     }
 
-    fn take_some(&self, state: &mut State, pieces: &mut Vec<Piece>) {
+    fn take_some(&self, state: &mut Progress, pieces: &mut Vec<FilePart>) {
         let (tree, order) = (self.context.tree, self.context.order);
         state.next = state.next.max(state.reached);
         while pieces.len() < BATCH && state.bytes < WINDOW {
@@ -160,7 +160,7 @@ impl ReadAhead<'_> {
             let len = left.min(PIECE);
             state.next = if len == left { (rank + 1, 0) } else { (rank, offset + len) };
             if len > 0 {
-                pieces.push(Piece { node, offset, len });
+                pieces.push(FilePart { node, offset, len });
                 let bytes = len.max(LEAST);
                 state.ahead.push_back(((rank, offset), bytes));
                 state.bytes += bytes;

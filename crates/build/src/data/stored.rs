@@ -76,7 +76,7 @@ pub(crate) struct PackedInode {
 
 /// The result of the data stage.
 #[derive(Debug, Default)]
-pub(crate) struct Data {
+pub(crate) struct StoredData {
     /// By node.
     pub contents: Vec<StoredContent>,
     pub packed: Option<PackedInode>,

@@ -47,7 +47,7 @@ pub(crate) enum Job {
 
 /// The result for one file, or for a part of one.
 #[derive(Debug)]
-pub(crate) struct Piece {
+pub(crate) struct FileResult {
     pub node: NodeId,
     /// How many bytes of [`JobResult::extents`] belong to it.
     pub extents_len: usize,
@@ -59,12 +59,12 @@ pub(crate) struct Piece {
     pub extents_fingerprint: Option<Fingerprint>,
     /// With deduplication, identify the whole blocks of a stored file.
     pub fingerprints: Vec<Option<ExtentFingerprint>>,
-    pub kind: PieceKind,
+    pub kind: FileResultKind,
 }
 
-impl Piece {
+impl FileResult {
     /// A piece without bytes and fingerprints.
-    const fn new(node: NodeId, kind: PieceKind) -> Self {
+    const fn new(node: NodeId, kind: FileResultKind) -> Self {
         Self {
             node,
             extents_len: 0,
@@ -79,7 +79,7 @@ impl Piece {
 
 /// How a piece is stored.
 #[derive(Debug)]
-pub(crate) enum PieceKind {
+pub(crate) enum FileResultKind {
     /// Uncompressed, in whole blocks. The last bytes, less than a block, can be a tail.
     Stored,
     /// A part that is stored uncompressed: the appending thread copies it from the source, and the worker does not read it.
@@ -99,7 +99,7 @@ pub(crate) enum PieceKind {
 pub(crate) struct JobResult {
     pub extents: Vec<u8>,
     pub tails: Vec<u8>,
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<FileResult>,
     pub bytes_read: u64,
 }
 
@@ -147,12 +147,12 @@ impl<'a> Worker<'a> {
             Job::Part { node, offset, len, store, last } => {
                 result.bytes_read += *len as u64;
                 if self.context.is_reserved(*node) {
-                    result.pieces.push(Piece::new(*node, PieceKind::Reserved));
+                    result.pieces.push(FileResult::new(*node, FileResultKind::Reserved));
                     return Ok(());
                 }
                 if let Some(place) = self.uncompressed_place(*node) {
-                    let kind = PieceKind::Copied(SourcePosition { at: place.at + offset, ..place });
-                    result.pieces.push(Piece::new(*node, kind));
+                    let kind = FileResultKind::Copied(SourcePosition { at: place.at + offset, ..place });
+                    result.pieces.push(FileResult::new(*node, kind));
                     return Ok(());
                 }
                 match self.read(*node, *offset, *len) {
@@ -184,8 +184,8 @@ impl<'a> Worker<'a> {
             Lookup::Unique => None,
             Lookup::First(fingerprint) => Some(fingerprint),
             Lookup::Duplicate(fingerprint) => {
-                let piece = Piece::new(node, PieceKind::Duplicate);
-                result.pieces.push(Piece { fingerprint: Some(fingerprint), ..piece });
+                let piece = FileResult::new(node, FileResultKind::Duplicate);
+                result.pieces.push(FileResult { fingerprint: Some(fingerprint), ..piece });
                 return Ok(());
             }
         };
@@ -196,7 +196,7 @@ impl<'a> Worker<'a> {
         };
         let mut fingerprints = Vec::new();
         let kind = match encoded {
-            Some((encoded, method)) => PieceKind::Encoded(encoded, method),
+            Some((encoded, method)) => FileResultKind::Encoded(encoded, method),
             None => {
                 result.extents.truncate(extents);
                 result.tails.truncate(tails);
@@ -209,17 +209,17 @@ impl<'a> Worker<'a> {
                     let find = || fingerprints.extend(blocks.map(ExtentFingerprint::of));
                     context.timings.time(Activity::Find, whole, find);
                 }
-                PieceKind::Stored
+                FileResultKind::Stored
             }
         };
         let extents_fingerprint = match &kind {
-            PieceKind::Encoded(Encoded { log, tail, .. }, method) if *tail != EncodedTail::None => {
+            FileResultKind::Encoded(Encoded { log, tail, .. }, method) if *tail != EncodedTail::None => {
                 context.identical_files.fingerprint_extents(log, *method, &result.extents[extents..])
             }
             _ => None,
         };
         let (extents_len, tails_len) = (result.extents.len() - extents, result.tails.len() - tails);
-        result.pieces.push(Piece {
+        result.pieces.push(FileResult {
             node,
             extents_len,
             tails_len,
@@ -248,7 +248,7 @@ impl<'a> Worker<'a> {
         if !self.context.skip_unreadable || !error.is_unreadable() {
             return Err(error);
         }
-        result.pieces.push(Piece::new(node, PieceKind::Unreadable(error)));
+        result.pieces.push(FileResult::new(node, FileResultKind::Unreadable(error)));
         Ok(())
     }
 
@@ -326,7 +326,7 @@ impl<'a> Worker<'a> {
         result: &mut JobResult,
     ) -> Result<()> {
         let context = self.context;
-        let mut kind = PieceKind::Stored;
+        let mut kind = FileResultKind::Stored;
         let file = if store { None } else { context.file_compression(node).map(|(_, file)| file) };
         let base_matches = match file {
             Some(file) => self.base_matches(node, offset, file)?,
@@ -347,16 +347,16 @@ impl<'a> Worker<'a> {
                     following = Following::MoreData;
                     continue;
                 }
-                kind = PieceKind::Encoded(encoded, file.method);
+                kind = FileResultKind::Encoded(encoded, file.method);
                 break;
             }
         }
-        if matches!(kind, PieceKind::Stored) {
+        if matches!(kind, FileResultKind::Stored) {
             result.extents.extend_from_slice(&self.input);
             result.extents.resize(self.input.len().next_multiple_of(context.block_size.bytes()), 0);
         }
         let (extents_len, tails_len) = (result.extents.len(), result.tails.len());
-        result.pieces.push(Piece { extents_len, tails_len, ..Piece::new(node, kind) });
+        result.pieces.push(FileResult { extents_len, tails_len, ..FileResult::new(node, kind) });
         Ok(())
     }
 
@@ -367,8 +367,11 @@ impl<'a> Worker<'a> {
         let file = compression.for_packed_inode(self.context.block_size);
         let sink = Sink { extents: &mut result.extents, tails: &mut result.tails };
         if let Some(encoded) = encoder.encode(bytes, file, Following::MoreData, None, u64::MAX, sink)? {
-            let kind = PieceKind::Encoded(encoded, file.method);
-            result.pieces.push(Piece { extents_len: result.extents.len(), ..Piece::new(NodeId::ROOT, kind) });
+            let kind = FileResultKind::Encoded(encoded, file.method);
+            result.pieces.push(FileResult {
+                extents_len: result.extents.len(),
+                ..FileResult::new(NodeId::ROOT, kind)
+            });
         }
         Ok(())
     }

@@ -41,13 +41,13 @@ pub(crate) struct EncodedContent {
 }
 
 /// A piece of content for a worker.
-struct Piece {
+struct ContentPiece {
     bytes: Vec<u8>,
     /// The length of the inode with its xattrs if the content ends with this piece.
     ends: Option<usize>,
 }
 
-/// The result of a worker for a [`Piece`].
+/// The result of a worker for a [`ContentPiece`].
 struct EncodedPiece {
     bytes: Vec<u8>,
     /// `None` if the piece had no bytes.
@@ -66,7 +66,7 @@ struct PendingContent {
 /// Takes content, one after another, and appends it to the image. Nothing else may be appended meanwhile.
 pub(crate) struct Queue<'q, 'a> {
     encoder: &'q MetadataEncoder<'a>,
-    pipeline: &'q mut Pipeline<Piece, Result<EncodedPiece>>,
+    pipeline: &'q mut Pipeline<ContentPiece, Result<EncodedPiece>>,
     output: &'q mut Output,
     /// The last bytes, which are not yet a whole segment.
     filling: Vec<u8>,
@@ -143,8 +143,8 @@ impl<'a> MetadataEncoder<'a> {
         content.ok_or(Error::Layout(FormatError::new(Structure::Inode, fault)))
     }
 
-    fn encode(&self, encoder: &mut Encoder<'a>, piece: Piece) -> Result<EncodedPiece> {
-        let Piece { bytes, ends } = piece;
+    fn encode(&self, encoder: &mut Encoder<'a>, piece: ContentPiece) -> Result<EncodedPiece> {
+        let ContentPiece { bytes, ends } = piece;
         let size = bytes.len() as u64;
         let mut extents = Vec::new();
         let mut log = None;
@@ -200,7 +200,7 @@ impl Queue<'_, '_> {
         if !self.pipeline.has_capacity() {
             self.append_next()?;
         }
-        self.pipeline.submit(Piece { bytes: std::mem::take(&mut self.filling), ends });
+        self.pipeline.submit(ContentPiece { bytes: std::mem::take(&mut self.filling), ends });
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use crate::tree::NodeId;
 
 /// An item with a place in the metadata area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Item {
+pub(super) struct PlacedItem {
     /// Bytes from the start of the area.
     pub(super) pos: u64,
     pub(super) kind: ItemKind,
@@ -39,7 +39,7 @@ pub(crate) struct Places {
     /// Whether the inodes are in the metabox, not in the metadata area.
     in_metabox: bool,
     /// Items in the metadata area that are not inodes of nodes; sorted.
-    others: Vec<Item>,
+    others: Vec<PlacedItem>,
     /// The first block in the area of each directory or symbolic link that has blocks; sorted by node.
     blocks: Vec<(NodeId, u64)>,
     /// Where the area begins.
@@ -105,8 +105,10 @@ impl Planner {
         let Self { areas, mut places } = self;
         let Places { nids, inodes, others, blocks, .. } = &mut places;
         inodes.sort_unstable_by_key(|id| nids[id.index()]);
-        let item =
-            |(id, first): &(NodeId, u64)| Item { pos: first * block.bytes64(), kind: ItemKind::Blocks(*id) };
+        let item = |(id, first): &(NodeId, u64)| PlacedItem {
+            pos: first * block.bytes64(),
+            kind: ItemKind::Blocks(*id),
+        };
         others.extend(blocks.iter().map(item));
         others.sort_unstable();
         blocks.sort_unstable_by_key(|(node, _)| *node);
@@ -146,7 +148,8 @@ impl Places {
             self.others.clear();
         }
         let items = positions.iter().enumerate();
-        self.others.extend(items.map(|(number, pos)| Item { pos: *pos, kind: ItemKind::Unnamed(number) }));
+        self.others
+            .extend(items.map(|(number, pos)| PlacedItem { pos: *pos, kind: ItemKind::Unnamed(number) }));
         self.others.sort_unstable();
     }
 
@@ -162,10 +165,12 @@ impl Places {
     }
 
     /// All items in the metadata area, in the order of their places.
-    pub(super) fn items(&self) -> impl Iterator<Item = Item> {
+    pub(super) fn items(&self) -> impl Iterator<Item = PlacedItem> {
         let inodes: &[NodeId] = if self.in_metabox { &[] } else { &self.inodes };
-        let mut inodes =
-            inodes.iter().map(|id| Item { pos: self.inode_pos(*id), kind: ItemKind::Inode(*id) }).peekable();
+        let mut inodes = inodes
+            .iter()
+            .map(|id| PlacedItem { pos: self.inode_pos(*id), kind: ItemKind::Inode(*id) })
+            .peekable();
         let mut others = self.others.iter().copied().peekable();
         std::iter::from_fn(move || match (inodes.peek(), others.peek()) {
             (Some(inode), Some(other)) if other.pos < inode.pos => others.next(),
@@ -181,7 +186,7 @@ mod tests {
 
     #[test]
     fn items_come_in_the_order_of_their_places() {
-        let block = |pos| Item { pos, kind: ItemKind::Blocks(NodeId(0)) };
+        let block = |pos| PlacedItem { pos, kind: ItemKind::Blocks(NodeId(0)) };
         let nids = [3, 1, 9].into_iter().map(Nid::new).collect();
         let places = Places {
             inodes: [1, 0, 2].into_iter().map(NodeId).collect(),

@@ -87,7 +87,7 @@ pub enum SourceFormat {
     /// A directory.
     Directory,
     /// A tar archive of any dialect, plain or compressed with gzip, xz, lzma, lzip or zstd.
-    Archive,
+    Tar,
     /// An OCI image layout, as a directory or an archive: its layers are merged.
     Oci,
     /// An EROFS image of any layout.

@@ -27,11 +27,11 @@ pub(super) struct ImageWriter {
     offset: u64,
     /// Whether the system shall write early what is written.
     writes_back: bool,
-    state: Mutex<State>,
+    state: Mutex<WriteState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct WriteState {
     sealer: Option<Arc<dyn Sealer>>,
     /// The time that writing took so far.
     time: Duration,

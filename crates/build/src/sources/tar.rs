@@ -7,7 +7,7 @@
 //! | [`members`] | combines the headers of each member |
 //! | [`limits`] | limits what an archive may cost |
 //!
-//! Archives are not trusted: see [`ArchiveFault`]. This is an own parser because no crate reads the sparse formats of GNU and PAX
+//! Archives are not trusted: see [`TarFault`]. This is an own parser because no crate reads the sparse formats of GNU and PAX
 //! and reports the positions of data and of malformed headers.
 
 mod gzip;
@@ -22,8 +22,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use crate::error::archive::ArchiveFault;
 use crate::error::entry::EntryFault;
+use crate::error::tar::TarFault;
 use crate::error::{Error, Result, Warning};
 use crate::options::Options;
 use crate::options::source::{SourceData, SourceFormat, Whiteouts};
@@ -33,7 +33,7 @@ use crate::tree::layered_tree::{self, Body, LayeredFile, LayeredTree};
 use crate::tree::origin::{Origin, SourcePosition, Span};
 use ferofs_format::xattr::acl;
 use limits::Limits;
-use members::{Data, End, Member, MemberKind, Members};
+use members::{End, Member, MemberData, MemberKind, Members};
 use tar_stream::TarStream;
 
 /// The prefix of whiteouts, in the convention of aufs and OCI layers.
@@ -71,7 +71,7 @@ pub(crate) fn read(
     let end = loop {
         options.run.check_cancelled()?;
         let next = match members.next() {
-            Err(Error::Archive { fault: ArchiveFault::Empty, .. }) if options.source.allow_empty_archives => {
+            Err(Error::Archive { fault: TarFault::Empty, .. }) if options.source.allow_empty_archives => {
                 Err(End::Missing(0))
             }
             next => next?,
@@ -87,7 +87,7 @@ pub(crate) fn read(
     let name = tar_stream.name.clone();
     let archive = || name.clone();
     // An empty layer of a container image is usual, and gives no warning.
-    if is_empty && matches!(end, End::Marked) && options.source.format == SourceFormat::Archive {
+    if is_empty && matches!(end, End::Marked) && options.source.format == SourceFormat::Tar {
         warnings.push(Warning::EmptyArchive { archive: archive() });
     }
     match end {
@@ -222,7 +222,7 @@ impl ArchiveReader<'_> {
             .map_err(|fault| wrong(members, fault.into()))
     }
 
-    fn regular(&mut self, data: &Data, copied: bool) -> Result<Body, ArchiveFault> {
+    fn regular(&mut self, data: &MemberData, copied: bool) -> Result<Body, TarFault> {
         let size = data.size;
         if let Some(pieces) = &data.pieces {
             self.layers.count_memory(pieces.len() as u64 * limits::PIECE);

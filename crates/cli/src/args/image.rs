@@ -6,20 +6,21 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use ferofs::build::host::open::follow_links;
-use ferofs::patch::{PatchReader, PieceCache};
+use ferofs::patch::PatchReader;
 use ferofs::read::{FileSource, Image, OpenOptions, Source};
 use ferofs::verity::check_end;
 
 use super::byte_size;
-use super::fetch::{FetchArgs, RemoteBytes};
 use super::image_name::ImageName;
 use super::seal::{OpenSeal, SealArgs};
 use crate::exit::{About, Failure};
 
-#[derive(clap::Args, Debug, Clone)]
+// The derived default has no work limit: [`ImageArgs::of`] has one.
+#[derive(clap::Args, Debug, Clone, Default)]
 pub(crate) struct ImageArgs {
-    /// The image: a file or a block device, or the address of an image on a server (https://)
+    /// The image: a file or a block device
     #[arg(id = "image", value_name = "IMAGE")]
+    #[cfg_attr(feature = "remote", arg(help = crate::servers::args::IMAGE_HELP))]
     pub(crate) path: ImageName,
 
     /// Start of the image in its file or block device, in bytes
@@ -39,11 +40,17 @@ pub(crate) struct ImageArgs {
     #[command(flatten)]
     pub(crate) seal: SealArgs,
 
+    #[cfg(feature = "remote")]
     #[command(flatten)]
-    pub(crate) fetch: FetchArgs,
+    pub(crate) servers: crate::servers::args::ServerArgs,
 }
 
 impl ImageArgs {
+    /// The image with this name, without other options.
+    pub(crate) fn of(name: impl Into<ImageName>) -> Self {
+        Self { path: name.into(), work_limit: 1, ..Self::default() }
+    }
+
     /// Opens the image.
     pub(crate) fn open(&self) -> Result<Image, Failure> {
         let mut options = OpenOptions::default();
@@ -63,76 +70,51 @@ impl ImageArgs {
 
     /// Opens the files of the image and of these patches. Decodes nothing.
     pub(crate) fn open_files(&self, patches: &[PathBuf]) -> Result<OpenFiles, Failure> {
-        // Errors of `FileSource::open` name the file already.
-        let source = |path: &PathBuf, start| FileSource::open(path, start).map_err(Failure::without_subject);
         if self.seal.root.is_some() && !(self.devices.is_empty() && patches.is_empty()) {
             return Err(Failure::about(&self.path, "--roothash covers neither extra devices nor patches"));
         }
-        if self.is_remote() {
-            self.check_remote()?;
-            return self.open_files_with(self.fetch.open_source(self.path.given(), &self.seal)?, patches);
+        if self.path.is_remote() {
+            return self.open_remote(patches);
         }
-        Ok(OpenFiles {
-            seal: self.seal.open(&self.path, self.offset)?,
-            path: self.path.to_path_buf(),
-            extra: self.devices.iter().map(|path| source(path, 0)).collect::<Result<_, _>>()?,
-            primary: Arc::new(source(&self.path.to_path_buf(), self.offset)?),
-            has_end_to_check: false,
-            patches: patches
-                .iter()
-                .map(|path| Ok((path.clone(), source(path, 0)?)))
-                .collect::<Result<_, Failure>>()?,
-        })
+        let seal = self.seal.open(&self.path, self.offset)?;
+        let file = FileSource::open(&*self.path, self.offset).map_err(Failure::without_subject)?;
+        self.with_source(ImageSource { bytes: Arc::new(file), seal, has_end_to_check: false }, patches)
     }
 
-    /// Whether the image is on a server.
-    pub(crate) fn is_remote(&self) -> bool {
-        self.path.is_remote()
+    #[cfg(not(feature = "remote"))]
+    fn open_remote(&self, _: &[PathBuf]) -> Result<OpenFiles, Failure> {
+        Err(Failure::about(&self.path, "this program is built without images on servers"))
     }
 
-    /// Whether the arguments have a password, a token or a signature.
-    pub(crate) fn has_secrets(&self) -> bool {
-        self.is_remote() && (self.path.has_secret() || self.fetch.remote.has_secrets())
-    }
-
-    /// Fails for options that an image on a server cannot have.
-    pub(crate) fn check_remote(&self) -> Result<(), Failure> {
-        if self.offset != 0 || self.seal.hash_file.is_some() {
-            let reason = "an image on a server has neither --offset nor --hash-file";
-            return Err(Failure::about(&self.path, reason));
-        }
-        Ok(())
-    }
-
-    /// As [`Self::open_files`], for an image on a server.
-    pub(crate) fn open_files_with(
-        &self,
-        image: RemoteBytes,
-        patches: &[PathBuf],
-    ) -> Result<OpenFiles, Failure> {
+    /// As [`Self::open_files`], with the bytes of the image from `source`.
+    pub(crate) fn with_source(&self, source: ImageSource, patches: &[PathBuf]) -> Result<OpenFiles, Failure> {
         // Errors of `FileSource::open` name the file already.
-        let source = |path: &PathBuf| FileSource::open(path, 0).map_err(Failure::without_subject);
+        let open = |path: &PathBuf| FileSource::open(path, 0).map_err(Failure::without_subject);
         Ok(OpenFiles {
-            seal: None,
             path: self.path.to_path_buf(),
-            extra: self.devices.iter().map(source).collect::<Result<_, _>>()?,
-            primary: image.source,
-            has_end_to_check: image.is_verified,
+            source,
+            extra: self.devices.iter().map(open).collect::<Result<_, _>>()?,
             patches: patches
                 .iter()
-                .map(|path| Ok((path.clone(), source(path)?)))
+                .map(|path| Ok((path.clone(), open(path)?)))
                 .collect::<Result<_, Failure>>()?,
         })
     }
 }
 
+/// Where the bytes of an image come from, and what verifies them.
+pub(crate) struct ImageSource {
+    pub(crate) bytes: Arc<dyn Source>,
+    /// A hash tree to verify the bytes with.
+    pub(crate) seal: Option<OpenSeal>,
+    /// The bytes are verified already, and may be only a part of an image.
+    pub(crate) has_end_to_check: bool,
+}
+
 /// Open files that are not decoded yet, so that a process can drop its privileges before it decodes them.
 pub(crate) struct OpenFiles {
     path: PathBuf,
-    primary: Arc<dyn Source>,
-    seal: Option<OpenSeal>,
-    /// The primary device verifies itself, and may be only a part of an image.
-    has_end_to_check: bool,
+    source: ImageSource,
     extra: Vec<FileSource>,
     patches: Vec<(PathBuf, FileSource)>,
 }
@@ -140,18 +122,17 @@ pub(crate) struct OpenFiles {
 impl OpenFiles {
     /// Opens the image in these files with `options`.
     pub(crate) fn decode(self, options: &OpenOptions) -> Result<Image, Failure> {
-        let mut primary: Arc<dyn Source> = match self.seal {
-            Some(seal) => Arc::new(seal.verified(self.primary)?),
-            None => self.primary,
+        let ImageSource { bytes, seal, has_end_to_check } = self.source;
+        let mut primary: Arc<dyn Source> = match seal {
+            Some(seal) => Arc::new(seal.verified(bytes)?),
+            None => bytes,
         };
-        if self.has_end_to_check {
+        if has_end_to_check {
             check_end(&primary).about(&self.path)?;
         }
-        // One for all patches, so that the number of patches does not count.
-        let cache = PieceCache::default();
         for (path, file) in self.patches {
             let mut patches = PatchReader::new(Arc::new(file)).about(&path)?;
-            (primary, _) = patches.overlay(primary, &cache, &AtomicBool::new(false)).about(&path)?;
+            (primary, _) = patches.overlay(primary, &AtomicBool::new(false)).about(&path)?;
         }
         let extra = self.extra.into_iter().map(|file| Box::new(file) as Box<dyn Source>).collect();
         Image::open_with(Box::new(primary), extra, options).about(&self.path)

@@ -308,7 +308,7 @@ pub(crate) fn execute(
 fn refuse_sources_as_output(options: &Options, image: &Path) -> Result<(), Failure> {
     let in_place = std::fs::metadata(image).is_ok_and(|metadata| metadata.file_type().is_block_device());
     let keeps_data = options.source.data == SourceData::External;
-    if options.source.format != SourceFormat::Archive && !keeps_data && !in_place {
+    if options.source.format != SourceFormat::Tar && !keeps_data && !in_place {
         return Ok(());
     }
     let sources = std::iter::once(&options.source.path).chain(&options.source.upper_layers);
@@ -373,7 +373,7 @@ impl Args {
         options.source.version_names = versions.into_iter().map(|version| version.name).collect();
         options.source.format = match self.from {
             Some(SourceKind::Dir) => SourceFormat::Directory,
-            Some(SourceKind::Tar) => SourceFormat::Archive,
+            Some(SourceKind::Tar) => SourceFormat::Tar,
             Some(SourceKind::Oci) => SourceFormat::Oci,
             Some(SourceKind::Erofs) => SourceFormat::Image,
             None => SourceFormat::detect(source).map_err(Failure::without_subject)?,

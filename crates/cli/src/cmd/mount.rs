@@ -3,22 +3,18 @@
 //! Without `-f` the command starts itself again as the FUSE daemon, in a new session. The daemon writes a line to its
 //! standard output when it has mounted; then the command returns.
 
-mod args;
-mod daemon;
+pub(crate) mod args;
+pub(crate) mod daemon;
 mod dm_verity;
-mod fetcher;
-mod kernel;
+pub(crate) mod kernel;
 mod loop_device;
 pub(crate) mod memory;
 pub(crate) mod options;
-mod prefetch;
 pub(crate) mod stats;
 mod umount;
 pub(crate) mod unmount_helper;
-mod written_files;
+pub(crate) mod written_files;
 
-use std::io;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 
 pub(crate) use crate::cmd::mount::args::{Args, FEROFS, HelperOptions};
@@ -26,6 +22,7 @@ pub(crate) use crate::cmd::mount::daemon::is_daemon;
 pub(crate) use crate::cmd::mount::umount::{UmountArgs, umount};
 
 use crate::args::hidden;
+use crate::cmd::mount::daemon::Served;
 use crate::cmd::mount::daemon::record::Record;
 use crate::cmd::mount::dm_verity::VerityDevice;
 use crate::cmd::mount::kernel::Request;
@@ -36,48 +33,25 @@ use ferofs::escape::Escaped;
 
 pub(crate) fn run(args: &Args) -> Outcome {
     let mut args = args.clone();
-    let options = options::sort(&args.options, &mut args.image).map_err(|e| Failure::about(&args.dir, e))?;
+    #[cfg(feature = "remote")]
+    if let Some(code) = crate::servers::mount::run(&mut args)? {
+        return Ok(code);
+    }
+    let options = args.sort_options()?;
+    let args = &args;
     if options.remount {
         kernel::remount(&args.dir, &options.passed).map_err(|e| Failure::about(&args.dir, e))?;
         return Ok(0);
     }
-    args.low_memory |= options.low_memory;
-    args.log_file = args.log_file.or_else(|| options.log_file.clone());
-    args.pid_file = args.pid_file.or_else(|| options.pid_file.clone());
-    args.prefetch = args.prefetch.or_else(|| options.prefetch.clone());
-    args.threads = args.threads.or(options.max_threads);
-    args.foreground |= options.debug;
-    args.verbose |= options.debug;
-    let args = &args;
-    if args.image.is_remote() {
-        let confined = !(args.no_sandbox || options.no_sandbox);
-        if let Some(outcome) = fetcher::run_role(&args.image, confined, args.prefetch.as_ref()) {
-            return outcome;
-        }
-        args.image.check_remote()?;
-        if args.kernel {
-            let reason = "the kernel cannot mount an image on a server; without --kernel, FUSE can";
-            return Err(Failure::about(&args.image.path, reason));
-        }
-    } else {
-        if args.prefetch.is_some() {
-            return Err(Failure::about(&args.image.path, "--prefetch is for images on servers"));
-        }
-        // Reports missing files before anything is mounted. Does not decode the image: this process is not confined.
-        drop(args.image.open_files(&args.patches)?);
-    }
+    // Reports missing files before anything is mounted. Does not decode the image: this process is not confined.
+    drop(args.image.open_files(&args.patches)?);
     if args.helper.fake {
         return Ok(0);
     }
-    check_directory(&args.dir)?;
-    let daemon = is_daemon();
-    if !daemon {
-        written_files::check(args)?;
-    }
+    written_files::check(args)?;
     let patched = !args.patches.is_empty();
     let sealed = args.image.seal.root.is_some();
-    let remote = args.image.is_remote();
-    let fuse = args.fuse || args.foreground || daemon || patched || remote || args.memory.needs_fuse();
+    let fuse = args.fuse || args.foreground || is_daemon() || patched || args.memory.needs_fuse();
     let mut kernel_error = None;
     let try_kernel = args.kernel || !fuse;
     if try_kernel && (args.kernel || rustix::process::geteuid().is_root()) {
@@ -108,33 +82,12 @@ pub(crate) fn run(args: &Args) -> Outcome {
             }
         }
     }
-    if options.size_limit.is_some() {
-        let reason = kernel_error.map_or(String::new(), |text| format!("; {text}"));
-        let reason = format!("only the kernel supports -o sizelimit; FUSE serves the whole file{reason}");
-        return Err(Failure::about(&args.image.path, reason));
-    }
-    if args.foreground || daemon {
-        if args.foreground && !hidden::are_hidden() && args.image.has_secrets() {
-            // Only if it succeeds it does not return.
-            return Err(Failure::about(&args.dir, hidden::again(args.shown())?.exec()));
-        }
-        return daemon::serve(args, options, daemon);
-    }
-    let code = daemon::start(args)?;
+    options.check_fuse(&args.image.path, kernel_error.as_deref())?;
+    let code = daemon::run(args, options, Served::open)?;
     if let Some(text) = kernel_error.filter(|_| code != 0 && !args.verbose) {
         message!("{}: {text}", Escaped::path(&args.image.path));
     }
     Ok(code)
-}
-
-/// Fails if the path is not a directory: FUSE would cover a file with a directory, which nobody can open. Mounting reports other errors, as the
-/// directory can be a mount that has lost its daemon.
-fn check_directory(dir: &Path) -> Result<(), Failure> {
-    match std::fs::metadata(dir) {
-        Ok(metadata) if !metadata.is_dir() => Err(Failure::about(dir, "not a directory")),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Failure::about(dir, error)),
-        _ => Ok(()),
-    }
 }
 
 /// Mounts with the kernel's driver; a sealed image through dm-verity. Returns how, for a message.

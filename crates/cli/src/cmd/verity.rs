@@ -12,9 +12,9 @@ use clap::Subcommand;
 use ferofs::read::FileSource;
 use ferofs::verity::{Digest, Seal, appended_position, check_end, fsverity_digest, make_tree, verify_all};
 
-use super::threads;
 use crate::args::byte_size;
 use crate::args::signature::{self, SignArgs};
+use crate::args::threads;
 use crate::exit::{About, Failure, Outcome};
 use crate::print::output::print_line;
 use crate::print::reading::CountedSource;

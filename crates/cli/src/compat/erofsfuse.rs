@@ -60,7 +60,6 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
         threads: if args.single { std::num::NonZeroUsize::new(1) } else { None },
         low_memory: false,
         memory: Default::default(),
-        prefetch: None,
         log_file: None,
         pid_file: None,
         no_sandbox: false,

@@ -348,8 +348,7 @@ impl Args {
     fn read_files(&self, options: &mut Options) -> Result<(), Failure> {
         // As erofs-utils: an index of an archive always has blocks of 512 bytes, also with -b, because members start at
         // multiples of 512.
-        let index =
-            options.source.data == SourceData::External && options.source.format == SourceFormat::Archive;
+        let index = options.source.data == SourceData::External && options.source.format == SourceFormat::Tar;
         if index || (options.source.data, self.block_size) == (SourceData::External, None) {
             options.image.block_size =
                 block_size(options.source.format, &options.source.path).map_err(Failure::without_subject)?;
@@ -393,14 +392,7 @@ impl Args {
                 "needs the file of each extra device; give the archive as a file, not on standard input";
             return Err(refusal(option, String::new(), reason));
         }
-        Ok(ImageArgs {
-            path: self.image.clone().into(),
-            offset: self.offset,
-            devices,
-            work_limit: 1,
-            seal: Default::default(),
-            fetch: Default::default(),
-        })
+        Ok(ImageArgs { offset: self.offset, devices, ..ImageArgs::of(self.image.clone()) })
     }
 }
 

@@ -4,8 +4,6 @@
 //! helpers"): `mount.erofs SOURCE DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE.SUBTYPE]`. This program
 //! must never start mount(8): mount(8) would start this program again, without end.
 
-mod servers;
-
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
@@ -28,10 +26,9 @@ const VERBOSE_LEVEL: u8 = 3;
 #[command(
     name = "mount.erofs",
     version = super::version::PLAIN,
-    after_help = "mount.erofs -u DIR unmounts, and mount.erofs --reattach DIR mounts again what has lost its daemon. \
-With -o oci.blob=, oci.layer=, oci.platform=, oci.username=, oci.password= and oci.insecure, IMAGE is the name of an image in a registry; with \
--o s3.endpoint=, s3.passwd_file=, s3.region=, s3.sig= and s3.urlstyle= it is BUCKET/KEY. Both are mounted through FUSE."
+    after_help = "mount.erofs -u DIR unmounts, and mount.erofs --reattach DIR mounts again what has lost its daemon."
 )]
+#[cfg_attr(feature = "remote", command(after_help = crate::servers::mount::erofs_utils::HELP))]
 struct Args {
     #[command(flatten)]
     image: ImageArgs,
@@ -149,13 +146,14 @@ pub(crate) fn run_fuse(args: &[OsString], subtype: &'static str) -> Outcome {
     run_with(args, subtype)
 }
 
-fn run_with(mut args: Args, subtype: &'static str) -> Outcome {
-    servers::take(&mut args.options, &mut args.image).map_err(|e| Failure::about(&args.image.path, e))?;
+fn run_with(args: Args, subtype: &'static str) -> Outcome {
     let is_kernel = args.kind.is_some_and(Kind::is_kernel);
-    if is_kernel && args.image.is_remote() {
-        let reason = "the kernel cannot mount an image on a server; -t erofs.fuse can";
-        return Err(Failure::about(&args.image.path, reason));
-    }
+    #[cfg(feature = "remote")]
+    let args = {
+        let mut args = args;
+        crate::servers::mount::erofs_utils::take(&mut args.options, &mut args.image, is_kernel)?;
+        args
+    };
     if let Some(missing) = args.kind.and_then(Kind::missing)
         && !mount::is_daemon()
     {
@@ -174,7 +172,6 @@ fn run_with(mut args: Args, subtype: &'static str) -> Outcome {
         threads: None,
         low_memory: false,
         memory: Default::default(),
-        prefetch: None,
         log_file: None,
         pid_file: None,
         no_sandbox: false,

@@ -6,7 +6,8 @@ use std::ptr::NonNull;
 
 use zstd_safe::zstd_sys::{
     ZSTD_CCtx, ZSTD_CCtx_reset, ZSTD_CCtx_setParameter, ZSTD_EndDirective, ZSTD_ResetDirective,
-    ZSTD_cParameter, ZSTD_compressStream2, ZSTD_createCCtx, ZSTD_freeCCtx, ZSTD_inBuffer, ZSTD_isError,
+    ZSTD_adjustCParams, ZSTD_cParameter, ZSTD_compressStream2, ZSTD_createCCtx,
+    ZSTD_estimateCCtxSize_usingCParams, ZSTD_freeCCtx, ZSTD_getCParams, ZSTD_inBuffer, ZSTD_isError,
     ZSTD_outBuffer,
 };
 
@@ -66,6 +67,17 @@ impl Context {
         let left = unsafe { ZSTD_compressStream2(self.0.as_ptr(), &mut output, &mut input, end) };
         (is_ok(left) && (left == 0 || output.pos == dst.len())).then_some((output.pos, left == 0))
     }
+}
+
+/// Bytes of a context with `params` for inputs of up to `len` bytes, as libzstd says.
+pub(super) fn estimate(params: ZstdParams, len: u64) -> u64 {
+    // SAFETY: the function has no conditions: it clamps values that are out of range.
+    let mut chosen = unsafe { ZSTD_getCParams(params.level.into(), len, 0) };
+    chosen.windowLog = params.window_log.into();
+    // SAFETY: as above.
+    let adjusted = unsafe { ZSTD_adjustCParams(chosen, len, 0) };
+    // SAFETY: as above.
+    unsafe { ZSTD_estimateCCtxSize_usingCParams(adjusted) as u64 }
 }
 
 /// Whether `result` is not an error.

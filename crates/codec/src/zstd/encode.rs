@@ -3,6 +3,7 @@
 use zstd_safe::{CCtx, CParameter};
 
 use super::blocks::Blocks;
+use super::context::estimate;
 use super::sequences::Sequences;
 use crate::error::{EncodeError, ParamsError};
 use crate::length_search::{FixedInput, LengthSearch};
@@ -89,4 +90,13 @@ pub(crate) fn encoder(
     drop(context(params)?);
     let inner = Inner { params, context: None, sequences: None, blocks: None };
     Ok(LengthSearch::new(inner, window, unused, 1 << params.window_log))
+}
+
+/// An upper bound for the memory of the compressor with `params` for `input` bytes.
+pub(crate) fn encoder_memory(params: ZstdParams, input: u64) -> u64 {
+    /// The matches of a parsed input, the context that encodes them, and one that fills large outputs block by block.
+    const OTHERS: u64 = 6 << 20;
+    let parsed = input.min(MAX_PARSED as u64);
+    // The output of a trial is as long as its input.
+    estimate(params, input) + estimate(params, parsed) + input + OTHERS
 }

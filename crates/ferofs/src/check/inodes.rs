@@ -13,6 +13,7 @@ use super::checker::Checker;
 use super::linux::{ChunkOrder, LinuxDecoders, confuses_attributes};
 use super::paths::Name;
 use super::queue::Queue;
+use crate::to_u64;
 use ferofs_read::device_range::DeviceRange;
 use ferofs_read::error::{Corruption, Error, Result};
 use ferofs_read::{Extent, ExtentData, Extents, FileType, Inode};
@@ -55,7 +56,7 @@ impl Checker<'_> {
         }
         let Some(extents) = extents else { return };
         let piece = self.plan(name, inode, *from, extents, &mut chunks);
-        if let Some(from) = piece.rest {
+        if let Some(from) = piece.next {
             tasks.push_remainder(Task { name: name.clone(), inode: inode.clone(), from, chunks });
         }
         if self.decodes(inode) {
@@ -170,7 +171,7 @@ impl Checker<'_> {
         // Linux reads chunk-based files without this flag, and erofs-utils 1.9.4 does not set it for tar indexes.
         let announced = superblock.incompat | Incompat::CHUNKED_FILE;
         let padded = if inode.layout().is_compressed() { Incompat::LZ4_0PADDING } else { Incompat::empty() };
-        let missing = extents.map(|extents| (extents.features() | padded) - announced);
+        let missing = extents.map(|extents| (extents.features() | padded).difference(announced));
         if let Some((feature, _)) = missing.and_then(|missing| missing.iter_names().next()) {
             let fault = Fault::FeatureNotSet(feature);
             self.report(name, Corruption::new(Structure::Inode, fault).of(inode.nid()));
@@ -185,8 +186,8 @@ impl Checker<'_> {
         from: FileOffset,
         mut extents: Extents<'_>,
         chunks: &mut ChunkOrder,
-    ) -> Piece {
-        let mut piece = Piece { extents: Vec::new(), rest: None };
+    ) -> FilePiece {
+        let mut piece = FilePiece { extents: Vec::new(), next: None };
         let decoded = self.decodes(inode);
         // Bytes to be decoded. Holes do not count.
         let mut bytes = 0u64;
@@ -221,7 +222,7 @@ impl Checker<'_> {
                 piece.extents.push(extent);
             }
             if next < inode.size() && (bytes >= PIECE_BYTES || piece.extents.len() >= PIECE_EXTENTS) {
-                piece.rest = Some(FileOffset::new(next));
+                piece.next = Some(FileOffset::new(next));
                 break;
             }
         }
@@ -254,24 +255,24 @@ impl Checker<'_> {
     }
 
     /// Decodes a piece. Fragments are not in it: the packed inode is decoded as a file of its own.
-    fn decode(&self, name: &Name, inode: &Inode, piece: &Piece, buffer: &mut [u8]) {
+    fn decode(&self, name: &Name, inode: &Inode, piece: &FilePiece, buffer: &mut [u8]) {
         let mut linux = LinuxDecoders::new(self.image);
-        let mut rest = &piece.extents[..];
-        while let [first, ..] = rest {
+        let mut unread = &piece.extents[..];
+        while let [first, ..] = unread {
             // Consecutive extents that fit into the buffer are read with one call.
             let start = first.start.get();
             let capacity = u64::try_from(buffer.len()).unwrap_or(u64::MAX);
             let mut end = first.end();
-            let mut count = 1;
-            for next in rest.get(1..).unwrap_or_default() {
-                if next.start.get() != end || next.end() - start > capacity {
+            let mut count = 1usize;
+            for next in unread.get(1..).unwrap_or_default() {
+                if next.start.get() != end || next.end().saturating_sub(start) > capacity {
                     break;
                 }
                 end = next.end();
-                count += 1;
+                count = count.saturating_add(1);
             }
-            let (run, later) = rest.split_at(count);
-            rest = later;
+            let (run, later) = unread.split_at(count);
+            unread = later;
             let all_read = count > 1 && self.read(inode, start, end, buffer).is_ok();
             for extent in run {
                 // If reading all at once failed, each is read alone, to find the damaged ones.
@@ -287,7 +288,7 @@ impl Checker<'_> {
 
     /// Checks whether Linux accepts the clusters of a compressed directory or symbolic link. The walk and
     /// [`Self::check_fields`] read their content, and report clusters that ferofs cannot decode.
-    fn check_linux(&self, name: &Name, inode: &Inode, piece: &Piece, buffer: &mut [u8]) {
+    fn check_linux(&self, name: &Name, inode: &Inode, piece: &FilePiece, buffer: &mut [u8]) {
         let mut linux = LinuxDecoders::new(self.image);
         for extent in piece.extents.iter().filter(|extent| matches!(extent.data, ExtentData::Encoded { .. }))
         {
@@ -300,16 +301,17 @@ impl Checker<'_> {
 
     fn read(&self, inode: &Inode, start: u64, end: u64, buffer: &mut [u8]) -> Result<()> {
         self.read_extent(inode, start, end, buffer)?;
-        self.content_bytes.fetch_add(end - start, Ordering::Relaxed);
+        self.content_bytes.fetch_add(end.saturating_sub(start), Ordering::Relaxed);
         Ok(())
     }
 
     fn read_extent(&self, inode: &Inode, start: u64, end: u64, buffer: &mut [u8]) -> Result<()> {
         let mut at = start;
         while at < end {
-            let want = usize::try_from(end - at).unwrap_or(usize::MAX).min(buffer.len());
-            let read = self.image.read_at(inode, FileOffset::new(at), &mut buffer[..want])?;
-            at += u64::try_from(read.max(1)).unwrap_or(1);
+            let wanted = usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX);
+            let (part, _) = buffer.split_at_mut(wanted.min(buffer.len()));
+            let read = self.image.read_at(inode, FileOffset::new(at), part)?;
+            at = at.saturating_add(to_u64(read.max(1)));
         }
         Ok(())
     }
@@ -324,11 +326,11 @@ fn is_valid_name(prefix: NamePrefix, rest: &[u8]) -> bool {
 }
 
 /// A piece of a file.
-struct Piece {
+struct FilePiece {
     /// Extents to be decoded.
     extents: Vec<Extent>,
     /// The start of the next piece.
-    rest: Option<FileOffset>,
+    next: Option<FileOffset>,
 }
 
 #[cfg(test)]

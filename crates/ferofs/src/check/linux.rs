@@ -4,6 +4,7 @@
 use ferofs_codec::{Algorithm, ClusterPlace, LINUX_PAGE, LinuxChecker, Portion};
 use ferofs_format::{BytePos, DeviceId, Fault, Incompat, Structure};
 
+use crate::to_u64;
 use ferofs_read::error::{Corruption, Result};
 use ferofs_read::{Extent, ExtentData, Image, Location, MetadataPlace};
 
@@ -42,7 +43,7 @@ impl ChunkOrder {
 /// Whether Linux (seen with 6.18) would search the first shared attribute in the page with the inode's own ones: it compares
 /// page numbers, without comparing whether both are in the metabox.
 pub(super) fn confuses_attributes(end: MetadataPlace, shared: MetadataPlace) -> bool {
-    let page = |pos: u64| pos / LINUX_PAGE as u64;
+    let page = |pos: u64| pos.checked_div(to_u64(LINUX_PAGE));
     end.in_metabox != shared.in_metabox && page(end.pos.get().saturating_sub(1)) == page(shared.pos.get())
 }
 
@@ -75,18 +76,20 @@ impl<'a> LinuxDecoders<'a> {
         let whole = usize::try_from(encoded_len).unwrap_or(usize::MAX);
         let decoded = usize::try_from(extent.len).unwrap_or(usize::MAX);
         let configs = self.image.configs();
-        let offset = usize::try_from(pos.get() % unit as u64).unwrap_or(usize::MAX);
+        let offset = pos.get().checked_rem(to_u64(unit)).and_then(|offset| usize::try_from(offset).ok());
+        let offset = offset.unwrap_or(usize::MAX);
         let portion = if partial || is_legacy { Portion::Prefix } else { Portion::Whole };
         let needs_whole_cluster = LinuxChecker::needs_whole_cluster(algorithm, decoded, portion, configs);
         let is_framed = algorithm == Algorithm::Zstd;
         // A cluster within one block that ferofs decodes is not all padding, which is all that Linux checks in it here.
         if !needs_whole_cluster
             && !is_framed
-            && block.bytes().checked_sub(offset).is_some_and(|rest| whole <= rest)
+            && block.bytes().checked_sub(offset).is_some_and(|remaining| whole <= remaining)
         {
             return Ok(());
         }
-        let wanted = if needs_whole_cluster { whole } else { whole.min(block.bytes() + HEADER_MAX) };
+        let wanted =
+            if needs_whole_cluster { whole } else { whole.min(block.bytes().saturating_add(HEADER_MAX)) };
         self.encoded.resize(wanted, 0);
         match at {
             Location::Device(device, pos) => {

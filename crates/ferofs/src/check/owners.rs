@@ -10,6 +10,7 @@ use ferofs_format::{BytePos, Fault, FileOffset, Nid, Structure};
 use super::checker::{Checker, METABOX, PACKED};
 use super::report::Finding;
 use super::used_space::{AddressSpace, Overlap, space_of};
+use crate::to_u64;
 use ferofs_read::device_range::DeviceRange;
 use ferofs_read::error::Corruption;
 use ferofs_read::{ExtentData, Inode};
@@ -73,7 +74,7 @@ impl Checker<'_> {
             return;
         }
         // Each fragment is compared with all parts.
-        let work = u64::try_from(damaged.len() / 64).unwrap_or(u64::MAX);
+        let work = to_u64(damaged.len() / 64);
         for file in self.names().filter(|file| file.first) {
             let Some(inode) = self.unless_ended(file.inode) else { continue };
             let extents = self.unless_ended(self.image.extents(&inode, FileOffset::new(0)));
@@ -107,7 +108,7 @@ impl Checker<'_> {
         let mut add = |space, range: std::ops::Range<u64>, content: Option<std::ops::Range<u64>>| {
             let numbers = touched(overlaps, space, &range);
             // The number of extents times the number of overlaps can be large.
-            budget.charge(2 * u64::try_from(numbers.len()).unwrap_or(u64::MAX / 2))?;
+            budget.charge(to_u64(numbers.len()).saturating_mul(2))?;
             for number in numbers {
                 let owners = owners.entry(number).or_default();
                 let metadata = content.is_none();
@@ -137,7 +138,7 @@ impl Checker<'_> {
                 let space = AddressSpace::Device(range.device.get());
                 let added = add(space, range.start.get()..range.end(), content);
                 // Each overlap near the range is compared.
-                let work = u64::try_from(overlaps.len() / 64).unwrap_or(u64::MAX);
+                let work = to_u64(overlaps.len() / 64);
                 if self.unless_ended(added.and_then(|()| budget.charge(work))).is_none() {
                     break;
                 }
@@ -146,7 +147,7 @@ impl Checker<'_> {
     }
 }
 
-/// The overlaps that a range touches. They are sorted, and none is longer than a block or a pcluster (12 MiB).
+/// The overlaps that a range touches. They are sorted, and at most as long as a block or a pcluster (12 MiB).
 fn touched(overlaps: &[Overlap], space: AddressSpace, range: &std::ops::Range<u64>) -> Vec<usize> {
     let longest = 12 << 20;
     let from = (space, range.start.saturating_sub(longest));

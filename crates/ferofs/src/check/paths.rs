@@ -40,8 +40,9 @@ impl Paths {
     /// Adds the directory `name`.
     pub(super) fn add(&self, name: &Name) -> Dir {
         let mut nodes = self.nodes.write();
+        let dir = Dir(nodes.len());
         nodes.push(Node { parent: name.dir.0, name: name.name.clone().into_boxed_slice() });
-        Dir(nodes.len() - 1)
+        dir
     }
 
     /// The path of `name`, from the root on; empty for the root.

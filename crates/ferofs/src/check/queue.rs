@@ -10,13 +10,13 @@ use parking_lot::{Condvar, Mutex};
 /// A queue of tasks for many threads.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<Tasks<T>>,
     changed: Condvar,
     limit: usize,
 }
 
 #[derive(Debug)]
-struct State<T> {
+struct Tasks<T> {
     new_tasks: VecDeque<T>,
     remainders: Vec<T>,
     /// Workers that may still add a remainder.
@@ -28,7 +28,7 @@ struct State<T> {
 
 impl<T> Queue<T> {
     pub(super) fn new(limit: usize) -> Self {
-        let state = State {
+        let state = Tasks {
             new_tasks: VecDeque::new(),
             remainders: Vec::new(),
             busy: 0,
@@ -64,18 +64,22 @@ impl<T> Queue<T> {
     }
 
     /// Calls `work` for each task, until there can be no more, or a worker panics.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "each worker adds 1 to `busy`, and subtracts it after its task"
+    )]
     pub(super) fn serve(&self, mut work: impl FnMut(T)) {
         let mut state = self.state.lock();
         loop {
             if state.broken {
                 return;
             }
-            if let Some(item) = state.remainders.pop().or_else(|| state.new_tasks.pop_front()) {
+            if let Some(task) = state.remainders.pop().or_else(|| state.new_tasks.pop_front()) {
                 state.busy += 1;
                 drop(state);
                 self.changed.notify_all();
                 let breaking = Breaking(self);
-                work(item);
+                work(task);
                 std::mem::forget(breaking);
                 state = self.state.lock();
                 state.busy -= 1;

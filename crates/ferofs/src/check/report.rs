@@ -51,7 +51,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// The finding in a line: the path, what is wrong, and where. `level` comes before what is wrong, for example "warning: ".
+    /// The finding in a line: the path, the broken rule, and its place. `level` comes before the rule, for example "warning: ".
     fn line(&self, level: &str, block_size: BlockSize) -> String {
         let Self { path, corruption, content, also } = self;
         let mut line = format!("/{}: {level}{corruption}", Escaped::path(path));
@@ -80,7 +80,7 @@ impl Finding {
 pub struct Report {
     /// Broken rules, sorted by path. Their number per file and their memory are limited.
     pub findings: Vec<Finding>,
-    /// What Linux reads although it breaks a rule: a link count above the number of names, as incremental builds of erofs-utils leave it.
+    /// Broken rules that do not keep Linux from reading: a link count above the number of names, as incremental builds of erofs-utils leave it.
     /// Sorted and limited as `findings`.
     pub warnings: Vec<Finding>,
     /// The number of findings beyond these limits.

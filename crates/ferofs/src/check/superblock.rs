@@ -6,6 +6,7 @@ use ferofs_format::superblock::Compression;
 use ferofs_format::{BytePos, Compat, DeviceId, Fault, Structure, superblock};
 
 use super::checker::Checker;
+use crate::to_u64;
 use ferofs_read::error::Corruption;
 
 /// Bytes of the smallest MicroLZMA dictionary that Linux mounts.
@@ -42,19 +43,18 @@ impl Checker<'_> {
         }
         self.check_features();
         self.check_configs();
-        let to_u64 = |len: usize| u64::try_from(len).unwrap_or(u64::MAX);
         let mut used = self.used_space();
         let configs = match superblock.compression {
             Compression::Configured { .. } => self.image.configs().to_bytes().len(),
             Compression::Lz4Only { .. } => 0,
         };
-        used.add_system(to_u64(superblock::OFFSET), to_u64(superblock.size() + configs));
-        let slots = to_u64(self.image.device_slots().len() * DEVICE_SLOT_SIZE);
+        used.add_system(to_u64(superblock::OFFSET), to_u64(superblock.size().saturating_add(configs)));
+        let slots = to_u64(self.image.device_slots().len().saturating_mul(DEVICE_SLOT_SIZE));
         used.add_system(superblock.device_table.get(), slots);
         let plain = superblock.compat.contains(Compat::PLAIN_XATTR_PFX)
             || superblock.packed.is_none() && superblock.metabox.is_none();
         if let (Some(table), true) = (superblock.xattr_prefixes, plain) {
-            let size = |infix: &Vec<u8>| (infix.len() + 3).next_multiple_of(4);
+            let size = |infix: &Vec<u8>| infix.len().saturating_add(3).next_multiple_of(4);
             let len = self.image.xattr_prefixes().iter().map(|prefix| size(&prefix.infix)).sum();
             used.add_system(table.start.get(), to_u64(len));
         }
@@ -79,7 +79,7 @@ impl Checker<'_> {
     fn check_configs(&self) {
         let configs = self.image.configs();
         let block = self.image.superblock().block_size;
-        let pcluster_blocks = u64::try_from(MAX_ENCODED).unwrap_or(u64::MAX) / block.bytes64();
+        let pcluster_blocks = to_u64(MAX_ENCODED >> block.bits());
         let pcluster_blocks = pcluster_blocks.min(PCLUSTER_BLOCKS_MAX);
         let blocks = configs.lz4.map(|lz4| u64::from(lz4.max_pcluster_blocks));
         let dict = configs.lzma.map(|lzma| u64::from(lzma.dict_size));
@@ -102,7 +102,7 @@ impl Checker<'_> {
         let size = blocks.checked_mul(block_size.bytes64());
         let have = self.image.device_size(device).unwrap_or(0);
         if size.is_none_or(|size| size > have) {
-            let limit = (have / block_size.bytes64()).saturating_add(1);
+            let limit = (have >> block_size.bits()).saturating_add(1);
             let fault = Fault::OutOfRange { field, value: blocks, limit };
             self.report_image(Corruption::new(structure, fault).at(BytePos::new(1024)));
         }

@@ -263,6 +263,101 @@ fn each_file_with_a_damaged_fragment_is_named() {
     assert!(found.iter().any(|found| found.also.as_deref() == Some(Path::new("(packed inode)"))));
 }
 
+/// Positions in a superblock.
+const COMPAT: usize = 1024 + 8;
+const FIXED_NSEC: usize = 1024 + 32;
+const BLOCKS: usize = 1024 + 36;
+
+#[test]
+fn fields_of_the_superblock_are_checked() {
+    let rules = |at, change: fn(u32) -> u32| {
+        let mut tampered = Tampered::new();
+        let old = u32::from_le_bytes(tampered.bytes[at..at + 4].try_into().unwrap());
+        tampered.put(at, change(old).to_le_bytes());
+        tampered.rules()
+    };
+    let of_image = |rule| [(String::new(), rule)];
+    assert_eq!(rules(FIXED_NSEC, |_| 999_999_999), []);
+    // And all compact inodes.
+    assert_eq!(rules(FIXED_NSEC, |_| 1_000_000_000)[..1], of_image("field-value"));
+    assert_eq!(rules(BLOCKS, |blocks| blocks + 1), of_image("out-of-range"));
+    // Shared attributes in a metabox, and the attribute with digests: the image has neither.
+    assert_eq!(rules(COMPAT, |compat| compat | 8), of_image("feature-not-set"));
+    assert_eq!(rules(COMPAT, |compat| compat | 32), of_image("field-value"));
+}
+
+#[test]
+fn settings_of_algorithms_are_those_that_linux_mounts() {
+    use ferofs_codec::{Algorithm, Params};
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("source");
+    fs::create_dir(&source).unwrap();
+    fs::write(source.join("text"), "words and more words of a text, ".repeat(3000)).unwrap();
+    // The field in the record, which follows the superblock: its position, its last good value, and its first bad one.
+    for (algorithm, at, good, bad) in [
+        (Algorithm::Lz4, 4, [0, 1], [1, 1]),
+        (Algorithm::Lzma, 3, [0x10, 0], [0x0f, 0]),
+        (Algorithm::Zstd, 3, [10, 0], [11, 0]),
+    ] {
+        let mut options = build::Options::new(&source);
+        let method = Params::new(algorithm, None).unwrap();
+        let mut compression = build::Compression::new(method);
+        compression.pcluster = Some(16384);
+        options.data.compression = Some(compression);
+        options.image.checksum = false;
+        let path = dir.path().join("image");
+        build::build(&options, &path).unwrap();
+        let mut bytes = fs::read(path).unwrap();
+        let at = 1024 + Image::open(bytes.clone()).unwrap().superblock().size() + at;
+        let mut about_image = |value: [u8; 2]| {
+            bytes[at..at + 2].copy_from_slice(&value);
+            let found = findings(bytes.clone());
+            found
+                .iter()
+                .filter(|found| found.path == Path::new(""))
+                .map(|found| rule(&found.corruption.fault))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!((about_image(good), about_image(bad)), (vec![], vec!["field-value"]), "{algorithm:?}");
+    }
+}
+
+#[test]
+fn directories_are_checked() {
+    const NAMES: &[u8] = b"...deepersamesmall";
+    let rules = |change: &dyn Fn(&mut Tampered, [usize; 5], usize)| {
+        let mut tampered = Tampered::new();
+        let names = tampered.bytes.windows(NAMES.len()).position(|bytes| bytes == NAMES).unwrap();
+        let dirents = std::array::from_fn(|number| names - 12 * (5 - number));
+        change(&mut tampered, dirents, names);
+        tampered.rules()
+    };
+    let below = |rule| [("below".to_owned(), rule)];
+    let nid = |tampered: &Tampered, path: &str| {
+        tampered.image.resolve(path.as_ref(), false).unwrap().nid().get().to_le_bytes()
+    };
+    assert_eq!(rules(&|_, _, _| ()), []);
+    // The types of `same`, and none.
+    let small = [("below/small".to_owned(), "file-type")];
+    assert_eq!(rules(&|tampered, [.., small], _| tampered.put(small + 10, [7])), small);
+    assert_eq!(rules(&|tampered, [.., small], _| tampered.put(small + 10, [0])), []);
+    assert_eq!(rules(&|tampered, [dot, ..], _| tampered.put(dot, [0; 8])), below("dot-entry"));
+    assert_eq!(rules(&|tampered, [_, dot_dot, ..], _| tampered.put(dot_dot, [0; 8])), below("dot-entry"));
+    assert_eq!(rules(&|tampered, _, names| tampered.put(names + 9, *b"zame")), below("name-order"));
+    assert_eq!(rules(&|tampered, _, names| tampered.put(names + 15, *b"/")), below("name"));
+    assert_eq!(rules(&|tampered, _, names| tampered.put(names + 10, [0])), below("name"));
+    // `.`, then `.`, then `.deeper`.
+    let twice = rules(&|tampered, [_, _, deeper, ..], names| {
+        assert_eq!(usize::from(tampered.bytes[deeper + 8]), names + 3 - (deeper - 24));
+        tampered.bytes[deeper + 8] -= 1;
+    });
+    assert_eq!(twice.iter().map(|(_, rule)| *rule).collect::<Vec<_>>(), ["dot-entry", "duplicate-name"]);
+    let root = rules(&|tampered, [_, _, deeper, ..], _| tampered.put(deeper, nid(tampered, "")));
+    assert_eq!(root, [("below/deeper".to_owned(), "directory-loop")]);
+    let outside = rules(&|tampered, [.., small], _| tampered.put(small, [0xff, 0xff, 0xff, 0, 0, 0, 0, 0]));
+    assert_eq!(outside.len(), 1);
+}
+
 #[test]
 fn attributes_are_checked() {
     let mut tampered = Tampered::new();

@@ -98,7 +98,7 @@ impl<'a> Walk<'a> {
                 continue;
             };
             if let Some(before) = before.filter(|before| in_order && *before >= entry.name) {
-                // One finding is enough: after it all later names can be out of order, too.
+                // One finding is enough: all later names can be out of order because of it.
                 in_order = false;
                 bad(if before == entry.name { Fault::DuplicateName } else { Fault::NameOrder });
             }

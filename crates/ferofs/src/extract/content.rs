@@ -8,6 +8,7 @@ use ferofs_format::FileOffset;
 use rustix::io::{Errno, retry_on_intr};
 
 use crate::error::{Error, Result};
+use crate::to_u64;
 use ferofs_read::{ExtentData, Image, Inode};
 
 /// Bytes that are decoded and written at once; a cluster that decodes to more is written whole. This fits the processor's cache,
@@ -24,6 +25,11 @@ pub(super) struct Content {
 
 impl Content {
     /// Writes this range of `inode`'s content to `file`, which has no data there yet. Returns the end of the last write.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "the extent covers `offset`, and a read fills at most `window` bytes of the file"
+    )]
     pub(super) fn write(
         &mut self,
         image: &Image,
@@ -34,7 +40,7 @@ impl Content {
     ) -> Result<u64> {
         let (mut offset, mut end) = (range.start, 0);
         while offset < range.end {
-            let rest = range.end - offset;
+            let remaining = range.end - offset;
             let extent = image.extents(inode, FileOffset::new(offset))?.next().transpose()?;
             let window = match extent {
                 // Holes are skipped, as they can be terabytes long.
@@ -48,18 +54,18 @@ impl Content {
                 _ => BUFFER_SIZE,
             };
             // A cluster decodes to 12 MiB at most.
-            let window = usize::try_from(window.min(rest)).unwrap_or(usize::MAX);
+            let window = usize::try_from(window.min(remaining)).unwrap_or(usize::MAX);
             if self.buffer.len() < window {
                 self.buffer.resize(window, 0);
             }
             let len = image.read_whole_at(inode, FileOffset::new(offset), &mut self.buffer[..window])?;
             for (start, data) in runs(&self.buffer[..len]) {
-                let start = offset + start as u64;
-                image.budget().charge_bytes(data.len() as u64)?;
+                let start = offset + to_u64(start);
+                image.budget().charge_bytes(to_u64(data.len()))?;
                 write_all(file, data, start).map_err(|e| Error::io("write", path(), e))?;
-                end = start + data.len() as u64;
+                end = start + to_u64(data.len());
             }
-            offset += len as u64;
+            offset += to_u64(len);
         }
         Ok(end)
     }
@@ -68,13 +74,18 @@ impl Content {
 fn write_all(file: &OwnedFd, mut data: &[u8], mut at: u64) -> Result<(), Errno> {
     while !data.is_empty() {
         let written = retry_on_intr(|| rustix::io::pwrite(file, data, at))?;
-        data = &data[written..];
-        at += written as u64;
+        data = data.get(written..).unwrap_or_default();
+        at = at.saturating_add(to_u64(written));
     }
     Ok(())
 }
 
 /// The parts of `bytes` that are not blocks of zeroes, each with its start.
+#[expect(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "the lengths are those of parts of `bytes`"
+)]
 fn runs(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let mut at = 0;
     std::iter::from_fn(move || {

@@ -91,7 +91,7 @@ impl Extraction<'_> {
     }
 }
 
-/// Whether all other files would fail, too: the target is full, read-only or broken, or too many files are open.
+/// Whether all other files would also fail: the target is full, read-only or broken, or too many files are open.
 fn is_lasting(error: &Error) -> bool {
     // The image is only read.
     let Error::Io { action, source, .. } = error else { return false };

@@ -98,8 +98,8 @@ impl Extraction<'_> {
         if !self.options.xattrs || !self.options.permissions {
             return Ok(());
         }
-        let names = [c"system.posix_acl_access", c"system.posix_acl_default"];
-        for name in &names[..if inode.is_dir() { 2 } else { 1 }] {
+        let of_directory = inode.is_dir().then_some(c"system.posix_acl_default");
+        for name in std::iter::once(c"system.posix_acl_access").chain(of_directory) {
             match remove(name) {
                 // There is no ACL, or the file system does not support them.
                 Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP | NO_PROC) => {}
@@ -112,7 +112,8 @@ impl Extraction<'_> {
     fn lose_xattr(&self, path: &Path, name: CString, error: Errno) {
         let mut lost = self.lost_xattrs.lock();
         let new = || LostXattr { path: path.to_owned(), files: 0, error };
-        lost.entry(name).or_insert_with(new).files += 1;
+        let lost = lost.entry(name).or_insert_with(new);
+        lost.files = lost.files.saturating_add(1);
     }
 
     /// Reports each attribute that could not be set here, once. Without its capabilities a program does not work, so this is a
@@ -205,7 +206,7 @@ fn check_set_ids(bits: u16, path: &Path, stat: impl FnOnce() -> Result<Stat, Err
         return Ok(());
     }
     let stored = stat().map_err(|e| Error::io("stat", path, e))?.st_mode;
-    match (stored as u16 ^ bits) & SET_IDS {
+    match (stored ^ u32::from(bits)) & u32::from(SET_IDS) {
         0 => Ok(()),
         _ => {
             Err(Error::io("chmod", path, io::Error::other("the system leaves out the setuid or setgid bit")))

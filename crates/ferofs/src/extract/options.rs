@@ -17,7 +17,7 @@ pub struct Options {
     pub select: Selection,
     /// The treatment of files that exist already. Default: they stay, and are reported as failures.
     pub existing: Existing,
-    /// Keep owners. Default: if the process is root. Without owners, setuid and setgid bits and capabilities are left out, too:
+    /// Keep owners. Default: if the process is root. Without owners, setuid and setgid bits and capabilities are also left out:
     /// they would give others the rights of the user who extracts.
     pub owners: bool,
     /// Keep permissions, and ACLs among the extended attributes. Default: yes.

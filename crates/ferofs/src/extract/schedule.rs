@@ -30,13 +30,13 @@ const WINDOW_PATHS: u64 = 16 << 20;
 
 /// A file to extract.
 #[derive(Debug)]
-pub(super) struct Item {
+pub(super) struct TargetFile {
     /// Its directory's path below the target.
     pub(super) dir: Arc<Path>,
     pub(super) file: File,
 }
 
-impl Item {
+impl TargetFile {
     pub(super) fn path(&self) -> std::path::PathBuf {
         self.dir.join(&self.file.name)
     }
@@ -45,14 +45,14 @@ impl Item {
 /// A worker's task: a batch of small files, or a piece of a large one.
 #[derive(Debug)]
 pub(super) enum Job {
-    Batch(Vec<Item>),
+    Batch(Vec<TargetFile>),
     Piece(Arc<Large>, Range<u64>),
 }
 
 /// A file that several workers write. The one that finishes its last part completes it.
 #[derive(Debug)]
 pub(super) struct Large {
-    pub(super) item: Item,
+    pub(super) item: TargetFile,
     /// The file, after a worker created it; `None` if an existing one stays.
     pub(super) made: OnceLock<Option<std::os::fd::OwnedFd>>,
     pub(super) failed: AtomicBool,
@@ -61,7 +61,7 @@ pub(super) struct Large {
 }
 
 impl Large {
-    fn new(item: Item) -> Self {
+    fn new(item: TargetFile) -> Self {
         Self { item, made: OnceLock::new(), failed: AtomicBool::new(false), parts: AtomicUsize::new(1) }
     }
 
@@ -76,10 +76,10 @@ impl Large {
 pub(super) struct Schedule<'a> {
     image: &'a Image,
     jobs: Sender<Job>,
-    batch: Vec<Item>,
+    batch: Vec<TargetFile>,
     weight: u64,
     /// Files with a fragment, with its position in the packed inode.
-    packed: Vec<(u64, Item)>,
+    packed: Vec<(u64, TargetFile)>,
     /// Bytes of the paths of their directories.
     packed_paths: u64,
     /// The error that ended the division of a file.
@@ -92,7 +92,7 @@ impl<'a> Schedule<'a> {
     }
 
     /// Adds a file. Returns a large file whose parts are all finished: the caller completes it.
-    pub(super) fn add(&mut self, item: Item) -> Option<Arc<Large>> {
+    pub(super) fn add(&mut self, item: TargetFile) -> Option<Arc<Large>> {
         let inode = &item.file.inode;
         let mut weight = 0;
         if inode.file_type() == FileType::Regular {
@@ -115,14 +115,14 @@ impl<'a> Schedule<'a> {
         None
     }
 
-    /// Sends all jobs that are left.
+    /// Sends the remaining jobs.
     pub(super) fn finish(mut self) {
         self.send_packed();
         self.send_batch();
     }
 
     /// Divides a large file into jobs; holes need none.
-    fn divide(&mut self, item: Item) -> Option<Arc<Large>> {
+    fn divide(&mut self, item: TargetFile) -> Option<Arc<Large>> {
         let large = Arc::new(Large::new(item));
         let inode = &large.item.file.inode;
         let mut at = 0;
@@ -137,7 +137,7 @@ impl<'a> Schedule<'a> {
                 Ok(Some(Ok(extent))) if extent.data == ExtentData::Hole => at = extent.end(),
                 _ => {
                     // The worker will find the same error, and report it.
-                    let end = (at / PIECE + 1).saturating_mul(PIECE).min(inode.size());
+                    let end = (at / PIECE).saturating_add(1).saturating_mul(PIECE).min(inode.size());
                     large.parts.fetch_add(1, Ordering::Relaxed);
                     self.send(Job::Piece(Arc::clone(&large), at..end));
                     at = end;
@@ -147,7 +147,7 @@ impl<'a> Schedule<'a> {
         large.finish_part().then_some(large)
     }
 
-    fn put(&mut self, item: Item, weight: u64) {
+    fn put(&mut self, item: TargetFile, weight: u64) {
         self.batch.push(item);
         self.weight = self.weight.saturating_add(weight);
         if self.weight >= BATCH_BYTES || self.batch.len() == BATCH_FILES {
@@ -187,16 +187,16 @@ impl<'a> Schedule<'a> {
     }
 }
 
-fn path_len(item: &Item) -> u64 {
+fn path_len(item: &TargetFile) -> u64 {
     u64::try_from(item.dir.as_os_str().len()).unwrap_or(u64::MAX)
 }
 
 /// The position of `inode`'s fragment in the packed inode, if it has one.
 fn fragment(image: &Image, inode: &Inode) -> Option<u64> {
-    if image.superblock().packed.is_none() || !inode.layout().is_compressed() || inode.size() == 0 {
+    if image.superblock().packed.is_none() || !inode.layout().is_compressed() {
         return None;
     }
-    match image.extents(inode, FileOffset::new(inode.size() - 1)).ok()?.next()?.ok()?.data {
+    match image.extents(inode, FileOffset::new(inode.size().checked_sub(1)?)).ok()?.next()?.ok()?.data {
         ExtentData::Fragment { offset } => Some(offset.get()),
         _ => None,
     }
@@ -220,11 +220,16 @@ pub(super) fn boundary(image: &Image, inode: &Inode, offset: u64) -> Result<u64>
         ExtentData::Encoded { .. } if extent.start.get() < offset => extent.end(),
         // A piece can begin at the start of any extent. This one contains `offset`: find the end of its cluster.
         ExtentData::Fragment { offset: start } if extent.start.get() < offset => {
-            let inside = start.get().saturating_add(offset - extent.start.get());
+            let inside = start.get().saturating_add(offset.saturating_sub(extent.start.get()));
             let packed = image.superblock().packed.map(|nid| image.inode(nid)).transpose()?;
             let Some(packed) = packed.filter(|packed| packed.nid() != inode.nid()) else { return Ok(offset) };
             match image.extents(&packed, FileOffset::new(inside))?.next().transpose()? {
-                Some(cluster) if cluster.start.get() < inside => offset + (cluster.end() - inside),
+                // A packed inode that is not compressed can have an extent of any size, which a piece of it need not end with.
+                Some(cluster)
+                    if matches!(cluster.data, ExtentData::Encoded { .. }) && cluster.start.get() < inside =>
+                {
+                    offset.saturating_add(cluster.end().saturating_sub(inside))
+                }
                 _ => offset,
             }
         }

@@ -5,7 +5,7 @@
 //!
 //! Other names of a file are hard links to its first name. Extended attributes become `SCHILY.xattr` records, and ACLs also
 //! `SCHILY.acl` records, where GNU tar searches them. A file with large holes is stored as sparse, in GNU's format 1.0. No
-//! maintained crate writes these records, names that are no text, and sparse maps.
+//! maintained crate writes these records, names that are not text, and sparse maps.
 
 mod header;
 mod sparse;
@@ -28,6 +28,7 @@ use super::schedule::boundary;
 use super::walk::{File, Step, Walk};
 
 use crate::error::{Error, Result};
+use crate::to_u64;
 use ferofs_format::xattr::acl;
 use ferofs_read::{FileType, Image, Inode, Nid, Place};
 use ferofs_threads::start;
@@ -37,7 +38,7 @@ use sparse::StoredRanges;
 /// Bytes of a chunk from which on it ends. A cluster is not divided, so a chunk can be longer.
 const CHUNK: u64 = 1 << 20;
 /// Archives are padded to a multiple of this, like those of GNU tar.
-const RECORD: u64 = 20 * BLOCK as u64;
+const RECORD: usize = 20 * BLOCK;
 
 /// Writes `from`, and all below it when it is a directory, to `out` as a tar archive. A single file is called `name`.
 ///
@@ -59,12 +60,12 @@ pub fn write_tar(
     let workers = options.workers.or_else(|| std::thread::available_parallelism().ok());
     let workers = workers.map_or(1, NonZeroUsize::get);
     let (tasks, task) = bounded::<Task>(workers);
-    let (order, ordered) = bounded::<Receiver<Vec<u8>>>(workers + 2);
+    let (order, ordered) = bounded::<Receiver<Vec<u8>>>(workers.saturating_add(2));
     let (used, spare) = unbounded::<Vec<u8>>();
     let image = &image.cancelled_by(&options.cancel);
     let mut archive = Archive { image, options, on_error, stopped: OnceLock::new() };
     let failed = |e| Error::io_unnamed("write archive", e);
-    let mut written = 0;
+    let mut written = 0u64;
     std::thread::scope(|scope| {
         start(scope, workers, || {
             let (archive, task, spare) = (&archive, task.clone(), spare.clone());
@@ -90,7 +91,7 @@ pub fn write_tar(
                 break;
             }
             out.write_all(&bytes).map_err(failed)?;
-            written += bytes.len() as u64;
+            written = written.saturating_add(to_u64(bytes.len()));
             let _ = used.send(bytes);
         }
         Ok::<_, Error>(())
@@ -102,10 +103,15 @@ pub fn write_tar(
         return Err(error);
     }
     // Two blocks of zeroes end an archive.
-    let end = (written + 2 * BLOCK as u64).next_multiple_of(RECORD);
-    let zeroes = vec![0; usize::try_from(end - written).unwrap_or(0)];
+    let end = written.saturating_add(to_u64(2 * BLOCK)).next_multiple_of(to_u64(RECORD));
+    let zeroes = vec![0; to_usize(end.saturating_sub(written))];
     out.write_all(&zeroes).and_then(|()| out.flush()).map_err(failed)?;
     Ok(options.progress.summary())
+}
+
+/// For the lengths of chunks and of padding, which are in memory.
+fn to_usize(len: u64) -> usize {
+    usize::try_from(len).unwrap_or(usize::MAX)
 }
 
 struct Archive<'a> {
@@ -116,7 +122,7 @@ struct Archive<'a> {
     stopped: OnceLock<Error>,
 }
 
-/// A chunk to make, and where to send it.
+/// A chunk to make, and the channel that gets it.
 struct Task {
     parts: Vec<Part>,
     reply: Sender<Vec<u8>>,
@@ -141,19 +147,19 @@ impl Archive<'_> {
             for part in parts {
                 match part {
                     Part::Bytes(header) => bytes.extend(header),
-                    Part::Padding(len) => bytes.resize(bytes.len() + len, 0),
+                    Part::Padding(len) => bytes.resize(bytes.len().saturating_add(len), 0),
                     Part::Content { inode, path, range } => {
                         let start = bytes.len();
                         // A range is at most as long as a chunk and a cluster.
-                        let len = usize::try_from(range.end - range.start).unwrap_or(0);
-                        bytes.resize(start + len, 0);
-                        let read =
-                            self.image.read_at(&inode, FileOffset::new(range.start), &mut bytes[start..]);
-                        if let Err(error) = read {
-                            bytes[start..].fill(0);
+                        let len = range.end.saturating_sub(range.start);
+                        bytes.resize(start.saturating_add(to_usize(len)), 0);
+                        let (_, content) = bytes.split_at_mut(start);
+                        if let Err(error) = self.image.read_at(&inode, FileOffset::new(range.start), content)
+                        {
+                            content.fill(0);
                             self.report(&path, error.into());
                         }
-                        self.options.progress.bytes.fetch_add(len as u64, Ordering::Relaxed);
+                        self.options.progress.bytes.fetch_add(len, Ordering::Relaxed);
                     }
                 }
             }
@@ -310,8 +316,8 @@ impl Feeder<'_, '_> {
         for range in &layout.data {
             self.content(path, inode, range.clone())?;
         }
-        let past = usize::try_from(layout.data_len() % BLOCK as u64).unwrap_or(0);
-        self.put(Part::Padding((BLOCK - past) % BLOCK), 0)?;
+        let past = to_usize(layout.data_len() & to_u64(BLOCK - 1));
+        self.put(Part::Padding(BLOCK.saturating_sub(past) % BLOCK), 0)?;
         Ok(Ok(()))
     }
 
@@ -319,17 +325,17 @@ impl Feeder<'_, '_> {
     fn content(&mut self, path: &Path, inode: &Inode, range: Range<u64>) -> Result<(), WriterEnded> {
         let mut at = range.start;
         while at < range.end && !self.archive.is_stopped() {
-            let cut = at + CHUNK.min(range.end - at);
+            let cut = at.saturating_add(CHUNK).min(range.end);
             // An error of the map is reported when the content is read.
             let end = boundary(self.archive.image, inode, cut).unwrap_or(cut).min(range.end);
             let part = Part::Content { inode: inode.clone(), path: path.to_owned(), range: at..end };
-            self.put(part, end - at)?;
+            self.put(part, end.saturating_sub(at))?;
             at = end;
         }
         Ok(())
     }
 
-    /// The header of a name that is no hard link.
+    /// The header of a name that is not a hard link.
     fn header(&self, path: &[u8], inode: &Inode, kind: Kind) -> Result<Header> {
         let mut header = Header::new(path, kind, inode);
         if self.archive.options.xattrs {
@@ -346,13 +352,13 @@ impl Feeder<'_, '_> {
     fn put_header(&mut self, header: &Header) -> Result<(), WriterEnded> {
         self.archive.options.progress.names.fetch_add(1, Ordering::Relaxed);
         let bytes = header.to_bytes();
-        let weight = bytes.len() as u64;
+        let weight = to_u64(bytes.len());
         self.put(Part::Bytes(bytes), weight)
     }
 
     fn put(&mut self, part: Part, weight: u64) -> Result<(), WriterEnded> {
         self.parts.push(part);
-        self.weight += weight;
+        self.weight = self.weight.saturating_add(weight);
         if self.weight >= CHUNK { self.send_chunk() } else { Ok(()) }
     }
 

@@ -39,7 +39,7 @@ impl Target {
         open_beneath(&self.root, path).map_err(|e| Error::io("open", path, e))
     }
 
-    /// How system calls name the file `name` in `dir`, which is open as `file`.
+    /// The name that system calls use for the file `name` in `dir`, which is open as `file`.
     pub(super) fn address<'a>(
         &self,
         dir: BorrowedFd<'a>,
@@ -91,8 +91,8 @@ impl Target {
             Err(Errno::EXIST) if existing != Existing::Refuse => {}
             linked => return linked.map(|()| true).map_err(failed),
         }
-        let there = rustix::fs::statat(&to, new, AtFlags::SYMLINK_NOFOLLOW);
-        if there.is_ok_and(|stat| FileId::of(&stat) == id) {
+        let present = rustix::fs::statat(&to, new, AtFlags::SYMLINK_NOFOLLOW);
+        if present.is_ok_and(|stat| FileId::of(&stat) == id) {
             return Ok(false);
         }
         rustix::fs::unlinkat(&to, new, AtFlags::empty()).map_err(|e| Error::io("replace", path, e))?;

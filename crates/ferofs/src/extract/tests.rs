@@ -87,7 +87,8 @@ fn attributes_are_not_set_on_a_file_that_replaced_the_extracted_one() {
     };
     let worker = Worker::new(&extraction);
     let here = extraction.target.open_dir(Path::new("")).unwrap();
-    let item = Item { dir: Path::new("").into(), file: File { name: "fifo".into(), inode, first: None } };
+    let item =
+        TargetFile { dir: Path::new("").into(), file: File { name: "fifo".into(), inode, first: None } };
     // Simulates another process that replaces the fifo.
     symlink(&outside, target.join("fifo")).unwrap();
     worker.finish_special(&here, &item).unwrap_err();
@@ -204,4 +205,36 @@ fn a_time_that_the_file_system_cannot_store_is_an_error() {
     stored(&old).unwrap();
     let error = stored(&path).unwrap_err().to_string();
     assert!(error.contains("instead of -1000 seconds"), "{error}");
+}
+
+#[test]
+fn a_piece_does_not_grow_with_an_extent_of_the_packed_inode() {
+    const SIZE: u32 = 1 << 31;
+    let dir = tempfile::tempdir().unwrap();
+    let (source, path) = (dir.path().join("source"), dir.path().join("image"));
+    fs::create_dir(&source).unwrap();
+    fs::write(source.join("file"), "words ".repeat(1000)).unwrap();
+    let mut options = build::Options::new(&source);
+    let mut compression = build::Compression::lz4(0).unwrap();
+    compression.fragments = build::Fragments::All;
+    options.data.compression = Some(compression);
+    build::build(&options, &path).unwrap();
+    let mut bytes = fs::read(&path).unwrap();
+    let image = Image::open(bytes.clone()).unwrap();
+    let packed = image.inode(image.superblock().packed.unwrap()).unwrap();
+    let file = image.resolve("/file".as_ref(), false).unwrap();
+    let start = |inode: &Inode| usize::try_from(inode.place().pos.get()).unwrap();
+    // The packed inode becomes a hole that is not compressed, and the file a fragment of all of it.
+    bytes[start(&packed)] &= 1;
+    bytes[start(&packed) + 16..][..4].fill(0xff);
+    for inode in [&packed, &file] {
+        bytes[start(inode) + 8..][..4].copy_from_slice(&SIZE.to_le_bytes());
+    }
+    let mut options = ferofs_read::OpenOptions::default();
+    options.verify_checksum = false;
+    let image = Image::open_with(Box::new(bytes), Vec::new(), &options).unwrap();
+    let file = image.resolve("/file".as_ref(), false).unwrap();
+    let extent = image.extents(&file, ferofs_read::FileOffset::new(0)).unwrap().next().unwrap().unwrap();
+    assert!(matches!(extent.data, ferofs_read::ExtentData::Fragment { .. }) && extent.len == u64::from(SIZE));
+    assert_eq!(schedule::boundary(&image, &file, 1 << 20).unwrap(), 1 << 20);
 }

@@ -24,13 +24,13 @@ const MAX_FILES: usize = 1024;
 pub(super) enum Step {
     /// A directory. Its entries follow.
     Dir(DirId),
-    /// Entries of the last directory that are no directories; not always all of them.
+    /// Entries of the last directory that are not directories; not always all of them.
     Files(DirId, Vec<File>),
     /// A path that cannot be read.
     Failed(PathBuf, Error),
 }
 
-/// A name of a file that is no directory.
+/// A name of a file that is not a directory.
 #[derive(Clone, Debug)]
 pub(super) struct File {
     /// The last component of its path, without slash and NUL.
@@ -102,9 +102,14 @@ impl<'a> Walk<'a> {
         }
     }
 
+    #[expect(clippy::indexing_slicing, reason = "`dirs` has each directory that the walk enters")]
+    fn dir(&self, dir: DirId) -> &Dir {
+        &self.dirs[dir.index()]
+    }
+
     /// The directory's inode.
     pub(super) fn inode(&self, dir: DirId) -> &Inode {
-        &self.dirs[dir.index()].inode
+        &self.dir(dir).inode
     }
 
     /// The directory's path below the one where the walk started.
@@ -126,12 +131,12 @@ impl<'a> Walk<'a> {
         self.current = dir;
         self.last_name.clear();
         // A directory that is not selected itself is returned only if a name below it is.
-        if self.dirs[dir.index()].selected {
+        if self.dir(dir).selected {
             self.push_dirs(dir);
         }
     }
 
-    /// Adds an entry of the current directory to `files` if it is selected and no directory.
+    /// Adds an entry of the current directory to `files` if it is selected and not a directory.
     fn entry(&mut self, entry: DirEntry) {
         let path = self.entries.entry_path(&entry.name);
         if let Err(error) = self.image.charge_path(path.as_os_str().len()) {
@@ -145,7 +150,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The file of an entry of the current directory, if it is no directory and selected. A directory is entered later.
+    /// The file of an entry of the current directory, if it is selected and not a directory. A directory is entered later.
     fn file(&mut self, entry: DirEntry, path: &[u8]) -> Result<Option<File>> {
         let DirEntry { name, nid, file_type, .. } = entry;
         let is_dir = file_type == Some(FileType::Directory);
@@ -165,7 +170,7 @@ impl<'a> Walk<'a> {
         if !self.select.is_all() && self.select.excludes(path, is_dir) {
             return Ok(None);
         }
-        let selected = self.dirs[parent.index()].selected || self.select.includes(path, is_dir);
+        let selected = self.dir(parent).selected || self.select.includes(path, is_dir);
         let inode = self.image.inode(nid)?;
         if inode.is_dir() {
             if self.entries.enter(&name, nid).is_none() {
@@ -196,7 +201,7 @@ impl<'a> Walk<'a> {
             return self.linked.remove(&inode.nid()).map(|linked| linked.first);
         }
         let first = Name { dir, name: name.clone() };
-        self.linked.insert(inode.nid(), Linked { first, remaining: links - 1 });
+        self.linked.insert(inode.nid(), Linked { first, remaining: links.saturating_sub(1) });
         None
     }
 
@@ -214,7 +219,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Returns a directory as a step, after those above it that were not returned yet.
+    /// Returns a directory as a step, after the directories above it that were not returned yet.
+    #[expect(clippy::indexing_slicing, reason = "as for `dir`")]
     fn push_dirs(&mut self, mut dir: DirId) {
         while !std::mem::replace(&mut self.dirs[dir.index()].returned, true) {
             self.ready.push(Step::Dir(dir));

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use super::content::Content;
 use super::extraction::Extraction;
 use super::options::Existing;
-use super::schedule::{Item, Job, Large, boundary};
+use super::schedule::{Job, Large, TargetFile, boundary};
 use super::target::open_path;
 use crate::error::{Error, Result};
 use ferofs_read::{FileType, Inode, Place, Rdev};
@@ -82,7 +82,7 @@ impl<'a, 'b> Worker<'a, 'b> {
     }
 
     /// Creates a file; false if an existing one stays.
-    fn make(&mut self, item: &Item) -> Result<bool> {
+    fn make(&mut self, item: &TargetFile) -> Result<bool> {
         self.extraction.charge_name(&item.dir)?;
         let dir = self.dir(item)?;
         let (name, inode) = (item.file.name.as_os_str(), &item.file.inode);
@@ -122,7 +122,7 @@ impl<'a, 'b> Worker<'a, 'b> {
     }
 
     /// Sets the attributes of a symbolic link or special file that was just made.
-    pub(super) fn finish_special(&self, dir: &OwnedFd, item: &Item) -> Result<()> {
+    pub(super) fn finish_special(&self, dir: &OwnedFd, item: &TargetFile) -> Result<()> {
         let (inode, path) = (&item.file.inode, item.path());
         let file = open_path(dir, &item.file.name).map_err(|e| Error::io("open", &path, e))?;
         let stat = rustix::fs::fstat(&file).map_err(|e| Error::io("open", &path, e))?;
@@ -176,7 +176,7 @@ impl<'a, 'b> Worker<'a, 'b> {
     }
 
     /// Creates a regular file; `None` if an existing one stays.
-    fn create(&self, dir: &OwnedFd, item: &Item) -> Result<Option<OwnedFd>> {
+    fn create(&self, dir: &OwnedFd, item: &TargetFile) -> Result<Option<OwnedFd>> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
         let open = || rustix::fs::openat(dir, item.file.name.as_os_str(), flags, mode);
@@ -194,7 +194,7 @@ impl<'a, 'b> Worker<'a, 'b> {
     fn replace_existing<T>(
         &self,
         dir: &OwnedFd,
-        item: &Item,
+        item: &TargetFile,
         mut make: impl FnMut() -> Result<T, Errno>,
     ) -> Result<Option<T>> {
         let (name, existing) = (item.file.name.as_os_str(), self.extraction.options.existing);
@@ -218,7 +218,7 @@ impl<'a, 'b> Worker<'a, 'b> {
         }
     }
 
-    fn dir(&mut self, item: &Item) -> Result<Arc<OwnedFd>> {
+    fn dir(&mut self, item: &TargetFile) -> Result<Arc<OwnedFd>> {
         match &self.dir {
             Some((path, dir)) if *path == item.dir => Ok(Arc::clone(dir)),
             _ => {

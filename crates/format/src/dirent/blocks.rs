@@ -146,3 +146,25 @@ impl ChunkedDir {
         inode.place = Place::Chunked { format: ChunkFormat::BLOCKS.raw() };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Nid;
+
+    #[test]
+    fn a_directory_in_old_and_new_blocks() {
+        let dirent = |name| Dirent { nid: Nid::new(1), file_type: None, name };
+        let block = [dirent(&b"name"[..]), dirent(b"other")];
+        let old = BlockAddr::new(77);
+        let mut dir = ChunkedDir::default();
+        for (count, kept) in [(2, None), (1, Some(old)), (2, None)] {
+            dir.push(&block[..count], kept);
+        }
+        assert_eq!((dir.kept(), dir.table_len()), (1, 12));
+        assert_eq!(dir.new_blocks().collect::<Vec<_>>(), [0..2, 3..5]);
+        let mut table = Vec::new();
+        dir.write_table(BlockAddr::new(5), &mut table).unwrap();
+        assert_eq!(table, [5, 0, 0, 0, 77, 0, 0, 0, 6, 0, 0, 0]);
+    }
+}

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use zerocopy::little_endian::{U32, U64};
+use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::header::{ExtentsHeader, RecordSize, Records};
@@ -228,55 +228,7 @@ impl ExtentIndex {
     }
 }
 
-/// Sorted records in memory.
-#[derive(Clone, Copy, Debug)]
-pub struct ExtentTable<'a> {
-    records: &'a [u8],
-    size: RecordSize,
-}
-
-impl<'a> ExtentTable<'a> {
-    /// Records that fill `bytes`; an incomplete one at the end is left out.
-    #[must_use]
-    pub const fn new(bytes: &'a [u8], size: RecordSize) -> Self {
-        Self { records: bytes, size }
-    }
-
-    /// Number of records.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.records.len().checked_div(self.size.bytes()).unwrap_or(0)
-    }
-
-    /// Whether the map has no extents.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Record `number`.
-    ///
-    /// # Errors
-    /// [`Fault::Truncated`] past the last one.
-    pub fn get(&self, number: usize) -> Result<ExtentRecord> {
-        let start = number.saturating_mul(self.size.bytes()).min(self.records.len());
-        ExtentRecord::parse(self.records.get(start..).unwrap_or_default(), self.size)
-    }
-
-    /// The number of the record whose extent holds `offset`: the last one that does not start after it.
-    ///
-    /// # Errors
-    /// As [`Self::get`].
-    pub fn find(&self, offset: FileOffset) -> Result<Option<usize>> {
-        let found = search(to_u64(self.len()), offset, |number| {
-            self.get(usize::try_from(number).unwrap_or(usize::MAX)).map(|record| record.lstart)
-        })?;
-        Ok(found.and_then(|number| usize::try_from(number).ok()))
-    }
-}
-
-/// The last of `count` sorted records that does not start after `offset`; `lstart` returns the start of a record. This is for
-/// tables that are not completely in memory.
+/// The last of `count` sorted records that does not start after `offset`; `lstart` returns the start of a record.
 ///
 /// # Errors
 /// Errors of `lstart`.
@@ -297,29 +249,6 @@ pub fn search<E>(
     Ok(low.checked_sub(1))
 }
 
-/// The records of 4 bytes in order, with the positions and offsets that follow from the start address.
-///
-/// `bytes` start at [`ExtentIndex::start`]. The iterator ends at the last complete record, or after an error.
-///
-/// # Errors
-/// [`Fault::Truncated`] without a leading address; in items, [`Fault::Overflow`].
-pub fn consecutive(
-    bytes: &[u8],
-    unit: crate::units::ClusterSize,
-) -> Result<impl Iterator<Item = Result<ExtentRecord>> + '_> {
-    let mut view = View::new(bytes, Structure::EncodedExtent);
-    let start = BytePos::new(view.read::<U64>()?.get());
-    let state = Some((start, FileOffset::new(0)));
-    let (chunks, _) = view.rest().as_chunks::<4>();
-    Ok(chunks.iter().scan(state, move |state, plen| {
-        let (pstart, lstart) = (*state)?;
-        let record = ExtentRecord { plen: u32::from_le_bytes(*plen), pstart, lstart };
-        *state =
-            pstart.checked_add(u64::from(record.plen & PLEN_MASK)).zip(lstart.checked_add(unit.bytes64()));
-        Some(state.map(|_| record).ok_or_else(|| fault(Fault::Overflow("pstart"))))
-    }))
-}
-
 const fn fault(fault: Fault) -> FormatError {
     FormatError::new(Structure::EncodedExtent, fault)
 }
@@ -329,7 +258,7 @@ const fn fault(fault: Fault) -> FormatError {
 mod tests {
     use super::*;
     use crate::units::{BlockSize, ClusterSize};
-    use proptest::collection::{btree_set, vec};
+    use proptest::collection::btree_set;
     use proptest::prelude::*;
 
     const SIZES: [RecordSize; 4] =
@@ -370,33 +299,12 @@ mod tests {
         }
 
         #[test]
-        fn search_agrees_with_a_scan(starts in btree_set(0u64..500, 0..60), offset in 0u64..600, wide: bool) {
-            let size = if wide { RecordSize::Bytes32 } else { RecordSize::Bytes16 };
-            let mut bytes = Vec::new();
-            for start in &starts {
-                let lstart = FileOffset::new(*start);
-                ExtentRecord { lstart, ..ExtentRecord::default() }.write(size, &mut bytes).unwrap();
-            }
-            let found = ExtentTable::new(&bytes, size).find(FileOffset::new(offset)).unwrap();
-            prop_assert_eq!(found, starts.iter().filter(|start| **start <= offset).count().checked_sub(1));
-        }
-
-        #[test]
-        fn consecutive_records_add_up(lens in vec(0..=MAX_ENCODED, 0..50), start in 0u64..1 << 48) {
-            let mut bytes = start.to_le_bytes().to_vec();
-            for len in &lens {
-                ExtentRecord { plen: len | PLEN_PARTIAL, ..ExtentRecord::default() }
-                    .write(RecordSize::Bytes4, &mut bytes)
-                    .unwrap();
-            }
-            let unit = ClusterSize::new(BlockSize::DEFAULT, 0).unwrap();
-            let records: Vec<_> = consecutive(&bytes, unit).unwrap().collect::<Result<_>>().unwrap();
-            prop_assert_eq!(records.len(), lens.len());
-            let mut pos = start;
-            for (record, (len, lstart)) in records.iter().zip(lens.iter().zip((0..).step_by(4096))) {
-                prop_assert_eq!((record.pstart.get(), record.lstart.get()), (pos, lstart));
-                pos = pos.saturating_add((*len).into());
-            }
+        fn search_agrees_with_a_scan(starts in btree_set(0u64..500, 0..60), offset in 0u64..600) {
+            let sorted: Vec<_> = starts.iter().copied().map(FileOffset::new).collect();
+            let lstart = |number| Ok::<_, ()>(sorted[usize::try_from(number).unwrap()]);
+            let found = search(to_u64(sorted.len()), FileOffset::new(offset), lstart).unwrap();
+            let scanned = starts.iter().filter(|start| **start <= offset).count().checked_sub(1);
+            prop_assert_eq!(found, scanned.map(to_u64));
         }
 
         #[test]
@@ -405,11 +313,7 @@ mod tests {
             if let Ok(record) = ExtentRecord::parse(&bytes, size) {
                 let _ = (record.encoding(), record.fragment_offset(size));
             }
-            let _ = ExtentTable::new(&bytes, size).find(FileOffset::new(offset));
             let unit = ClusterSize::new(BlockSize::DEFAULT, 0).unwrap();
-            if let Ok(records) = consecutive(&bytes, unit) {
-                prop_assert!(records.count() <= bytes.len() / 4);
-            }
             for records in [
                 Records::Regular { with_start: size == RecordSize::Bytes8, unit },
                 Records::Sorted { wide: size == RecordSize::Bytes32, count: number },

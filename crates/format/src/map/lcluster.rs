@@ -217,9 +217,6 @@ impl<I: Iterator<Item = Pcluster>> Lclusters<I> {
             return Err(Fault::Map("no extent starts at 0"));
         }
         let end = match self.pclusters.peek() {
-            Some(next) if next.start.get() >= self.size => {
-                return Err(Fault::Map("extent starts past the end"));
-            }
             Some(next) => self.cluster.lcn(next.start).get(),
             None => self.cluster.lcn(FileOffset::new(self.size)).get(),
         };

@@ -103,32 +103,6 @@ pub(crate) struct StoredPiece<'a> {
     pub(crate) delta_len: usize,
 }
 
-/// Bytes of memory that decoding a piece takes.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct PieceSizes {
-    /// The plan and the payload as stored, the decoded plan, and the decoded delta.
-    pub(crate) stored: u64,
-    pub(crate) dictionary: u64,
-    pub(crate) payload: u64,
-    pub(crate) region: u64,
-}
-
-impl PieceSizes {
-    /// The larger of each.
-    pub(crate) fn max(self, other: Self) -> Self {
-        Self {
-            stored: self.stored.max(other.stored),
-            dictionary: self.dictionary.max(other.dictionary),
-            payload: self.payload.max(other.payload),
-            region: self.region.max(other.region),
-        }
-    }
-
-    pub(crate) fn sum(self) -> u64 {
-        [self.stored, self.dictionary, self.payload, self.region].into_iter().fold(0, u64::saturating_add)
-    }
-}
-
 /// Buffers that are used again for each piece.
 #[derive(Default)]
 pub(crate) struct Buffers {
@@ -148,7 +122,7 @@ impl StoredPiece<'_> {
         check: impl Fn() -> Result<()> + Sync,
     ) -> Result<()> {
         let malformed = |what| Err(Error::Patch(PatchFault::Malformed(what)));
-        let plan = Plan::decode(self.plan)?;
+        let (_, plan) = Plan::decode(self.plan)?;
         let sum = |len: fn(&Item) -> u64| plan.items.iter().map(len).fold(0, u64::saturating_add);
         if sum(Item::payload_len) != self.payload_len as u64
             || sum(Item::region_len) != self.region_len as u64

@@ -192,10 +192,6 @@ fn malformed() -> Error {
 impl Plan {
     /// The plan as stored.
     pub fn encode(&self) -> Result<Vec<u8>> {
-        self.columns().compress(LEVEL)
-    }
-
-    fn columns(&self) -> Columns {
         let mut columns = Columns::default();
         let references = &self.references;
         columns.push(references.len() as u64);
@@ -242,40 +238,11 @@ impl Plan {
         extents().for_each(|extent| columns.push(extent.len.into()));
         extents().for_each(|extent| columns.push(extent.size.into()));
         extents().for_each(|extent| columns.push(extent.capacity.into()));
-        columns
+        columns.compress(LEVEL)
     }
 
-    /// An upper bound of the memory that decoding it takes, in bytes: it is decoded column by column first. Applying a piece makes no list
-    /// of its references, items or extents besides this one.
-    pub(crate) fn memory(&self) -> u64 {
-        // Zstandard's window, the columns, and a smaller buffer that they were in before they became longer.
-        const OF_COLUMNS: usize = 3;
-        // Numbers of 64 bits are in a column of 8 bytes each, others in one of 4.
-        const OF_REFERENCE: usize = size_of::<Reference>() + 8 + 8 + 4;
-        const OF_ITEM: usize = size_of::<Item>() + 4 + 4;
-        // The column of the numbers of extents becomes longer step by step; and what an allocation takes besides its bytes.
-        const OF_UNIT: usize = 3 * size_of::<usize>() + 32;
-        // All extents follow one another before each unit gets its own.
-        const OF_EXTENT: usize = 2 * size_of::<UnitExtent>() + 4 * 4;
-        let units = self.items.iter().filter_map(|item| match item {
-            Item::Raw { .. } => None,
-            Item::Unit(unit) => Some(unit.extents.len()),
-        });
-        let (units, extents) = units.fold((0usize, 0usize), |(units, extents), of_unit| {
-            (units.saturating_add(1), extents.saturating_add(of_unit))
-        });
-        let sizes = [
-            (self.columns().len(), OF_COLUMNS),
-            (self.references.len(), OF_REFERENCE),
-            (self.items.len(), OF_ITEM),
-            (units, OF_UNIT),
-            (extents, OF_EXTENT),
-        ];
-        sizes.iter().fold(0, |sum: u64, (count, size)| sum.saturating_add(count.saturating_mul(*size) as u64))
-    }
-
-    /// Decodes what [`Self::encode`] made.
-    pub(crate) fn decode(stored: &[u8]) -> Result<Self> {
+    /// Decodes what [`Self::encode`] made; also returns the bytes of the decoded columns.
+    pub(crate) fn decode(stored: &[u8]) -> Result<(u64, Self)> {
         let bytes = decompress(stored, PLAN_MAX, MALFORMED)?;
         let mut columns = ColumnReader::new(&bytes, MALFORMED);
         let count = columns.count()?;
@@ -326,7 +293,7 @@ impl Plan {
         if items.iter().any(|item| item.region_len() == 0) {
             return Err(malformed());
         }
-        Ok(Self { references, items })
+        Ok((bytes.len() as u64, Self { references, items }))
     }
 }
 
@@ -360,7 +327,7 @@ mod tests {
     proptest! {
         #[test]
         fn plans_round_trip(plan in plan()) {
-            prop_assert_eq!(Plan::decode(&plan.encode().unwrap()).unwrap(), plan);
+            prop_assert_eq!(Plan::decode(&plan.encode().unwrap()).unwrap().1, plan);
         }
 
         #[test]

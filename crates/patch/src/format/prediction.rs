@@ -238,14 +238,6 @@ impl Prediction {
         self.superblock.nid_at(BytePos::new(pos))
     }
 
-    /// Whether all old metadata that new inode `number` resembles is in the prediction.
-    pub fn is_complete(&self, number: u32) -> Result<bool> {
-        match self.inode(number).and_then(|inode| inode.source) {
-            Some(source) => Ok(directory::is_predicted(&self.image.inode(source)?)),
-            None => Ok(false),
-        }
-    }
-
     /// The new number of an old inode; the old number if it stays.
     fn relocated(&self, old: Nid) -> Nid {
         let source = |number: &u32| self.inode(*number).and_then(|inode| inode.source);

@@ -16,11 +16,11 @@ use super::header::{COMPRESSED, Header, MAGIC, METADATA, RawPiece};
 use super::method::RawMethod;
 use super::piece::base::Base;
 use super::piece::delta::DELTA_MAX;
-use super::piece::{Buffers, PAYLOAD_MAX, PieceSizes, REGION_MAX, StoredPiece};
+use super::piece::{Buffers, PAYLOAD_MAX, REGION_MAX, StoredPiece};
 use super::plan::Plan;
 use super::prediction::Prediction;
 use super::reencode::Encoders;
-use super::relocation::{COLUMNS_MAX, Relocations};
+use super::relocation::{self, COLUMNS_MAX, Relocations};
 use super::start::{self, Cursor, Start};
 use crate::error::{Error, PatchFault, Result};
 use crate::image::digest::{Digest, PieceDigest};
@@ -274,40 +274,32 @@ impl Patch {
         self.methods.iter().map(|method| method.params().ok()).collect()
     }
 
-    /// Passes the memory for each piece, without its dictionary, and its plan to `each`.
-    pub(crate) fn each_plan(&self, mut each: impl FnMut(PieceSizes, &Plan)) -> Result<()> {
+    /// Passes the sizes of each piece and its plan to `each`. The sizes are bytes of the piece as stored, of the decoded plan, of the delta, of
+    /// the payload, and those that it appends.
+    pub(crate) fn each_plan(&self, mut each: impl FnMut([u64; 5], &Plan)) -> Result<()> {
         let mut cursor = Cursor { source: &*self.source, at: self.payload, end: self.file_len };
         for piece in &self.pieces {
-            let plan = Plan::decode(&cursor.bytes(piece.plan_stored.get().into())?)?;
+            let (decoded_len, plan) = Plan::decode(&cursor.bytes(piece.plan_stored.get().into())?)?;
             cursor.at = cursor.at.saturating_add(piece.payload_stored.get().into());
-            let sizes = PieceSizes {
-                stored: piece
-                    .stored_len()
-                    .saturating_add(plan.memory())
-                    .saturating_add(piece.delta_len.get().into()),
-                dictionary: 0,
-                payload: piece.payload_len.get().into(),
-                region: piece.region_len.get().into(),
-            };
-            each(sizes, &plan);
+            let [delta, payload, region] =
+                [piece.delta_len, piece.payload_len, piece.region_len].map(|len| len.get().into());
+            each([piece.stored_len(), decoded_len, delta, payload, region], &plan);
         }
         Ok(())
     }
 
-    /// An upper bound of the memory for predicted metadata, in bytes.
-    pub(crate) fn prediction_memory(&self) -> Result<u64> {
-        // An old inode waits in a queue, and is noted as used.
-        let queues = self.superblocks()?[0].inodes.min(1 << 20).saturating_mul(24);
-        Ok(self.relocations()?.memory().saturating_add(queues))
+    /// Bytes of the decoded list of relocated inodes.
+    pub(crate) fn relocations_len(&self) -> Result<u64> {
+        relocation::decoded(&self.stored_relocations()?).map(|list| list.len() as u64)
     }
 
-    fn relocations(&self) -> Result<Relocations> {
+    fn stored_relocations(&self) -> Result<Vec<u8>> {
         let mut relocations = Cursor { source: &*self.source, at: self.relocations, end: self.payload };
         let len = self.payload.saturating_sub(self.relocations);
         if len > COLUMNS_MAX as u64 {
             return Err(Error::Patch(PatchFault::Malformed("its list of relocated inodes is too long")));
         }
-        Relocations::decode(&relocations.bytes(len)?)
+        relocations.bytes(len)
     }
 
     /// Decodes the pieces of the appended bytes. The base is `image`, with the bytes `base`.
@@ -322,7 +314,7 @@ impl Patch {
         // The tables of the other compressors are too large to have them several times.
         let is_small = methods.iter().all(|params| params.algorithm() == Algorithm::Lz4);
         let encoders = if is_small { threads.max(1) } else { 1 };
-        let relocations = self.relocations()?;
+        let relocations = Relocations::decode(&self.stored_relocations()?)?;
         let prediction = Prediction::new(&self.header, relocations, image, &base)?;
         let mut at = self.payload;
         let pieces = self.pieces.iter().map(|piece| {

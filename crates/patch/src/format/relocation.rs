@@ -6,9 +6,9 @@ use ferofs_format::inode::FileType;
 use super::columns::{ColumnReader, Columns, decompress};
 use crate::error::{Error, PatchFault, Result};
 
-/// Inodes that can be predicted. `apply` has up to 150 bytes for each in memory before it decodes pieces, and 64 MiB in all. A patch with
-/// more new inodes predicts none; a list of more is malformed.
-pub const INODES_MAX: usize = 1 << 17;
+/// Inodes that can be predicted. `apply` has up to 150 bytes for each in memory before it decodes pieces. A patch with more new inodes predicts
+/// none; a list of more is malformed.
+pub const INODES_MAX: usize = 1 << 19;
 /// Bytes of the decoded columns at most: some 6 for each inode, and the names of new files. A patch that needs more predicts nothing.
 pub(crate) const COLUMNS_MAX: usize = 8 << 20;
 /// Zstandard's level: the columns are short, so size counts more than speed.
@@ -107,6 +107,11 @@ fn malformed() -> Error {
     Error::Patch(PatchFault::Malformed(MALFORMED))
 }
 
+/// The columns of a stored list.
+pub(super) fn decoded(stored: &[u8]) -> Result<Vec<u8>> {
+    decompress(stored, COLUMNS_MAX, MALFORMED)
+}
+
 impl SourceCode {
     const fn number(self) -> u64 {
         match self {
@@ -118,26 +123,6 @@ impl SourceCode {
 }
 
 impl Relocations {
-    /// An upper bound of the memory that decoding the list and predicting from it take, in bytes, without the queues of old inodes.
-    pub(crate) fn memory(&self) -> u64 {
-        // Besides the inode: its place, its positions in two orders, the columns that it was decoded from, and the allocations of its lists.
-        const OF_INODE: usize = size_of::<Relocated>() + 224;
-        // Besides the bytes of a name.
-        const OF_NAME: usize = 32;
-        // A list becomes longer step by step, while its values are still in the list before.
-        const LISTS: usize = 6;
-        let of = |inode: &Relocated| {
-            let names = inode.edits.iter().map(|edit| match edit {
-                Edit::Added { name, .. } => name.len().saturating_add(OF_NAME),
-                Edit::Removed(_) => 0,
-            });
-            let edits = inode.edits.len().saturating_mul(LISTS * size_of::<Edit>());
-            let fields = inode.fields.len().saturating_mul(LISTS * size_of::<(u8, u64)>());
-            names.fold(OF_INODE, usize::saturating_add).saturating_add(edits).saturating_add(fields)
-        };
-        self.inodes.iter().map(of).fold(0, usize::saturating_add) as u64
-    }
-
     /// The list as stored; `None` if it is too long.
     pub fn encode(&self) -> Result<Option<Vec<u8>>> {
         let mut columns = Columns::default();
@@ -191,7 +176,7 @@ impl Relocations {
 
     /// Decodes what [`Self::encode`] made.
     pub fn decode(stored: &[u8]) -> Result<Self> {
-        let bytes = decompress(stored, COLUMNS_MAX, MALFORMED)?;
+        let bytes = decoded(stored)?;
         let mut columns = ColumnReader::new(&bytes, MALFORMED);
         let (start, first_ino, flags) = (columns.next()?, columns.next_u32()?, columns.next()?);
         let (root_is_first, in_metabox) = (flags & ROOT_IS_FIRST != 0, flags & IN_METABOX != 0);

@@ -145,6 +145,16 @@ mod tests {
         assert_ne!(missed.digest(), fresh.digest());
     }
 
+    /// Patches have these digests: they must not change.
+    #[test]
+    fn digests_of_an_image_and_of_a_piece() {
+        let image: Vec<u8> = (0..(2 << 20) + 5_usize).map(|n| (n / 7) as u8).collect();
+        let hex = |bytes: &[u8]| ferofs_format::text::Hex(bytes).to_string();
+        let digest = PartDigests::of(&image, image.len() as u64, &AtomicBool::new(false)).unwrap().digest();
+        assert_eq!(hex(&digest), "8e4614924ad7440b77ba1210965b77096cf112811903f26334a702cf8e1efec4");
+        assert_eq!(hex(&of_piece(&image, 3..(2 << 20) + 4).unwrap()), "58feb30b03e421dfab46f6d3cb4a7a10");
+    }
+
     #[test]
     fn holes_count_as_zeroes() {
         use std::os::unix::fs::FileExt;

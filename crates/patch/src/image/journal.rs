@@ -262,6 +262,16 @@ mod tests {
     }
 
     #[test]
+    fn a_root_is_within_the_image_and_behind_the_superblock() {
+        let root = |pos, len| root_range(pos, len, 8192);
+        assert_eq!(root(1536, 64), Some(1536..1600));
+        assert_eq!(root(4096, 4096), Some(4096..8192));
+        for (pos, len) in [(1536, 0), (1535, 64), (2048, 4097), (8129, 64), (u64::MAX, 1)] {
+            assert_eq!(root(pos, len), None, "{pos} {len}");
+        }
+    }
+
+    #[test]
     fn slots_of_an_interrupted_change_read_as_zeroes() {
         let masked = MaskedSource { source: vec![1; 100], zeroes: vec![10..20, 90..100] };
         for start in 0..100usize {

@@ -1,7 +1,8 @@
-//! Images that are patched in memory: pieces are decoded when they are read, and a cache of them is bounded.
+//! Images that are patched in memory: pieces are decoded when they are read, and only some stay there.
 
 use super::*;
-use crate::format::piece::REGION_MAX;
+use crate::apply::lazy_region::LazyRegion;
+use crate::apply::overlay_keeping;
 
 /// A patch whose appended bytes are several pieces.
 pub(super) fn fixture(compression: Option<Compression>) -> Fixture {
@@ -26,23 +27,19 @@ pub(super) fn random(seed: &mut u64) -> usize {
 }
 
 #[test]
-fn any_range_has_the_bytes_of_the_applied_patch_whatever_the_cache_holds() {
+fn any_range_has_the_bytes_of_the_applied_patch_whatever_stays_in_memory() {
     let go = AtomicBool::new(false);
     for compression in [None, Some(Compression::lz4(0).unwrap())] {
         let fixture = fixture(compression);
         let (expected, patch) = (applied(&fixture), fixture.patch());
-        let lens: Vec<u64> = patch.appended().map(|(range, _)| range.end - range.start).collect();
-        assert!(lens.len() >= 3, "{lens:?}");
-        let largest = *lens.iter().max().unwrap() as usize;
-        assert!(largest <= REGION_MAX);
-        for limit in [0, largest, 2 * largest + 1, PieceCache::DEFAULT] {
-            let cache = PieceCache::new(limit);
-            let image = overlay_with(Arc::new(fixture.image()), &patch, &cache, &go).unwrap();
+        assert!(patch.appended().count() >= 3);
+        for kept in [0, 1, 2, 16] {
+            let image = overlay_keeping(Arc::new(fixture.image()), &patch, kept, &go).unwrap();
             assert_eq!(image.size(), expected.len() as u64);
             // Four readers at the same time.
             std::thread::scope(|scope| {
                 for reader in 0..4 {
-                    let (image, cache, expected) = (&image, &cache, &expected);
+                    let (image, expected) = (&image, &expected);
                     scope.spawn(move || {
                         let mut seed = reader;
                         for _ in 0..12 {
@@ -50,23 +47,30 @@ fn any_range_has_the_bytes_of_the_applied_patch_whatever_the_cache_holds() {
                             let len = random(&mut seed) % (expected.len() - start).min(3 << 20);
                             let mut bytes = vec![0; len];
                             image.read_exact_at(start as u64, &mut bytes).unwrap();
-                            assert!(bytes == expected[start..start + len], "{limit} {start} {len}");
-                            // The last piece stays in any case.
-                            assert!(cache.bytes() <= limit.max(largest), "{limit}: {}", cache.bytes());
+                            assert!(bytes == expected[start..start + len], "{kept} {start} {len}");
                         }
                     });
                 }
             });
-            // All pieces are there if they fit, and were decoded once.
-            let total: u64 = lens.iter().sum();
-            assert!(limit < PieceCache::DEFAULT || cache.bytes() as u64 == total);
             assert!(image.read_exact_at(expected.len() as u64 - 1, &mut [0; 2]).is_err());
         }
     }
 }
 
 #[test]
-fn several_patches_share_one_cache() {
+fn only_the_last_pieces_stay_in_memory() {
+    let fixture = fixture(None);
+    let (base, patch): (Arc<dyn Source>, _) = (Arc::new(fixture.image()), fixture.patch());
+    let image = Image::open(Arc::clone(&base)).unwrap();
+    for kept in [0, 2] {
+        let region = LazyRegion::new(&patch, patch.pieces(Arc::clone(&base), &image, 1).unwrap(), kept);
+        region.read_exact_at(0, &mut vec![0; region.size() as usize]).unwrap();
+        assert_eq!(region.kept_pieces(), kept);
+    }
+}
+
+#[test]
+fn a_patch_is_laid_over_another_one() {
     let go = AtomicBool::new(false);
     let fixture = fixture(None);
     let first = fixture.patch();
@@ -80,7 +84,6 @@ fn several_patches_share_one_cache() {
     let medium = FileMedium::open(&fixture.path("image")).unwrap();
     let both = applied_to(fixture.image(), &second);
     drop(medium);
-    let cache = PieceCache::new(5 << 20);
     let size = first.base_size() as usize;
     let mut old = fixture.image();
     old.truncate(size);
@@ -91,12 +94,11 @@ fn several_patches_share_one_cache() {
     if let Some((pos, root)) = &first.header().root {
         old[*pos as usize..*pos as usize + root.len()].fill(0);
     }
-    let image = overlay_with(Arc::new(old), &first, &cache, &go).unwrap();
-    let image = overlay_with(image, &second, &cache, &go).unwrap();
+    let image = overlay(Arc::new(old), &first, &go).unwrap();
+    let image = overlay(image, &second, &go).unwrap();
     let mut bytes = vec![0; image.size() as usize];
     image.read_exact_at(0, &mut bytes).unwrap();
     assert!(bytes == both);
-    assert!(cache.bytes() <= 5 << 20, "{}", cache.bytes());
 }
 
 const SECTOR: usize = 1024;
@@ -112,7 +114,7 @@ fn applied_to(image: Vec<u8>, patch: &Patch) -> Vec<u8> {
 fn a_piece_that_is_decoded_again_must_be_the_same() {
     let fixture = Fixture::new(Some(Compression::lz4(0).unwrap()));
     let (base, patch) = (Arc::new(Recorder::new(fixture.image())), fixture.patch());
-    let image = overlay_with(base.clone(), &patch, &PieceCache::new(0), &AtomicBool::new(false)).unwrap();
+    let image = overlay_keeping(base.clone(), &patch, 0, &AtomicBool::new(false)).unwrap();
     let start = patch.base_size();
     let read = || {
         // Both pieces, so that each read decodes again.

@@ -70,7 +70,7 @@ fn the_stated_memory_is_enough_for_any_plan() {
         ("references", Plan { references, items: vec![Item::Raw { len: 1 }] }),
     ] {
         replace_patch(&fixture, &plan, plan.items.len());
-        let bound = fixture.patch().apply_cost().unwrap().memory;
+        let bound = fixture.patch().apply_memory().unwrap();
         let name = "tests::memory::the_stated_memory_is_enough_for_any_plan";
         let mut child = Command::new(std::env::current_exe().unwrap());
         child.args([name, "--exact", "--nocapture"]).env(VARIABLES[0], fixture.path(""));

@@ -1,13 +1,14 @@
 //! Decides how far a sequential reader's next bytes are announced to a source with a high latency.
 //!
-//! Apart from [`super::requests`], as this costs time, which local files do not pay. And a server's threads take the requests of one
-//! sequential reader in any order, which this must not take for random reads: else each would start with a small distance
-//! again.
+//! Separate from [`super::requests`], because local files need not pay for it. A server's threads take the requests of one sequential
+//! reader in any order. They must not count as random reads: else each would start with a small distance again.
 
 use std::ops::Range;
 
 use ferofs_format::Nid;
 use parking_lot::Mutex;
+
+use crate::numbers::table_entry;
 
 /// Entries of the table of files. With more files in use, they replace each other, and are announced from the start again.
 const FILES: usize = 64;
@@ -24,9 +25,9 @@ pub(crate) struct Announcements([Mutex<Window>; FILES]);
 #[derive(Clone, Copy, Debug)]
 struct Window {
     nid: Nid,
-    /// Where the furthest request ended.
+    /// The end of the furthest request.
     end: u64,
-    /// Where the announced bytes end.
+    /// The end of the announced bytes.
     announced: u64,
     /// Requests that continued others.
     streak: u32,
@@ -43,9 +44,8 @@ impl Announcements {
     /// Records a request for the range `wanted` of file `nid`; returns the bytes to announce, perhaps beyond the file's end.
     /// Announces at least `distance` bytes of a sequential reader's next ones, after a few requests.
     pub(crate) fn note(&self, nid: Nid, wanted: Range<u64>, distance: u64) -> Option<Range<u64>> {
-        let index = usize::try_from(nid.get() % 64).unwrap_or(0);
         // Each change is one assignment.
-        let mut window = self.0[index].lock();
+        let mut window = table_entry(&self.0, nid.get()).lock();
         let before = *window;
         let len = wanted.end.saturating_sub(wanted.start);
         let follows = before.nid == nid && wanted.start == before.end;
@@ -65,7 +65,7 @@ impl Announcements {
         }
         let goal = len.saturating_mul(FIRST).saturating_mul(1 << window.streak.min(32)).min(distance);
         let from = window.announced.max(window.end);
-        if from - window.end >= goal {
+        if from.saturating_sub(window.end) >= goal {
             return None;
         }
         // A quarter more, so that not each request announces a little.

@@ -2,7 +2,7 @@
 //!
 //! The kernel asks only for pages that its page cache lacks, one request for each. Storing more pages pays only if they are
 //! read later, so that the evidence decides: the reads of a unit (a range of a file) are counted, and a unit that was read
-//! several times will probably be read again. Strides are recognised, too. Where memory is short, the kernel evicts stored
+//! several times will probably be read again. Strides are recognised as well. If memory is short, the kernel evicts stored
 //! pages before they are read, and asks for them again. All memory is fixed; files share table entries, and so do units,
 //! which costs a wrong guess at worst.
 
@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use ferofs_format::Nid;
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::numbers::table_entry;
+
 /// Bytes of a file for which stored pages are remembered together.
 const REGION: u64 = 1 << 20;
 /// Entries of the table of regions: 64 KiB of memory. With more regions in use, they replace each other.
@@ -19,21 +21,22 @@ const REGIONS: usize = 4096;
 /// Entries of the table of units: 128 KiB of memory. With more units in use, they replace each other, and their reads are
 /// counted anew.
 const UNITS: usize = 16 << 10;
-/// A unit has one of so many entries. With one, units would replace each other in a table that is a quarter full.
+/// Entries among which a unit has its own. With one, units would replace each other in a table that is a quarter full.
 const SET: usize = 4;
 /// Bytes for each bit that says whether a part of a region was stored: 64 bits for a region.
 const PART: u64 = REGION / 64;
 /// Reads after which the counts of all units halve, so that old reads are forgotten. With all units in use, it is
 /// 16 reads of each.
+#[expect(clippy::as_conversions, reason = "`usize` has at most 64 bits")]
 const PERIOD: u64 = 16 * UNITS as u64;
 /// The thrashing score rises by this for each read of a page that was stored before (the kernel evicted it), and falls by
 /// 1 for any other read: it rises when more than a third of the reads ask again.
 const EVICTED_WEIGHT: u32 = 2;
-/// The largest score, so that it falls again soon. Above half of it, the kernel is taken to evict what is stored.
+/// The largest score, so that it falls again soon. Above half of it, the kernel evicts stored pages early.
 const MAX_SCORE: u32 = 1024;
 /// Entries of the table of strides. With more files in use, they replace each other and start anew.
 const FILES: usize = 64;
-/// Bytes of the smallest step of a stride. Shorter steps mostly stay within one cluster, and want its other pages, too.
+/// Bytes of the smallest step of a stride. Shorter steps mostly stay within one cluster, and its other pages are wanted as well.
 const MIN_STEP: u64 = 32 << 10;
 /// Equal steps after which a stride is trusted; before that, nothing is stored for it.
 const TRUSTED: u32 = 3;
@@ -119,15 +122,14 @@ impl Patterns {
             return Pattern::Stride(stride.ahead());
         }
         drop(stride);
-        let (entry, mark) = hash(nid, offset / REGION);
-        let region = &self.regions[entry % REGIONS];
+        let (region, mark) = self.region(nid, offset);
         let part = 1 << (offset % REGION / PART);
         let was_stored = region.mark.load(Relaxed) == mark
             && region.parts.load(Relaxed) & part != 0
             && region.parts.fetch_and(!part, Relaxed) & part != 0;
         // Two threads at once may lose a count; only speed depends on it.
         let score = match (self.score.load(Relaxed), was_stored) {
-            (score, true) => (score + EVICTED_WEIGHT).min(MAX_SCORE),
+            (score, true) => score.saturating_add(EVICTED_WEIGHT).min(MAX_SCORE),
             (score, false) => score.saturating_sub(1),
         };
         self.score.store(score, Relaxed);
@@ -151,7 +153,19 @@ impl Patterns {
         }
     }
 
+    /// The entry for the region that has the byte at `offset`, and the region's mark.
+    #[expect(clippy::indexing_slicing, reason = "the table has `REGIONS` entries")]
+    fn region(&self, nid: Nid, offset: u64) -> (&Region, u64) {
+        let (entry, mark) = hash(nid, offset / REGION);
+        (&self.regions[entry % REGIONS], mark)
+    }
+
     /// The mark of a unit, and its entry; if it has none, the entry in its set with the fewest reads.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "the table has `UNITS` entries, which are whole sets"
+    )]
     fn unit(&self, nid: Nid, start: u64) -> (u64, &AtomicU64) {
         let (set, mark) = hash(nid, start);
         let first = set % (UNITS / SET) * SET;
@@ -173,19 +187,17 @@ impl Patterns {
     }
 
     fn stride(&self, nid: Nid) -> MutexGuard<'_, Stride> {
-        let entry = usize::try_from(nid.get() % 64).unwrap_or(0);
-        self.strides[entry].lock()
+        table_entry(&self.strides, nid.get()).lock()
     }
 
     /// Records that this range was stored; only the part in the region of its start counts.
     pub fn stored(&self, nid: Nid, range: &Range<u64>) {
-        let (entry, mark) = hash(nid, range.start / REGION);
-        let region = &self.regions[entry % REGIONS];
+        let (region, mark) = self.region(nid, range.start);
         if region.mark.swap(mark, Relaxed) != mark {
             region.parts.store(0, Relaxed);
         }
         let start = range.start % REGION;
-        let end = range.end.saturating_sub(range.start - start).min(REGION);
+        let end = range.end.saturating_sub(range.start).saturating_add(start).min(REGION);
         let whole = start.div_ceil(PART)..end / PART;
         region.parts.fetch_or(whole.fold(0, |parts, part| parts | 1 << part), Relaxed);
     }
@@ -212,10 +224,12 @@ struct Count {
 impl Count {
     const MARK: u64 = (1 << 32) - 1;
 
+    #[expect(clippy::as_conversions, reason = "16 bits remain of the 64")]
     const fn from_raw(raw: u64) -> Self {
         Self { mark: raw & Self::MARK, period: raw >> 32 & 0xffff, reads: (raw >> 48) as u16 }
     }
 
+    #[expect(clippy::as_conversions, reason = "`From` is not usable in a constant function")]
     const fn to_raw(self) -> u64 {
         self.mark | (self.period & 0xffff) << 32 | (self.reads as u64) << 48
     }
@@ -223,8 +237,8 @@ impl Count {
     /// One read more than in the entry `before`, which may be older or of another unit.
     fn after(self, before: Self) -> Self {
         let age = self.period.wrapping_sub(before.period) & 0xffff;
-        let old =
-            if before.mark == self.mark { before.reads.checked_shr(age as u32).unwrap_or(0) } else { 0 };
+        let halved = u32::try_from(age).ok().and_then(|age| before.reads.checked_shr(age)).unwrap_or(0);
+        let old = if before.mark == self.mark { halved } else { 0 };
         Self { reads: old.saturating_add(1), ..self }
     }
 }
@@ -246,7 +260,7 @@ impl Stride {
 
     /// The steps to store ahead of the read that was just recorded. All steps stored before it have been read.
     fn ahead(&self) -> Option<Ahead> {
-        let count = (self.ahead * 2).clamp(FIRST_AHEAD, MAX_AHEAD);
+        let count = self.ahead.saturating_mul(2).clamp(FIRST_AHEAD, MAX_AHEAD);
         let step = self.step.filter(|_| self.steps >= TRUSTED)?;
         Some(Ahead { step, count })
     }

@@ -5,6 +5,8 @@ use std::ops::RangeInclusive;
 use ferofs_format::{FileOffset, Nid};
 use parking_lot::Mutex;
 
+use crate::numbers::table_entry;
+
 /// Entries of the table of files. With more files in use, they replace each other and are classified anew.
 const FILES: usize = 64;
 /// Equal steps after which requests count as strided. Fewer happen by chance.
@@ -50,7 +52,7 @@ struct Track {
     start: u64,
     end: u64,
     step: u64,
-    /// Where the furthest request that was prefetched starts, while steps are equal.
+    /// The start of the furthest request that was prefetched, while steps are equal.
     prefetched: u64,
     /// Requests that continued the pattern.
     streak: u32,
@@ -90,7 +92,7 @@ impl Patterns {
         if before.end == start {
             track.streak = before.streak.saturating_add(1);
             // One continuation alone does not show that the reader goes on.
-            let ahead = if track.streak < 2 { 0 } else { AHEAD.start() << (track.streak - 2).min(8) };
+            let ahead = track.streak.checked_sub(2).map_or(0, |surplus| AHEAD.start() << surplus.min(8));
             return Pattern::Sequential { ahead: ahead.min(*AHEAD.end()) };
         }
         track.step = start.saturating_sub(before.start);
@@ -108,7 +110,8 @@ impl Patterns {
             start.saturating_add(track.step.saturating_mul((u64::from(surplus) + 1).min(MAX_PREFETCHED)));
         let next = track.prefetched.max(start).saturating_add(track.step);
         track.prefetched = track.prefetched.max(until);
-        let count = until.checked_sub(next).map_or(0, |ahead| ahead / track.step + 1);
+        let further = until.checked_sub(next).and_then(|ahead| ahead.checked_div(track.step));
+        let count = further.map_or(0, |further| further.saturating_add(1));
         Pattern::Strided { next: FileOffset::new(next), step: track.step, count }
     }
 
@@ -125,7 +128,7 @@ impl Patterns {
     }
 
     fn track(&self, nid: Nid) -> &Mutex<Track> {
-        &self.0[usize::try_from(nid.get() % 64).unwrap_or(0)]
+        table_entry(&self.0, nid.get())
     }
 }
 

@@ -52,7 +52,7 @@ pub struct Budget {
     cancel: Vec<Arc<AtomicBool>>,
 }
 
-/// What all handles of an image used together.
+/// The work and names that all handles of an image used together.
 #[derive(Debug, Default)]
 struct Spent {
     work: AtomicU64,
@@ -71,7 +71,7 @@ impl Budget {
         }
     }
 
-    /// Work ends soon after `cancel` is set, too.
+    /// Adds a token: work ends soon after it is set.
     pub(crate) fn cancel_with(&mut self, cancel: &Arc<AtomicBool>) {
         self.cancel.push(Arc::clone(cancel));
     }
@@ -82,8 +82,8 @@ impl Budget {
     /// [`Error::Limit`], [`Error::Interrupted`].
     pub fn charge(&self, work: u64) -> Result<()> {
         match CREDIT.get().checked_sub(work) {
-            Some(rest) => {
-                CREDIT.set(rest);
+            Some(remaining) => {
+                CREDIT.set(remaining);
                 Ok(())
             }
             None => self.take(work),
@@ -95,7 +95,7 @@ impl Budget {
     /// # Errors
     /// As [`Self::charge`].
     pub fn charge_bytes(&self, bytes: u64) -> Result<()> {
-        self.charge(bytes / BYTES_PER_WORK + 1)
+        self.charge((bytes / BYTES_PER_WORK).saturating_add(1))
     }
 
     /// Counts `names`, or other things that stay in memory while a command runs.

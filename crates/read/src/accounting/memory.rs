@@ -40,7 +40,7 @@ impl Memory {
 
     /// Adds `len` bytes, even beyond the limit.
     pub(crate) fn take(&self, len: usize) {
-        let held = self.held.fetch_add(len, Relaxed) + len;
+        let held = self.held.fetch_add(len, Relaxed).wrapping_add(len);
         self.peak.fetch_max(held, Relaxed);
     }
 
@@ -49,7 +49,7 @@ impl Memory {
         let fits = |held: usize| held.checked_add(len).filter(|held| *held <= self.limit);
         let taken = self.held.fetch_update(Relaxed, Relaxed, fits);
         if let Ok(before) = taken {
-            self.peak.fetch_max(before + len, Relaxed);
+            self.peak.fetch_max(before.saturating_add(len), Relaxed);
         }
         taken.is_ok()
     }
@@ -69,7 +69,7 @@ impl Memory {
         }
         let start = Instant::now();
         let mut waiting = self.waiting.lock();
-        *waiting += 1;
+        *waiting = waiting.saturating_add(1);
         while !self.try_take(len) {
             let left = MAX_WAIT.saturating_sub(start.elapsed());
             if left.is_zero() {
@@ -78,7 +78,7 @@ impl Memory {
             }
             self.released.wait_for(&mut waiting, left);
         }
-        *waiting -= 1;
+        *waiting = waiting.saturating_sub(1);
         counters.stalled(start);
     }
 

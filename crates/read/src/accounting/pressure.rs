@@ -86,7 +86,7 @@ impl PressureFile {
     fn some_avg10(&self) -> Option<f64> {
         let mut text = [0; 256];
         let len = self.0.read_at(&mut text, 0).ok()?;
-        some_avg10(&text[..len])
+        some_avg10(text.get(..len)?)
     }
 
     /// Only Linux has such files.

@@ -26,7 +26,7 @@ impl Recorder {
         let mut reads = self.lock();
         for range in first..=last {
             if let Some(count) = reads.get_mut(&(nid, range)) {
-                *count += 1;
+                *count = count.saturating_add(1);
             } else if reads.len() < MAX_RANGES {
                 reads.insert((nid, range), 1);
             }

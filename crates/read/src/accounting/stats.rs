@@ -53,6 +53,17 @@ impl Default for Shard {
     }
 }
 
+impl Shard {
+    #[expect(
+        clippy::as_conversions,
+        clippy::indexing_slicing,
+        reason = "a counter's number is below `COUNTERS`"
+    )]
+    fn get(&self, counter: Counter) -> &AtomicU64 {
+        &self.0[counter as usize]
+    }
+}
+
 /// System calls, and the bytes that they read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -90,7 +101,7 @@ pub struct Stats {
     pub hinted: Io,
     /// Bytes that were decoded.
     pub decoded_bytes: u64,
-    /// Of these, bytes of the packed inode, where fragments are, and of the metabox.
+    /// The part of these bytes that is of the packed inode, which has the fragments, and of the metabox.
     pub packed_decoded_bytes: u64,
     /// Bytes copied in memory: decoded bytes to the request, and encoded bytes out of its buffer.
     pub copied_bytes: u64,
@@ -110,7 +121,7 @@ pub struct Stats {
     pub encoded_hits: u64,
     /// Clusters found in the cache of decoded clusters.
     pub cluster_hits: u64,
-    /// Of these, clusters that another thread was decoding at the time.
+    /// The part of these clusters that another thread was decoding at the time.
     pub cohort_hits: u64,
     /// Reads that pinned content served.
     pub pinned_hits: u64,
@@ -136,41 +147,38 @@ pub struct Stats {
     pub held_peak: u64,
 }
 
+impl Io {
+    /// The sum of both.
+    const fn and(self, other: Self) -> Self {
+        Self { reads: self.reads.saturating_add(other.reads), bytes: self.bytes.saturating_add(other.bytes) }
+    }
+}
+
 impl Stats {
     /// All I/O.
     #[must_use]
     pub const fn io(&self) -> Io {
-        let data = self.data_io();
-        Io { reads: data.reads + self.metadata.reads, bytes: data.bytes + self.metadata.bytes }
+        self.data_io().and(self.metadata)
     }
 
     /// All I/O for content.
     #[must_use]
     pub const fn data_io(&self) -> Io {
-        Io {
-            reads: self.runs.reads
-                + self.partial.reads
-                + self.stored.reads
-                + self.batches.reads
-                + self.ahead.reads,
-            bytes: self.runs.bytes
-                + self.partial.bytes
-                + self.stored.bytes
-                + self.batches.bytes
-                + self.ahead.bytes,
-        }
+        self.runs.and(self.partial).and(self.stored).and(self.batches).and(self.ahead)
     }
 
     /// Clusters decoded, by whichever strategy.
     #[must_use]
     pub const fn clusters(&self) -> u64 {
-        self.in_place + self.rolling + self.vmap + self.direct + self.buffered
+        let in_parts = self.rolling.saturating_add(self.vmap).saturating_add(self.direct);
+        self.in_place.saturating_add(in_parts).saturating_add(self.buffered)
     }
 }
 
 impl Counters {
+    #[expect(clippy::indexing_slicing, reason = "the number of a shard is below `SHARDS`")]
     pub(crate) fn add(&self, counter: Counter, n: u64) {
-        self.shards[shard()].0[counter as usize].fetch_add(n, Relaxed);
+        self.shards[shard()].get(counter).fetch_add(n, Relaxed);
     }
 
     /// Counts bytes.
@@ -201,9 +209,8 @@ impl Counters {
 
     /// The sums of all shards; memory and pool, which have no counters here, stay 0.
     pub(crate) fn snapshot(&self) -> Stats {
-        let sum = |counter: Counter| {
-            self.shards.iter().map(|shard| shard.0[counter as usize].load(Relaxed)).sum::<u64>()
-        };
+        let sum =
+            |counter: Counter| self.shards.iter().map(|shard| shard.get(counter).load(Relaxed)).sum::<u64>();
         let io = |reads, bytes| Io { reads: sum(reads), bytes: sum(bytes) };
         Stats {
             requests: sum(Counter::Requests),

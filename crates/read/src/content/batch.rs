@@ -7,7 +7,7 @@ use ferofs_format::{BytePos, DeviceId, FileOffset, Nid};
 
 use crate::engine::pinned::PinnedRanges;
 use crate::engine::request::Request;
-use crate::engine::run::MAX_PIECES;
+use crate::engine::run::MAX_EXTENTS as MAX_RUN_EXTENTS;
 use crate::error::Result;
 use crate::metadata::extent::{Extent, ExtentData, Location};
 use crate::metadata::map::FileMap;
@@ -69,14 +69,15 @@ pub(super) fn needed(request: &Request<'_>, extent: &Extent, at: u64, end: u64) 
         }
         ExtentData::Encoded { at: place @ Location::Device(device, pos), encoded_len, .. } => {
             let is_part = skip > 0 || end < extent.end();
-            let is_cached = is_part && request.has_cluster(place, encoded_len, end - extent.start.get());
+            let is_cached =
+                is_part && request.has_cluster(place, encoded_len, end.saturating_sub(extent.start.get()));
             (!is_cached).then_some((device, pos, encoded_len))
         }
         _ => None,
     }
 }
 
-/// What a request wants of a file.
+/// The range of a file that a request wants.
 pub(super) struct Wanted<'a> {
     pub nid: Nid,
     /// The first offset.
@@ -98,7 +99,7 @@ pub(super) struct Batch {
     extents: usize,
     /// Whether all of each extent is wanted.
     are_whole: bool,
-    /// Where in the file the batch ends.
+    /// The end of the batch in the file.
     pub end: u64,
     /// Offsets and lengths of fragments in the packed inode.
     fragments: Vec<(u64, u64)>,
@@ -124,7 +125,7 @@ impl Batch {
             }
             if let ExtentData::Fragment { offset } = extent.data {
                 let skip = at.saturating_sub(extent.start.get());
-                batch.fragments.push((offset.get().saturating_add(skip), end - at));
+                batch.fragments.push((offset.get().saturating_add(skip), end.saturating_sub(at)));
             }
             if let Some(place) = needed(request, &extent, at, end) {
                 if !batch.add(request, place) {
@@ -132,7 +133,7 @@ impl Batch {
                 }
                 batch.are_whole &= is_whole;
             }
-            batch.extents += 1;
+            batch.extents = batch.extents.saturating_add(1);
             batch.end = end;
         }
         if batch.end == wanted.offset {
@@ -146,10 +147,10 @@ impl Batch {
     /// Adds a range. Returns false if it does not fit, or no device has it.
     fn add(&mut self, request: &Request<'_>, (device, pos, len): Place) -> bool {
         let volume = request.volume;
-        let most = MAX_BATCH.min(to_u64(volume.memory.limit() / 4));
+        let max_len = MAX_BATCH.min(to_u64(volume.memory.limit() / 4));
         let sum = self.len.saturating_add(len);
         let Ok(short) = usize::try_from(len) else { return false };
-        if sum > most || !volume.has_range(device, pos, len) {
+        if sum > max_len || !volume.has_range(device, pos, len) {
             return false;
         }
         self.len = sum;
@@ -160,7 +161,7 @@ impl Batch {
                     && volume.slots.is_empty()
                     && start.checked_add(to_u64(*last_len)) == Some(pos) =>
             {
-                *last_len += short;
+                *last_len = last_len.saturating_add(short);
             }
             _ => self.ranges.push((device, pos, short)),
         }
@@ -174,7 +175,7 @@ impl Batch {
 
     /// Reads the ranges, unless the request takes only one read anyway.
     pub(super) fn read(&self, request: &mut Request<'_>) -> Result<()> {
-        let is_run = self.are_whole && self.extents <= MAX_PIECES;
+        let is_run = self.are_whole && self.extents <= MAX_RUN_EXTENTS;
         if self.ranges.len() > 1 || self.ranges.len() == 1 && self.extents > 1 && !is_run {
             return request.gather_batch(&self.ranges);
         }

@@ -52,7 +52,8 @@ pub(super) fn announce_range(
         let Ok(extent) = map.extent_at(FileOffset::new(at)) else { break };
         let end = extent.end().min(range.end);
         if let ExtentData::Fragment { offset } = extent.data {
-            fragments.push((offset.get().saturating_add(at.saturating_sub(extent.start.get())), end - at));
+            let skip = at.saturating_sub(extent.start.get());
+            fragments.push((offset.get().saturating_add(skip), end.saturating_sub(at)));
         } else if let Some(place) = needed(request, &extent, at, end) {
             ranges.add(place);
         }

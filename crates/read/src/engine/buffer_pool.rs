@@ -19,11 +19,11 @@ const MAX_SURPLUS: usize = 4;
 pub(crate) struct BufferPool {
     /// Bytes that all buffers may have together.
     limit: usize,
-    state: Mutex<State>,
+    state: Mutex<Buffers>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Buffers {
     idle: Vec<Box<[u8]>>,
     /// Bytes of idle buffers and of those in use.
     allocated: usize,
@@ -43,7 +43,7 @@ pub(crate) struct PooledBuffer<'a> {
 impl BufferPool {
     /// A pool of at most `limit` bytes.
     pub(crate) fn new(limit: usize) -> Self {
-        Self { limit: limit / PAGE * PAGE, state: Mutex::default() }
+        Self { limit: (limit / PAGE).saturating_mul(PAGE), state: Mutex::default() }
     }
 
     /// Bytes that all buffers may have together.
@@ -57,6 +57,10 @@ impl BufferPool {
     }
 
     /// A buffer of `len` bytes, if the pool has space for it.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "the buffers in use are part of the allocated ones, which stay within the limit"
+    )]
     pub(crate) fn take(&self, len: usize) -> Option<PooledBuffer<'_>> {
         let size = len.max(1).checked_next_multiple_of(PAGE)?;
         let mut state = self.state.lock();
@@ -86,10 +90,10 @@ impl BufferPool {
     }
 }
 
-impl State {
-    /// The smallest idle buffer of `least` to `most` bytes.
-    fn take_idle(&mut self, least: usize, most: usize) -> Option<Box<[u8]>> {
-        let fitting = self.idle.iter().enumerate().filter(|(_, bytes)| (least..=most).contains(&bytes.len()));
+impl Buffers {
+    /// The smallest idle buffer of `min` to `max` bytes.
+    fn take_idle(&mut self, min: usize, max: usize) -> Option<Box<[u8]>> {
+        let fitting = self.idle.iter().enumerate().filter(|(_, bytes)| (min..=max).contains(&bytes.len()));
         let (number, _) = fitting.min_by_key(|(_, bytes)| bytes.len())?;
         Some(self.idle.swap_remove(number))
     }
@@ -98,18 +102,21 @@ impl State {
 impl Deref for PooledBuffer<'_> {
     type Target = [u8];
 
+    #[expect(clippy::indexing_slicing, reason = "`BufferPool::take` chose a buffer of at least `len` bytes")]
     fn deref(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 }
 
 impl DerefMut for PooledBuffer<'_> {
+    #[expect(clippy::indexing_slicing, reason = "as above")]
     fn deref_mut(&mut self) -> &mut [u8] {
         &mut self.bytes[..self.len]
     }
 }
 
 impl Drop for PooledBuffer<'_> {
+    #[expect(clippy::arithmetic_side_effects, reason = "`BufferPool::take` added these bytes")]
     fn drop(&mut self) {
         let bytes = std::mem::take(&mut self.bytes);
         let mut state = self.pool.state.lock();

@@ -21,7 +21,7 @@ const PARTIAL_READS: usize = 32;
 /// The cache. Its clusters stay within the budget, but without a memory limit one cluster may be larger.
 #[derive(Debug)]
 pub(crate) struct Clusters {
-    state: Mutex<State>,
+    state: Mutex<Slots>,
     decoded: Condvar,
     budget: usize,
     /// Bytes of the smallest buffers: with few sizes, more evicted buffers fit new clusters.
@@ -32,7 +32,7 @@ pub(crate) struct Clusters {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Slots {
     slots: Vec<Slot>,
     clock: u64,
     /// Bytes of all buffers, with those being decoded to.
@@ -87,7 +87,7 @@ impl Clusters {
         let mut waited = false;
         let mut state = self.state.lock();
         loop {
-            state.clock += 1;
+            state.clock = state.clock.saturating_add(1);
             let now = state.clock;
             let found = state
                 .slots
@@ -101,7 +101,7 @@ impl Clusters {
                     return Found::Decoded(Arc::clone(bytes));
                 }
                 Some(slot) => {
-                    slot.waiting += 1;
+                    slot.waiting = slot.waiting.saturating_add(1);
                     waited = true;
                     let start = Instant::now();
                     self.decoded.wait(&mut state);
@@ -123,6 +123,11 @@ impl Clusters {
 
     /// Records a read of a part of the cluster at `at`; returns whether it is the first one lately, so that the rest need not
     /// be kept.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "a remainder by `PARTIAL_READS` is below it"
+    )]
     pub(crate) fn is_first_partial_read(&self, at: Location) -> bool {
         let mut state = self.state.lock();
         if state.partial_reads.contains(&Some(at)) {
@@ -156,17 +161,21 @@ impl Clusters {
             let Some(oldest) = state.oldest(0..=usize::MAX) else { break };
             self.drop_slot(&mut state, oldest);
         }
-        state.held += capacity;
+        state.held = state.held.saturating_add(capacity);
         self.memory.take(capacity);
         Arc::new(Vec::with_capacity(capacity))
     }
 
-    fn drop_slot(&self, state: &mut State, number: usize) {
+    fn drop_slot(&self, state: &mut Slots, number: usize) {
         let capacity = state.slots.swap_remove(number).bytes.map_or(0, |bytes| bytes.capacity());
         self.release(state, capacity);
     }
 
-    fn release(&self, state: &mut State, capacity: usize) {
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "`take_buffer` added the capacity, which no buffer changes"
+    )]
+    fn release(&self, state: &mut Slots, capacity: usize) {
         state.held -= capacity;
         self.memory.release(capacity);
     }
@@ -176,11 +185,12 @@ impl Clusters {
         let least = if len > self.least { len } else { self.least };
         let power = least.next_power_of_two();
         // Three quarters, where they suffice, save a quarter of the memory.
-        if least <= power / 4 * 3 { power / 4 * 3 } else { power }
+        let three_quarters = (power / 4).saturating_mul(3);
+        if least <= three_quarters { three_quarters } else { power }
     }
 }
 
-impl State {
+impl Slots {
     /// The least recently used cluster of those whose buffers have a certain capacity.
     fn oldest(&self, capacity: RangeInclusive<usize>) -> Option<usize> {
         // Not those that other threads copy from, or decode to.

@@ -40,6 +40,11 @@ pub(crate) struct Wanted {
 impl Wanted {
     /// All of the cluster.
     pub(crate) const WHOLE: Self = Self { skip: 0, to_end: true };
+
+    /// The end of a range of `len` bytes in the cluster. The map limits it to 12 MiB.
+    pub(crate) const fn end(self, len: usize) -> usize {
+        self.skip.saturating_add(len)
+    }
 }
 
 impl Request<'_> {
@@ -53,7 +58,7 @@ impl Request<'_> {
     ) -> Result<()> {
         let engine = self.engine;
         let encoded = self.without_padding(cluster.algorithm, cluster.at, encoded)?;
-        let (skip, end) = (wanted.skip, wanted.skip + out.len());
+        let (skip, end) = (wanted.skip, wanted.end(out.len()));
         let max_buffered = (cluster.algorithm == Algorithm::Lz4).then(|| self.max_buffered());
         #[cfg(not(feature = "comparison"))]
         let strategy = Strategy::fastest(max_buffered, skip, end);
@@ -102,7 +107,7 @@ impl Request<'_> {
         wanted: Wanted,
         out: &mut [u8],
     ) -> Result<()> {
-        let mut buffer = self.buffer(wanted.skip + out.len());
+        let mut buffer = self.buffer(wanted.end(out.len()));
         self.decode_and_copy(cluster, encoded, wanted, &mut buffer, Counter::Buffered, out)
     }
 
@@ -117,7 +122,7 @@ impl Request<'_> {
     ) -> Result<()> {
         self.count(counter, buffer.len());
         self.decode_from_start(cluster, encoded, wanted, buffer)?;
-        self.copy(&buffer[wanted.skip..], out);
+        self.copy(buffer.split_at(wanted.skip).1, out);
         Ok(())
     }
 

@@ -66,7 +66,7 @@ impl EngineOptions {
         }
         let Some(limit) = self.memory_limit else { return (fitted, metadata) };
         // A quarter stays for clusters that need more than the pool.
-        let limit = limit / 4 * 3;
+        let limit = (limit / 4).saturating_mul(3);
         let wanted = [fitted.pool, fitted.encoded_cache, fitted.tail_cache, fitted.packed_cache, metadata]
             .iter()
             .fold(0usize, |sum, part| sum.saturating_add(*part));
@@ -74,6 +74,11 @@ impl EngineOptions {
             return (fitted, metadata);
         }
         // Each part in proportion; products of budgets and limits may exceed 64 bits.
+        #[expect(
+            clippy::arithmetic_side_effects,
+            clippy::as_conversions,
+            reason = "products of two `usize` fit 128 bits, and the divisor is not 0"
+        )]
         let shrink = |part: usize| {
             usize::try_from(part as u128 * limit as u128 / (wanted as u128).max(1)).unwrap_or(limit)
         };

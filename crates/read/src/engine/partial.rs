@@ -1,7 +1,7 @@
 //! Clusters of which a request wants a part, and clusters that cannot be part of a run.
 //!
 //! Their encoded bytes go through a bounded cache, because later requests often want the same clusters. For a sequential
-//! reader with small requests, one call reads the following blocks, too. Clusters are decoded only as far as wanted; but
+//! reader with small requests, one call also reads the following blocks. Clusters are decoded only as far as wanted; but
 //! to their end, and kept, if a sequential reader, other files or other threads want the rest.
 
 use ferofs_codec::decode_lz4_in_place;
@@ -30,7 +30,8 @@ impl Request<'_> {
         // The map bounds both lengths to 12 MiB.
         let skip = usize::try_from(skip).unwrap_or(usize::MAX);
         let len = usize::try_from(extent.len).unwrap_or(usize::MAX);
-        let wanted = Wanted { skip, to_end: skip + buf.len() == len };
+        let end = skip.saturating_add(buf.len());
+        let wanted = Wanted { skip, to_end: end == len };
         // Reading an inline tail may start requests on other files: the thread could wait for its own decoding.
         if buf.len() == len || matches!(at, Location::Metadata(_)) {
             self.charge_decoding(algorithm, encoded_len, len)?;
@@ -40,9 +41,9 @@ impl Request<'_> {
         }
         let engine = self.engine;
         let cache = if self.shared { &engine.packed } else { &engine.tails };
-        match cache.find(at, skip + buf.len(), &self.volume.counters) {
+        match cache.find(at, end, &self.volume.counters) {
             Found::Decoded(bytes) => {
-                self.copy(&bytes[skip..skip + buf.len()], buf);
+                self.copy_wanted(&bytes, skip, buf);
                 Ok(())
             }
             Found::Missing(decoding) => {
@@ -51,7 +52,7 @@ impl Request<'_> {
                 // A reader that follows the order of fragments starts at the start of a cluster. A first read in the middle is
                 // for a single file that shares data with another one, so the rest is decoded only at a second read.
                 let is_single = self.shared && skip > len / 8 && cache.is_first_partial_read(at);
-                let kept = if is_single { len.min(skip + buf.len() + len / 8) } else { len };
+                let kept = if is_single { len.min(end.saturating_add(len / 8)) } else { len };
                 if (self.shared || rest_follows) && cache.takes(kept) {
                     self.decode_kept(&cluster, decoding, kept, kept == len, wanted, buf)
                 } else {
@@ -61,7 +62,22 @@ impl Request<'_> {
         }
     }
 
+    /// Copies the wanted range of a cluster from its `decoded` bytes.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "callers decode the cluster at least up to the end of the range"
+    )]
+    fn copy_wanted(&self, decoded: &[u8], skip: usize, buf: &mut [u8]) {
+        self.copy(&decoded[skip..skip + buf.len()], buf);
+    }
+
     /// Decodes the first `len` bytes of the cluster, perhaps all, and keeps them in the cache.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "`decode_len` is at least `encoded_len`; the map limits both to 12 MiB"
+    )]
     fn decode_kept(
         &self,
         cluster: &Cluster,
@@ -83,13 +99,13 @@ impl Request<'_> {
             let encoded = decode_len - stream.len();
             self.count(Counter::InPlace, len);
             decode_lz4_in_place(out, encoded..decode_len, len).map_err(|_| undecodable(cluster.at))?;
-            self.copy(&out[wanted.skip..wanted.skip + buf.len()], buf);
+            self.copy_wanted(out, wanted.skip, buf);
         } else {
             let mut encoded = self.buffer(cluster.encoded_len);
             self.fetch(cluster, &mut encoded, false)?;
             let out = decoding.buffer(len);
             self.decode(cluster, &encoded, Wanted { skip: 0, to_end: is_whole }, out)?;
-            self.copy(&out[wanted.skip..wanted.skip + buf.len()], buf);
+            self.copy_wanted(out, wanted.skip, buf);
         }
         decoding.publish(len);
         Ok(())
@@ -107,13 +123,13 @@ impl Request<'_> {
         let mut encoded = self.buffer(cluster.encoded_len);
         self.fetch(cluster, &mut encoded, true)?;
         // Charges only what this request wants: threads that wait charge their own parts.
-        self.charge_decoding(cluster.algorithm, cluster.encoded_len, wanted.skip + buf.len())?;
+        self.charge_decoding(cluster.algorithm, cluster.encoded_len, wanted.end(buf.len()))?;
         if !decoding.is_wanted() {
             return self.decode(cluster, &encoded, wanted, buf);
         }
         let out = decoding.buffer(len);
         self.decode(cluster, &encoded, Wanted::WHOLE, out)?;
-        self.copy(&out[wanted.skip..wanted.skip + buf.len()], buf);
+        self.copy_wanted(out, wanted.skip, buf);
         decoding.publish(len);
         Ok(())
     }
@@ -137,8 +153,8 @@ impl Request<'_> {
             return Ok(());
         }
         let ahead = if self.has_gathered(cluster.at, cluster.encoded_len) { 0 } else { self.ahead() };
-        let ahead = ahead & !(block_size.bytes() - 1);
-        let with_ahead = to_u64(cluster.encoded_len + ahead);
+        let ahead = (ahead >> block_size.bits()) << block_size.bits();
+        let with_ahead = to_u64(cluster.encoded_len.saturating_add(ahead));
         if ahead > 0 && ahead <= cache.budget() / 2 && self.volume.has_range(device, pos, with_ahead) {
             return self.fetch_ahead(cluster, encoded, ahead, cache, first);
         }
@@ -159,12 +175,12 @@ impl Request<'_> {
         cache: &BlockCache,
         first: Key,
     ) -> Result<()> {
-        let block_size = self.volume.superblock.block_size.bytes();
-        let mut all = self.buffer(encoded.len() + ahead);
+        let block_size = self.volume.superblock.block_size;
+        let mut all = self.buffer(encoded.len().saturating_add(ahead));
         self.read_counted(cluster.at, 0, &mut all, Cause::Ahead)?;
         let (own, next) = all.split_at(encoded.len());
         encoded.copy_from_slice(own);
-        keep_blocks(cache, first.after(own.len() / block_size), next, block_size);
+        keep_blocks(cache, first.after(own.len() >> block_size.bits()), next, block_size.bytes());
         Ok(())
     }
 

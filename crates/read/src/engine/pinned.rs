@@ -48,8 +48,8 @@ impl PinnedRanges {
         let ranges = self.files.get(&nid)?;
         let after = ranges.partition_point(|range| range.start <= offset.get());
         let range = ranges.get(after.checked_sub(1)?)?;
-        let skip = usize::try_from(offset.get() - range.start).ok()?;
-        range.bytes.get(skip..).filter(|rest| !rest.is_empty())
+        let skip = usize::try_from(offset.get().checked_sub(range.start)?).ok()?;
+        range.bytes.get(skip..).filter(|bytes| !bytes.is_empty())
     }
 
     /// Adds the range of `nid` that starts at `start`.

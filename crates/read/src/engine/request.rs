@@ -83,11 +83,11 @@ impl Gathered<'_> {
         let after = self.more.partition_point(|range| (range.device.get(), range.pos) <= (device.get(), pos));
         let range = self.more.get(after.checked_sub(1)?).filter(|range| range.device == device)?;
         let at = within(range.pos, range.len, pos, len)?;
-        self.bytes.get(range.start + at.start..range.start + at.end)
+        self.bytes.get(range.start..)?.get(at)
     }
 }
 
-/// Where among the `outer_len` bytes at `outer` the `len` bytes at `pos` are.
+/// The range of the `len` bytes at `pos` in the `outer_len` bytes at `outer`.
 fn within(outer: BytePos, outer_len: usize, pos: BytePos, len: usize) -> Option<Range<usize>> {
     let start = usize::try_from(pos.get().checked_sub(outer.get())?).ok()?;
     let end = start.checked_add(len).filter(|end| *end <= outer_len)?;
@@ -141,12 +141,12 @@ impl<'a> Request<'a> {
         let Some(&first) = ranges.first() else { return Ok(()) };
         let total = ranges.iter().map(|(.., len)| len).sum();
         let mut bytes = self.buffer(total);
-        let (mut rest, mut start, mut more) = (&mut bytes[..], 0, Vec::with_capacity(ranges.len()));
+        let (mut unused, mut start, mut more) = (&mut bytes[..], 0usize, Vec::with_capacity(ranges.len()));
         let buffers = ranges.iter().map(|&(device, pos, len)| {
-            let (buf, tail) = std::mem::take(&mut rest).split_at_mut(len);
-            rest = tail;
+            let (buf, tail) = std::mem::take(&mut unused).split_at_mut(len);
+            unused = tail;
             more.push(PlacedRange { device, pos, len, start });
-            start += len;
+            start = start.saturating_add(len);
             (device, pos, buf)
         });
         let access = if self.is_sequential() { Access::Sequential } else { Access::Sparse };
@@ -189,8 +189,8 @@ impl<'a> Request<'a> {
     /// Counts the work of decoding `encoded_len` bytes into `len`. LZMA takes about 25 ns for an encoded byte, the others at most
     /// a quarter of that.
     pub(crate) fn charge_decoding(&self, algorithm: Algorithm, encoded_len: usize, len: usize) -> Result<()> {
-        let encoded = to_u64(encoded_len) / if algorithm == Algorithm::Lzma { 4 } else { 16 };
-        self.volume.budget.charge(encoded)?;
+        let encoded = to_u64(encoded_len);
+        self.volume.budget.charge(if algorithm == Algorithm::Lzma { encoded / 4 } else { encoded / 16 })?;
         self.volume.budget.charge_bytes(to_u64(len))
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Each extent of a run is at least as long as its encoded bytes. So what is decoded never reaches the encoded bytes
 //! of a later extent: before extent `i + 1`, as much output remains as encoded bytes do, or more. A decoder's output
-//! must trail its input by a few bytes more: where the request wants those after the run, too, the encoded bytes end
+//! must trail its input by a few bytes more: if the request also wants the bytes after the run, the encoded bytes end
 //! there. Else the last ones lack that margin, and are moved to a buffer first.
 
 use ferofs_codec::decode_lz4_in_place;
@@ -17,17 +17,17 @@ use crate::numbers::to_u64;
 use crate::volume::Volume;
 
 /// Extents of a run at most, which bounds the memory for their records. A longer sequence takes several runs.
-pub(crate) const MAX_PIECES: usize = 128;
+pub(crate) const MAX_EXTENTS: usize = 128;
 /// Encoded bytes at most of a cluster in a run with another algorithm than LZ4: it is moved to a buffer before decoding. A
 /// larger one is read on its own.
 const MAX_MOVED: usize = 64 << 10;
 
-/// Bytes of the record of an extent in flight.
-pub(crate) const PIECE_SIZE: usize = size_of::<Option<Piece>>();
+/// Bytes of the record of an extent in a run.
+pub(crate) const RUN_EXTENT_SIZE: usize = size_of::<Option<RunExtent>>();
 
-/// An extent in flight.
+/// An extent in a run.
 #[derive(Clone, Copy, Debug)]
-struct Piece {
+struct RunExtent {
     len: u32,
     encoded_len: u32,
     /// `None` for a stored extent.
@@ -35,10 +35,10 @@ struct Piece {
     partial: bool,
 }
 
-/// A run being gathered.
+/// A run to which extents are added.
 #[derive(Debug)]
 pub(crate) struct Run {
-    pieces: [Option<Piece>; MAX_PIECES],
+    extents: [Option<RunExtent>; MAX_EXTENTS],
     count: usize,
     start: FileOffset,
     device: DeviceId,
@@ -54,13 +54,13 @@ pub(crate) struct Run {
 impl Run {
     /// The run that starts with `extent`, if the request of `wanted` bytes from `offset` on wants all of it.
     pub(crate) fn start(volume: &Volume, extent: &Extent, offset: FileOffset, wanted: usize) -> Option<Self> {
-        let (device, pos, piece) = piece(extent)?;
-        if extent.start != offset || to_usize(piece.len) > wanted {
+        let (device, pos, part) = run_extent(extent)?;
+        if extent.start != offset || to_usize(part.len) > wanted {
             return None;
         }
         let joins = volume.slots.is_empty();
         let mut run = Self {
-            pieces: [None; MAX_PIECES],
+            extents: [None; MAX_EXTENTS],
             count: 0,
             start: offset,
             device,
@@ -70,37 +70,42 @@ impl Run {
             wanted,
             joins,
         };
-        run.push(piece);
+        run.push(part);
         Some(run)
     }
 
     /// Whether another extent may be added.
     pub(crate) fn wants_more(&self) -> bool {
-        self.joins && self.count < MAX_PIECES && self.decoded_len < self.wanted
+        self.joins && self.count < MAX_EXTENTS && self.decoded_len < self.wanted
     }
 
     /// Adds `extent`, which follows, if it is adjacent and wholly wanted.
     pub(crate) fn extend(&mut self, extent: &Extent) -> bool {
-        let Some((device, pos, piece)) = piece(extent) else { return false };
-        let fits = to_usize(piece.len) <= self.wanted - self.decoded_len;
+        let Some((device, pos, part)) = run_extent(extent) else { return false };
+        let fits = to_usize(part.len) <= self.wanted.saturating_sub(self.decoded_len);
         let adjacent = device == self.device && self.pos.checked_add(to_u64(self.encoded_len)) == Some(pos);
         if fits && adjacent && extent.start == self.end() {
-            self.push(piece);
+            self.push(part);
             return true;
         }
         false
     }
 
-    fn push(&mut self, piece: Piece) {
-        self.pieces[self.count] = Some(piece);
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "`wants_more` limits `count`, and the lengths stay within the buffer's"
+    )]
+    fn push(&mut self, part: RunExtent) {
+        self.extents[self.count] = Some(part);
         self.count += 1;
-        self.decoded_len += to_usize(piece.len);
-        self.encoded_len += to_usize(piece.encoded_len);
+        self.decoded_len += to_usize(part.len);
+        self.encoded_len += to_usize(part.encoded_len);
     }
 
-    /// Where in the file the run ends.
+    /// The end of the run in the file.
     pub(crate) fn end(&self) -> FileOffset {
-        FileOffset::new(self.start.get() + to_u64(self.decoded_len))
+        FileOffset::new(self.start.get().saturating_add(to_u64(self.decoded_len)))
     }
 
     /// Bytes that the run decodes to.
@@ -109,8 +114,8 @@ impl Run {
     }
 }
 
-/// `extent` as a piece of a run, and where it is stored.
-fn piece(extent: &Extent) -> Option<(DeviceId, BytePos, Piece)> {
+/// The record of `extent` for a run, and its place; `None` if it cannot be in a run.
+fn run_extent(extent: &Extent) -> Option<(DeviceId, BytePos, RunExtent)> {
     let (at, encoded_len, algorithm, partial) = match extent.data {
         ExtentData::Stored { at } => (at, extent.len, None, false),
         ExtentData::Encoded { algorithm, at, encoded_len, partial } => {
@@ -125,14 +130,19 @@ fn piece(extent: &Extent) -> Option<(DeviceId, BytePos, Piece)> {
     if encoded_len > len || moved && to_usize(encoded_len) > MAX_MOVED {
         return None;
     }
-    Some((device, pos, Piece { len, encoded_len, algorithm, partial }))
+    Some((device, pos, RunExtent { len, encoded_len, algorithm, partial }))
 }
 
 impl Request<'_> {
     /// Reads and decodes `run` into the start of `buf`, which may be longer.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "no extent of a run is longer encoded than decoded, and all fit `buf`"
+    )]
     pub(crate) fn read_run(&self, run: &Run, buf: &mut [u8]) -> Result<()> {
-        let last = run.count.checked_sub(1).and_then(|last| run.pieces[last]);
-        let margin = last.map_or(0, |piece| in_place_margin(to_usize(piece.encoded_len)));
+        let last = run.extents.iter().take(run.count).next_back().copied().flatten();
+        let margin = last.map_or(0, |part| in_place_margin(to_usize(part.encoded_len)));
         let end = buf.len().min(run.decoded_len + margin);
         let buf = &mut buf[..end];
         let mut encoded = buf.len() - run.encoded_len;
@@ -140,14 +150,14 @@ impl Request<'_> {
         self.read_counted(at, 0, &mut buf[encoded..], Cause::Run)?;
         let first = encoded;
         let mut out = 0;
-        for piece in run.pieces.iter().take(run.count).flatten() {
-            let encoded_end = encoded + to_usize(piece.encoded_len);
-            let len = to_usize(piece.len);
+        for part in run.extents.iter().take(run.count).flatten() {
+            let encoded_end = encoded + to_usize(part.encoded_len);
+            let len = to_usize(part.len);
             // Holds as no extent of a run is longer encoded than decoded.
             debug_assert!(out + len <= encoded_end);
             let at = run.pos.checked_add(to_u64(encoded - first)).unwrap_or(run.pos);
             let at = Location::Device(run.device, at);
-            self.decode_piece(piece, &mut buf[out..encoded_end], len, at)?;
+            self.decode_extent(part, &mut buf[out..encoded_end], len, at)?;
             encoded = encoded_end;
             out += len;
         }
@@ -155,11 +165,16 @@ impl Request<'_> {
     }
 
     /// Decodes the encoded bytes at the end of `buf` into its first `len` bytes.
-    fn decode_piece(&self, piece: &Piece, buf: &mut [u8], len: usize, at: Location) -> Result<()> {
-        let encoded_len = to_usize(piece.encoded_len);
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "`buf` has at least `len` bytes, and `len` is at least `encoded_len`"
+    )]
+    fn decode_extent(&self, part: &RunExtent, buf: &mut [u8], len: usize, at: Location) -> Result<()> {
+        let encoded_len = to_usize(part.encoded_len);
         let start = buf.len() - encoded_len;
         let counters = &self.volume.counters;
-        let Some(algorithm) = piece.algorithm else {
+        let Some(algorithm) = part.algorithm else {
             if start > 0 {
                 counters.add_len(Counter::CopiedBytes, len);
                 buf.copy_within(start..start + len, 0);
@@ -167,7 +182,7 @@ impl Request<'_> {
             return Ok(());
         };
         self.charge_decoding(algorithm, encoded_len, len)?;
-        let exact = self.exact(piece.partial);
+        let exact = self.exact(part.partial);
         let encoded = buf.len() - self.without_padding(algorithm, at, &buf[start..])?.len()..buf.len();
         let has_margin = exact && buf.len() - len >= in_place_margin(encoded.len());
         if algorithm == Algorithm::Lz4 && has_margin && self.engine.in_place(len) {
@@ -185,7 +200,7 @@ impl Request<'_> {
 /// By how many bytes the end of LZ4's output must trail the end of its input, for any input of `encoded_len` bytes.
 /// Source: lz4.h, "in-place decompression".
 pub(crate) const fn in_place_margin(encoded_len: usize) -> usize {
-    (encoded_len >> 8) + 32
+    (encoded_len >> 8).saturating_add(32)
 }
 
 fn to_usize(len: u32) -> usize {

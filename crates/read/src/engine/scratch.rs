@@ -15,7 +15,7 @@ use crate::accounting::stats::{Counter, Counters};
 /// Bytes of idle heap buffers that are kept for later requests. Beyond it, they are freed.
 const SPARE: usize = 512 << 10;
 
-/// Where buffers come from.
+/// The sources of buffers and decoders.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     pool: Pool,
@@ -110,7 +110,7 @@ impl Drop for Buffer<'_> {
         let bytes = std::mem::take(bytes);
         let mut spare = scratch.spare.lock();
         let kept: usize = spare.iter().map(Vec::capacity).sum();
-        if *keep && kept + bytes.capacity() <= SPARE {
+        if *keep && kept.saturating_add(bytes.capacity()) <= SPARE {
             spare.push(bytes);
         } else {
             memory.release(bytes.capacity());

@@ -14,7 +14,7 @@ pub(crate) const MAX_DECODED: u64 = 12 << 20;
 /// A range of a file's decoded content that is stored in one piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Where it starts in the decoded content.
+    /// Its first offset in the decoded content.
     pub start: FileOffset,
     /// Bytes of decoded content, at least 1.
     pub len: u64,
@@ -29,19 +29,19 @@ pub enum ExtentData {
     Hole,
     /// The bytes as they are.
     Stored {
-        /// Where the extent's first byte is.
+        /// The place of the extent's first byte.
         at: Location,
     },
     /// One stored block, rotated so that each byte is at its file offset modulo the block size.
     Interlaced {
-        /// Where the block starts.
+        /// The start of the block.
         at: Location,
     },
     /// A pcluster to decode.
     Encoded {
         /// The algorithm.
         algorithm: Algorithm,
-        /// Where the pcluster starts.
+        /// The start of the pcluster.
         at: Location,
         /// Bytes of the pcluster, with its leading zeroes.
         encoded_len: u64,
@@ -50,12 +50,12 @@ pub enum ExtentData {
     },
     /// A range of the packed inode's decoded content.
     Fragment {
-        /// Where it starts there.
+        /// Its first offset there.
         offset: FileOffset,
     },
 }
 
-/// Where stored bytes are.
+/// The place of stored bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Location {
     /// On a device, on blocks of their own.

@@ -132,7 +132,7 @@ impl Inode {
         self.disk.layout
     }
 
-    /// Where it is stored.
+    /// The place of its on-disk form.
     #[must_use]
     pub const fn place(&self) -> MetadataPlace {
         self.place
@@ -144,13 +144,13 @@ impl Inode {
         xattr::region_size(self.disk.xattr_icount)
     }
 
-    /// Where the xattr region starts, and its length in bytes, which may be 0.
+    /// The start of the xattr region, and its length in bytes, which may be 0.
     pub(crate) fn xattr_region(&self) -> Result<(MetadataPlace, usize)> {
         let start = self.place.offset(to_u64(self.disk.version.size()))?;
         Ok((start, xattr::region_size(self.disk.xattr_icount)))
     }
 
-    /// Where inode and xattrs end: inline data, chunk entries or the compression map follow.
+    /// The end of inode and xattrs: inline data, chunk entries or the compression map follow.
     pub fn end(&self) -> Result<MetadataPlace> {
         let (start, len) = self.xattr_region()?;
         start.offset(to_u64(len))

@@ -68,6 +68,11 @@ impl<'a> FileMap<'a> {
     }
 
     /// The extent that covers `offset`, which is below the file's size.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "`oldest` is below `RECENT`"
+    )]
     pub(crate) fn extent_at(&mut self, offset: FileOffset) -> Result<Extent> {
         if let Some(extent) = self.recent.iter().flatten().find(|extent| extent.contains(offset)) {
             return Ok(*extent);
@@ -89,7 +94,7 @@ impl<'a> FileMap<'a> {
         }
     }
 
-    /// Where the inode's metadata ends: its map, and what is stored right after that.
+    /// The end of the inode's metadata: its map, and what is stored right after that.
     pub(crate) fn metadata_end(&self) -> Result<MetadataPlace> {
         match &self.layout {
             Layout::Flat(map) => map.metadata_end(),
@@ -167,7 +172,7 @@ impl<'a> Extents<'a> {
         Ok(Self { metadata, map, inode, next: offset })
     }
 
-    /// Where the inode's metadata ends: its map, and what is stored right after that.
+    /// The end of the inode's metadata: its map, and what is stored right after that.
     pub fn metadata_end(&self) -> Result<MetadataPlace> {
         self.map.metadata_end().of_inode(self.inode.nid)
     }

@@ -70,13 +70,13 @@ pub(crate) fn read_prefixes(
     for _ in 0..table.count {
         let mut size = [0; 2];
         read(at, &mut size)?;
-        let record_len = size.len() + usize::from(u16::from_le_bytes(size));
+        let record_len = usize::from(u16::from_le_bytes(size)).saturating_add(size.len());
         let start = bytes.len();
-        bytes.resize(start + record_len, 0);
-        read(at, &mut bytes[start..])?;
-        bytes.resize((start + record_len).next_multiple_of(4), 0);
+        bytes.resize(start.saturating_add(record_len), 0);
+        read(at, bytes.split_at_mut(start).1)?;
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
         let overflow = || Corruption::new(Structure::XattrPrefix, Fault::Overflow("xattr_prefix_start"));
-        let next = at.checked_add(to_u64(bytes.len() - start)).ok_or_else(overflow)?;
+        let next = at.checked_add(to_u64(bytes.len().saturating_sub(start))).ok_or_else(overflow)?;
         at = next;
     }
     LongPrefix::parse_table(&bytes, table.count).located_at(table.start)

@@ -34,12 +34,12 @@ impl Image {
         let mut by_heat: Vec<_> = profile.ranges.iter().filter(|range| range.len > 0).collect();
         // Reads of each byte, as products so that nothing is rounded.
         by_heat.sort_by(|a, b| {
-            let heat = |x: &HotRange, y: &HotRange| u128::from(x.reads) * u128::from(y.len);
+            let heat = |x: &HotRange, y: &HotRange| u128::from(x.reads).saturating_mul(y.len.into());
             heat(b, a).cmp(&heat(a, b))
         });
         for hot in by_heat {
             let Ok(inode) = self.resolve(&hot.path, false) else {
-                pinned.missing += 1;
+                pinned.missing = pinned.missing.saturating_add(1);
                 continue;
             };
             let have = inode.content_len().saturating_sub(hot.start).min(hot.len);
@@ -50,13 +50,13 @@ impl Image {
             let mut bytes = vec![0; len].into_boxed_slice();
             let start = FileOffset::new(hot.start);
             if len == 0 || self.read_at(&inode, start, &mut bytes).is_err() {
-                pinned.missing += 1;
+                pinned.missing = pinned.missing.saturating_add(1);
                 continue;
             }
             pins.insert(inode.nid(), hot.start, bytes);
-            left -= len;
-            pinned.ranges += 1;
-            pinned.bytes += to_u64(len);
+            left = left.saturating_sub(len);
+            pinned.ranges = pinned.ranges.saturating_add(1);
+            pinned.bytes = pinned.bytes.saturating_add(to_u64(len));
         }
         let memory = &self.content.volume.memory;
         memory.take(pins.len());

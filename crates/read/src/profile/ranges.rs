@@ -1,4 +1,4 @@
-//! Where the bytes are that a profile lists, for a source that fetches them before they are read.
+//! Finds the bytes that a profile lists, for a source that fetches them before they are read.
 
 use std::ops::Range;
 
@@ -11,12 +11,12 @@ use crate::error::Result;
 use crate::image::Image;
 use crate::metadata::inode::Inode;
 
-/// Bytes of a file whose extents are looked up at a time, which bounds the records of them.
+/// Bytes of a file whose extents are looked up at a time, which limits the memory for them.
 const PIECE: u64 = 1 << RANGE_BITS;
 /// Pieces that are looked up in all: as many as a recording counts, 64 GiB of content.
 const MAX_PIECES: u32 = 1 << 20;
 
-/// The bytes of the primary device that hold what a profile lists.
+/// The bytes of the primary device that hold the ranges of a profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProfileRanges {
@@ -37,17 +37,17 @@ impl Image {
     pub fn profile_ranges(&self, profile: &Profile, most: usize, go_on: impl Fn() -> bool) -> ProfileRanges {
         let mut by_file: Vec<&HotRange> = profile.ranges.iter().filter(|range| range.len > 0).collect();
         by_file.sort_by(|a, b| (&a.path, a.start).cmp(&(&b.path, b.start)));
-        let mut found = Finder { image: self, ranges: Vec::new(), most, pieces: MAX_PIECES };
-        let mut missing = 0;
+        let mut found = Finder { image: self, ranges: Vec::new(), max: most, pieces: MAX_PIECES };
+        let mut missing = 0u64;
         for file in by_file.chunk_by(|a, b| a.path == b.path) {
-            let Some(first) = file.first().filter(|_| found.has_room() && go_on()) else { break };
+            let Some(first) = file.first().filter(|_| found.may_add() && go_on()) else { break };
             let is_found = Self::request(|| {
                 let inode = self.resolve(&first.path, false).ok()?;
                 (inode.file_type() == FileType::Regular).then_some(())?;
-                // What was found before an error stays.
+                // The ranges found before an error stay.
                 file.iter().try_for_each(|hot| found.add(&inode, hot)).ok()
             });
-            missing += u64::from(is_found.is_none());
+            missing = missing.saturating_add(is_found.is_none().into());
         }
         ProfileRanges { ranges: found.ranges, missing }
     }
@@ -57,29 +57,29 @@ impl Image {
 struct Finder<'a> {
     image: &'a Image,
     ranges: Vec<Range<u64>>,
-    most: usize,
+    max: usize,
     /// Pieces that may still be looked up.
     pieces: u32,
 }
 
 impl Finder<'_> {
-    fn has_room(&self) -> bool {
-        self.ranges.len() < self.most && self.pieces > 0
+    fn may_add(&self) -> bool {
+        self.ranges.len() < self.max && self.pieces > 0
     }
 
-    /// Adds what holds a range of a file.
+    /// Adds the bytes that hold a range of a file.
     fn add(&mut self, inode: &Inode, hot: &HotRange) -> Result<()> {
         let end = hot.start.saturating_add(hot.len).min(inode.content_len());
         let mut at = hot.start;
-        while at < end && self.has_room() {
-            let len = PIECE.min(end - at);
-            self.pieces -= 1;
+        while at < end && self.may_add() {
+            let len = PIECE.min(end.saturating_sub(at));
+            self.pieces = self.pieces.saturating_sub(1);
             for range in self.image.data_ranges(inode, FileOffset::new(at), len)? {
-                if range.device == PRIMARY && self.has_room() {
+                if range.device == PRIMARY && self.may_add() {
                     self.push(range.start.get()..range.end());
                 }
             }
-            at += len;
+            at = at.saturating_add(len);
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ const HEADER: &str = "# ferofs access profile 1";
 pub struct HotRange {
     /// Reads of any part of it.
     pub reads: u64,
-    /// Where it starts, in bytes.
+    /// Its first offset, in bytes.
     pub start: u64,
     /// Its length, in bytes; the file may end earlier.
     pub len: u64,
@@ -69,19 +69,19 @@ impl Profile {
     pub fn read(mut from: impl BufRead) -> std::result::Result<Self, ProfileError> {
         let mut line = Vec::new();
         let mut profile = Self::default();
-        let mut number = 0;
+        let mut number = 0usize;
         loop {
             line.clear();
             if from.read_until(b'\n', &mut line)? == 0 {
                 break;
             }
-            number += 1;
+            number = number.saturating_add(1);
             let text = line.strip_suffix(b"\n").unwrap_or(&line);
             if number == 1 {
                 if text != HEADER.as_bytes() {
                     return Err(ProfileError::Header);
                 }
-            } else if !text.is_empty() && text[0] != b'#' {
+            } else if !text.is_empty() && !text.starts_with(b"#") {
                 profile.ranges.push(parse(text).ok_or(ProfileError::Line(number))?);
             }
         }

@@ -71,7 +71,7 @@ impl Image {
                 }
                 Err(Side::Before) => high = middle,
                 Err(Side::Within) => return Ok(None),
-                Err(Side::After) => low = middle + 1,
+                Err(Side::After) => low = middle.saturating_add(1),
             }
         }
         Ok(None)
@@ -87,7 +87,7 @@ impl Image {
     }
 }
 
-/// Where a listing continues: a block of the directory, and an entry of that block.
+/// The place where a listing continues: a block of the directory, and an entry of that block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirCookie {
     block: u64,
@@ -95,8 +95,16 @@ pub struct DirCookie {
 }
 
 impl DirCookie {
+    /// After all entries of any directory.
+    const END: Self = Self { block: u64::MAX, entry: 0 };
+
+    const fn next_block(self) -> Self {
+        Self { block: self.block.saturating_add(1), entry: 0 }
+    }
+
     /// As one number that is above 0 after the first entry, for interfaces that want one.
     #[must_use]
+    #[expect(clippy::as_conversions, reason = "`From` is not usable in a constant function")]
     pub const fn to_raw(self) -> u64 {
         // Entries of a block are at most 65536 / 12, so 16 bits hold them.
         (self.block << 16) | self.entry as u64
@@ -104,6 +112,7 @@ impl DirCookie {
 
     /// From [`Self::to_raw`].
     #[must_use]
+    #[expect(clippy::as_conversions, reason = "the number has 16 bits")]
     pub const fn from_raw(raw: u64) -> Self {
         Self { block: raw >> 16, entry: (raw & 0xffff) as u16 }
     }
@@ -123,7 +132,7 @@ pub struct ReadDir<'a> {
 }
 
 impl ReadDir<'_> {
-    /// Where a new listing continues after the last entry that this one returned.
+    /// The place where a new listing continues after the last entry that this one returned.
     #[must_use]
     pub const fn cookie(&self) -> DirCookie {
         self.cookie
@@ -141,11 +150,11 @@ impl ReadDir<'_> {
                 let entry = in_dir(entry, &self.dir)?;
                 let entry =
                     DirEntry { name: entry.name.to_vec(), nid: entry.nid, file_type: entry.file_type };
-                self.cookie.entry += 1;
+                self.cookie.entry = self.cookie.entry.saturating_add(1);
                 self.image.budget().charge_names(1)?;
                 return Ok(Some(entry));
             }
-            self.cookie = DirCookie { block: self.cookie.block + 1, entry: 0 };
+            self.cookie = self.cookie.next_block();
         }
         Ok(None)
     }
@@ -161,9 +170,9 @@ impl Iterator for ReadDir<'_> {
             // listing ends.
             let ends_all = matches!(&item, Some(Err(error)) if error.ends_all());
             let readable = self.loaded == Some(self.cookie.block) && !ends_all;
-            self.damaged += 1;
-            let next = if readable && self.damaged < MAX_DAMAGED { self.cookie.block + 1 } else { u64::MAX };
-            self.cookie = DirCookie { block: next, entry: 0 };
+            self.damaged = self.damaged.saturating_add(1);
+            let goes_on = readable && self.damaged < MAX_DAMAGED;
+            self.cookie = if goes_on { self.cookie.next_block() } else { DirCookie::END };
         }
         item
     }

@@ -46,7 +46,7 @@ impl File {
         self.image.read_at(&self.inode, FileOffset::new(offset), buf)
     }
 
-    /// The first byte at or after `offset` that is in no hole, as `SEEK_DATA` finds it; `None` if there is none.
+    /// The first byte at or after `offset` that is not in a hole, as `SEEK_DATA` finds it; `None` if only a hole follows.
     ///
     /// # Errors
     /// [`Error::Corrupt`] when the file's map is damaged.
@@ -78,7 +78,7 @@ impl File {
 impl Read for File {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let len = self.read_at(self.position, buf)?;
-        self.position += to_u64(len);
+        self.position = self.position.saturating_add(to_u64(len));
         Ok(len)
     }
 }

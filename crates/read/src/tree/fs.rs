@@ -60,11 +60,12 @@ impl Image {
         let file = self.open_file(file)?;
         let mut content = Vec::new();
         loop {
-            let (len, rest) = (content.len(), file.inode().size().saturating_sub(to_u64(content.len())));
-            let more = usize::try_from(rest).unwrap_or(usize::MAX).min(READ_PIECE);
+            let len = content.len();
+            let remaining = file.inode().size().saturating_sub(to_u64(len));
+            let more = usize::try_from(remaining).unwrap_or(usize::MAX).min(READ_PIECE);
             content.resize(len.saturating_add(more), 0);
-            let read = file.read_at(to_u64(len), &mut content[len..])?;
-            content.truncate(len + read);
+            let read = file.read_at(to_u64(len), content.get_mut(len..).unwrap_or_default())?;
+            content.truncate(len.saturating_add(read));
             if read == 0 || read < more {
                 return Ok(content);
             }

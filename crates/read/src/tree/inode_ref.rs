@@ -1,4 +1,4 @@
-//! What names an inode: a path, its number, or the inode itself.
+//! Names of an inode: a path, its number, or the inode itself.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::image::Image;
 use crate::metadata::inode::Inode;
 
-/// What names an inode of an image: a path from its root, a [`Nid`], or an [`Inode`]. The methods of [`Image`] take any of them.
+/// Names an inode of an image: a path from its root, a [`Nid`], or an [`Inode`]. The methods of [`Image`] take any of them.
 ///
 /// A path may begin with a slash or not.
 pub trait InodeRef {

@@ -23,7 +23,7 @@ impl Image {
         let mut pending: Vec<PathBuf> = components_reversed(path);
         let mut parents: Vec<Inode> = Vec::new();
         let mut here = self.root()?;
-        let mut links = 0;
+        let mut links = 0u32;
         while let Some(name) = pending.pop() {
             if name.as_os_str() == ".." {
                 here = parents.pop().unwrap_or(here);
@@ -40,7 +40,7 @@ impl Image {
                 parents.push(std::mem::replace(&mut here, inode));
                 continue;
             }
-            links += 1;
+            links = links.saturating_add(1);
             if links > MAX_LINKS {
                 return Err(Error::TooManyLinks(path.to_owned()));
             }

@@ -54,6 +54,7 @@ impl Key {
 
 impl BlockCache {
     /// A cache that holds at most about `budget` bytes of blocks.
+    #[expect(clippy::arithmetic_side_effects, reason = "blocks have a size, and there is at least one")]
     pub(crate) fn new(block_size: usize, budget: usize, memory: Arc<Memory>) -> Self {
         let blocks = (budget / block_size).max(1);
         let shards = (0..blocks.min(SHARDS)).map(|_| Mutex::default()).collect();
@@ -109,7 +110,7 @@ impl BlockCache {
 
     /// Bytes of blocks that it may hold.
     pub(crate) fn budget(&self) -> usize {
-        self.slots_per_shard * self.shards.len() * self.block_size
+        self.slots_per_shard.saturating_mul(self.shards.len()).saturating_mul(self.block_size)
     }
 
     /// Frees all of its memory.
@@ -117,7 +118,8 @@ impl BlockCache {
         for shard in self.shards.iter() {
             let mut shard = shard.lock();
             let Shard { slots, spare, .. } = std::mem::take(&mut *shard);
-            self.memory.release((slots.len() + spare.len()) * self.block_size);
+            let blocks = slots.len().saturating_add(spare.len());
+            self.memory.release(blocks.saturating_mul(self.block_size));
         }
     }
 
@@ -126,6 +128,11 @@ impl BlockCache {
         vec![0; self.block_size].into_boxed_slice()
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "there is at least one shard"
+    )]
     fn shard(&self, key: Key) -> MutexGuard<'_, Shard> {
         // Neighbouring blocks go to different shards; the remainder is below their number.
         let shards = u64::try_from(self.shards.len()).unwrap_or(u64::MAX);
@@ -140,6 +147,7 @@ impl Shard {
         self.slots.get_mut(index)
     }
 
+    #[expect(clippy::arithmetic_side_effects, reason = "the loop runs only if there are slots")]
     fn insert(&mut self, key: Key, bytes: Box<[u8]>, limit: usize) {
         if self.index.contains_key(&key) {
             self.spare.push(bytes);

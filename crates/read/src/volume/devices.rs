@@ -12,7 +12,7 @@ use crate::numbers::to_u64;
 
 struct Device {
     source: Arc<dyn Source>,
-    /// Where this device's blocks are in the unified address space; `None` if it has no addresses there.
+    /// The range of this device in the unified address space; `None` if it has no addresses there.
     unified: Option<std::ops::Range<u64>>,
 }
 
@@ -47,6 +47,7 @@ impl Devices {
         Ok(Self(devices))
     }
 
+    #[expect(clippy::indexing_slicing, reason = "`new` makes at least one device")]
     pub(crate) fn primary(&self) -> &dyn Source {
         &*self.0[0].source
     }
@@ -81,25 +82,28 @@ impl Devices {
         identities(self).is_some_and(|own| identities(other) == Some(own))
     }
 
-    /// The device that holds `pos`, and where there; device 0 is the unified address space.
+    /// The device that holds `pos`, and the position in it; device 0 is the unified address space.
     pub(crate) fn physical(&self, device: DeviceId, pos: BytePos) -> Option<(DeviceId, BytePos)> {
         if device.get() == 0 {
             for (number, extra) in (0u16..).zip(&self.0) {
                 if let Some(range) = extra.unified.as_ref().filter(|range| range.contains(&pos.get())) {
-                    return Some((DeviceId::new(number), BytePos::new(pos.get() - range.start)));
+                    return Some((
+                        DeviceId::new(number),
+                        BytePos::new(pos.get().saturating_sub(range.start)),
+                    ));
                 }
             }
         }
         self.0.get(usize::from(device.get())).map(|_| (device, pos))
     }
 
-    /// The source that holds `pos`, and where there; device 0 is the unified address space.
+    /// The source that holds `pos`, and the position in it; device 0 is the unified address space.
     pub(crate) fn locate(&self, device: DeviceId, pos: BytePos) -> Option<(&dyn Source, BytePos)> {
         let (device, pos) = self.physical(device, pos)?;
         Some((&*self.0.get(usize::from(device.get()))?.source, pos))
     }
 
-    /// The source that holds `len` bytes at `pos`, and where there.
+    /// The source that holds `len` bytes at `pos`, and the position in it.
     pub(crate) fn source_of(
         &self,
         device: DeviceId,
@@ -129,8 +133,8 @@ fn behind_image(image: &Arc<dyn Source>, unified: &[Option<std::ops::Range<u64>>
         // The last block may be cut short.
         let range = range.as_ref().filter(|range| range.start < image.size() || range.is_empty())?;
         let len = range.end.min(image.size()).saturating_sub(range.start);
-        let window = Window { whole: Arc::clone(image), start: range.start, len };
-        Some(Arc::new(window) as Arc<dyn Source>)
+        let window: Arc<dyn Source> = Arc::new(Window { whole: Arc::clone(image), start: range.start, len });
+        Some(window)
     });
     windows.collect()
 }

@@ -21,11 +21,11 @@ const GRANULE: u64 = 4096;
 #[derive(Debug)]
 pub struct FetchedSource {
     size: u64,
-    state: Mutex<State>,
+    state: Mutex<FetchedBytes>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct FetchedBytes {
     /// Fetched bytes, by position. They do not overlap.
     fetched: BTreeMap<u64, Box<[u8]>>,
     /// The ranges that reads wanted and that were not there.
@@ -51,7 +51,7 @@ impl FetchedSource {
     /// Runs `read`, which reads from this source.
     ///
     /// # Errors
-    /// Those of `read`, except for missing bytes.
+    /// The errors of `read`, except for missing bytes.
     pub fn attempt<T>(&self, read: impl FnOnce() -> Result<T>) -> Result<Attempt<T>> {
         self.state.lock().missing.clear();
         let result = read();
@@ -85,7 +85,7 @@ impl FetchedSource {
                 continue;
             }
             let next = state.fetched.range(at..end).next().map_or(end, |(next, _)| *next);
-            let piece = to_usize(at - start)..to_usize(next - start);
+            let piece = to_usize(at.saturating_sub(start))..to_usize(next.saturating_sub(start));
             state.fetched.insert(at, bytes.get(piece).unwrap_or_default().into());
             at = next;
         }
@@ -103,7 +103,7 @@ impl FetchedSource {
     }
 }
 
-impl State {
+impl FetchedBytes {
     /// The end of the piece that has the byte at `at`.
     fn end_of_piece(&self, at: u64) -> Option<u64> {
         let (start, bytes) = self.fetched.range(..=at).next_back()?;
@@ -120,7 +120,7 @@ impl State {
                 None => {
                     let next = self.fetched.range(at..end).next().map_or(end, |(next, _)| *next);
                     let unit_end = next.checked_next_multiple_of(GRANULE).unwrap_or(next).min(size);
-                    missing.push(at - at % GRANULE..unit_end);
+                    missing.push(at.saturating_sub(at % GRANULE)..unit_end);
                     at = next;
                 }
             }
@@ -132,14 +132,14 @@ impl State {
     fn copy(&self, mut pos: u64, mut buf: &mut [u8]) -> bool {
         while !buf.is_empty() {
             let Some((start, bytes)) = self.fetched.range(..=pos).next_back() else { return false };
-            let rest = bytes.get(to_usize(pos - start)..).unwrap_or_default();
-            if rest.is_empty() {
+            let available = bytes.get(to_usize(pos.saturating_sub(*start))..).unwrap_or_default();
+            if available.is_empty() {
                 return false;
             }
-            let len = rest.len().min(buf.len());
+            let len = available.len().min(buf.len());
             let (head, tail) = std::mem::take(&mut buf).split_at_mut(len);
-            head.copy_from_slice(&rest[..len]);
-            pos += to_u64(len);
+            head.copy_from_slice(available.split_at(len).0);
+            pos = pos.saturating_add(to_u64(len));
             buf = tail;
         }
         true

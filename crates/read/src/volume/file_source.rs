@@ -97,10 +97,10 @@ impl Source for FileSource {
                 Ok(data) if data < end => data,
                 // After the last segment, or the file system does not know.
                 Ok(_) | Err(rustix::io::Errno::NXIO) => return sum,
-                Err(_) => return sum.saturating_add(end - at),
+                Err(_) => return sum.saturating_add(end.saturating_sub(at)),
             };
             let hole = rustix::fs::seek(&self.file, SeekFrom::Hole(data)).unwrap_or(end).clamp(data, end);
-            sum = sum.saturating_add(hole - data);
+            sum = sum.saturating_add(hole.saturating_sub(data));
             at = hole;
         }
         let blocks = self.file.metadata().map_or(0, |metadata| metadata.blocks().saturating_mul(512));

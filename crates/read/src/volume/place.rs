@@ -4,7 +4,7 @@ use ferofs_format::{BytePos, Fault, Structure};
 
 use crate::error::{Corruption, Result};
 
-/// Where metadata is: at a position of the image, or in the decoded content of the metabox.
+/// The place of metadata: at a position of the image, or in the decoded content of the metabox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetadataPlace {
     /// In the metabox, and not on the primary device.

@@ -1,4 +1,4 @@
-//! Where an image's bytes come from: memory, a reader, or anything else that reads at a position. Files: [`super::file_source`].
+//! Sources of an image's bytes: memory, a reader, or anything else that reads at a position. Files: [`super::file_source`].
 
 use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub trait Source: Send + Sync {
         self.size()
     }
 
-    /// Where the next stored byte is, at or after `pos`, if the source knows its holes; the size if there is none.
+    /// The position of the next stored byte, at or after `pos`, if the source knows its holes; the size if only a hole follows.
     fn next_stored(&self, pos: u64) -> u64 {
         pos
     }
@@ -47,7 +47,7 @@ pub trait Source: Send + Sync {
     /// As [`Self::read_exact_at`], for random reads: the source should not read ahead.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Self::read_exact_at`].
     fn read_sparse_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
         self.read_exact_at(pos, buf)
     }
@@ -56,7 +56,7 @@ pub trait Source: Send + Sync {
     /// fetch them together. By default, reads them one after the other.
     ///
     /// # Errors
-    /// As of [`Self::read_exact_at`]. After an error, the buffers have any content.
+    /// As [`Self::read_exact_at`]. After an error, the buffers have any content.
     fn read_ranges(&self, ranges: &mut [ReadRange<'_>], access: Access) -> io::Result<()> {
         ranges.iter_mut().try_for_each(|range| match access {
             Access::Sequential => self.read_exact_at(range.pos, range.buf),
@@ -106,7 +106,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Where in the whole source `len` bytes at `pos` start.
+    /// The start in the whole source of the `len` bytes at `pos`.
     fn start_of(&self, pos: u64, len: usize) -> io::Result<u64> {
         let end = u64::try_from(len).ok().and_then(|len| pos.checked_add(len));
         let start = self.start.checked_add(pos).filter(|_| end.is_some_and(|end| end <= self.len));
@@ -217,7 +217,7 @@ macro_rules! source_of_pointer {
 
 source_of_pointer!(&T, Arc<T>, Box<T>);
 
-/// An image in memory. With the pointers above, an image can be opened from `&'static [u8]`, `Arc<[u8]>` and `Box<[u8]>`, too.
+/// An image in memory. With the pointers above, an image can be opened from `&'static [u8]`, `Arc<[u8]>` and `Box<[u8]>`.
 impl Source for [u8] {
     fn size(&self) -> u64 {
         u64::try_from(self.len()).unwrap_or(u64::MAX)

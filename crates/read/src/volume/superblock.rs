@@ -13,12 +13,10 @@ use crate::numbers::to_u64;
 pub(crate) fn read_superblock(source: &dyn Source, verify: bool) -> Result<Superblock> {
     let offset = BytePos::new(to_u64(superblock::OFFSET));
     let mut bytes = vec![0; superblock::SIZE + 255 * superblock::EXT_SLOT_SIZE];
-    let have = read_up_to(source, offset, &mut bytes)?;
-    let sb = Superblock::parse(&bytes[..have]).located_at(offset)?;
+    let sb = Superblock::parse(read_up_to(source, offset, &mut bytes)?).located_at(offset)?;
     if verify && sb.compat.contains(Compat::SB_CHKSUM) {
         bytes.resize(sb.checksum_len(), 0);
-        let have = read_up_to(source, offset, &mut bytes)?;
-        sb.verify_checksum(&bytes[..have]).located_at(offset)?;
+        sb.verify_checksum(read_up_to(source, offset, &mut bytes)?).located_at(offset)?;
     }
     Ok(sb)
 }
@@ -33,11 +31,10 @@ pub(crate) fn read_configs(source: &dyn Source, sb: &Superblock) -> Result<Compr
         let lz4 = Lz4Config { max_distance, max_pcluster_blocks: 1 };
         return Ok(CompressionConfigs { lz4: Some(lz4), ..Default::default() });
     };
-    let pos = BytePos::new(to_u64(superblock::OFFSET + sb.size()));
+    let pos = BytePos::new(to_u64(superblock::OFFSET.saturating_add(sb.size())));
     // Four records of at most 64 KiB; real ones have 14 bytes.
     let mut bytes = vec![0; 4 * (2 + 14)];
-    let have = read_up_to(source, pos, &mut bytes)?;
-    CompressionConfigs::parse(available, &bytes[..have]).located_at(pos)
+    CompressionConfigs::parse(available, read_up_to(source, pos, &mut bytes)?).located_at(pos)
 }
 
 pub(crate) fn read_device_slots(source: &dyn Source, sb: &Superblock) -> Result<Vec<DeviceSlot>> {
@@ -54,10 +51,10 @@ pub(crate) fn read_device_slots(source: &dyn Source, sb: &Superblock) -> Result<
     Ok(slots)
 }
 
-/// Reads as much of `buf` as the source has; returns how many bytes that are.
-fn read_up_to(source: &dyn Source, pos: BytePos, buf: &mut [u8]) -> Result<usize> {
+/// Fills as much of `buf` as the source has bytes; returns that part.
+fn read_up_to<'b>(source: &dyn Source, pos: BytePos, buf: &'b mut [u8]) -> Result<&'b [u8]> {
     let have = usize::try_from(source.size().saturating_sub(pos.get())).unwrap_or(usize::MAX);
-    let len = have.min(buf.len());
-    source.read_exact_at(pos.get(), &mut buf[..len]).map_err(|e| Error::io_unnamed("read image", e))?;
-    Ok(len)
+    let (buf, _) = buf.split_at_mut(have.min(buf.len()));
+    source.read_exact_at(pos.get(), buf).map_err(|e| Error::io_unnamed("read image", e))?;
+    Ok(buf)
 }

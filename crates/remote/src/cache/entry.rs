@@ -84,21 +84,13 @@ impl Entry {
         let Some(used) = lock_use(path)? else { return Ok(None) };
         // The time of the last use, for eviction.
         let _ = used.set_modified(std::time::SystemTime::now());
-        let info_path = path.join(INFO);
-        match std::fs::read(&info_path) {
-            Ok(bytes) => {
-                let stored: EntryInfo = serde_json::from_slice(&bytes).map_err(|error| Error::Document {
-                    location: info_path.display().to_string(),
-                    document: "entry of the cache",
-                    problem: error.to_string(),
-                })?;
-                if stored.size != info.size || stored.roothash != info.roothash {
-                    let problem = io::Error::other("is of another object");
-                    return Err(Error::cache(&info_path, "use")(problem));
-                }
+        match read_info(path)? {
+            None => write_info(path, info)?,
+            Some(stored) if stored.size != info.size || stored.roothash != info.roothash => {
+                let problem = io::Error::other("is of another object");
+                return Err(Error::cache(&path.join(INFO), "use")(problem));
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => write_info(path, info)?,
-            Err(error) => return Err(Error::cache(&info_path, "read")(error)),
+            Some(_) => {}
         }
         Self::with_files(path, info.size, used).map(Some)
     }

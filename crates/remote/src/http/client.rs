@@ -49,7 +49,7 @@ impl Client {
     /// # Errors
     /// The kinds of connections: [`FetchErrorKind::Timeout`], [`FetchErrorKind::Connection`], [`FetchErrorKind::Name`],
     /// [`FetchErrorKind::Tls`].
-    pub fn send(
+    fn send(
         &self,
         request: Request<impl AsSendBody>,
         deadline: Instant,

@@ -6,6 +6,7 @@ use std::time::Instant;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use parking_lot::Mutex;
+use percent_encoding::percent_decode_str;
 use url::Url;
 
 use super::netrc;
@@ -18,9 +19,7 @@ use crate::error::{Error, FetchErrorKind, Result};
 pub struct WebOptions {
     /// User and password (RFC 7617). Those in the address take precedence.
     pub user: Option<(String, String)>,
-    /// A token (RFC 6750).
-    pub token: Option<String>,
-    /// A file with a token. It is read again when the server does not accept the token any more.
+    /// A file with a token (RFC 6750). It is read again when the server does not accept the token any more.
     pub token_file: Option<PathBuf>,
     /// Without other credentials, take those of `~/.netrc`.
     pub netrc: bool,
@@ -29,16 +28,12 @@ pub struct WebOptions {
 }
 
 impl WebOptions {
-    /// The token, or the one in the file.
+    /// The token in the file.
     ///
     /// # Errors
     /// [`Error::Credentials`] if the file cannot be read.
     pub fn token(&self) -> Result<Option<String>> {
-        match (&self.token, &self.token_file) {
-            (Some(token), _) => Ok(Some(token.clone())),
-            (None, Some(path)) => read_token(path).map(Some),
-            (None, None) => Ok(None),
-        }
+        self.token_file.as_deref().map(read_token).transpose()
     }
 }
 
@@ -73,7 +68,8 @@ impl WebAccess {
             return Err(wrong("is no address of a web server"));
         }
         let decoded = |text: &str| {
-            percent_decode(text).ok_or_else(|| wrong("has a user or a password that is not UTF-8"))
+            let decoded = percent_decode_str(text).decode_utf8().map(String::from);
+            decoded.map_err(|_| wrong("has a user or a password that is not UTF-8"))
         };
         let user = match (url.username(), url.password()) {
             ("", None) => options.user.clone(),
@@ -87,8 +83,6 @@ impl WebAccess {
         let mut token_file = None;
         if let Some((user, password)) = user {
             headers.push(("Authorization".into(), basic(&user, &password)));
-        } else if let Some(token) = &options.token {
-            headers.push(("Authorization".into(), bearer(token)));
         } else if let Some(path) = &options.token_file {
             token_file = Some((Mutex::new((read_token(path)?, 0)), path.clone()));
         } else if options.netrc
@@ -153,21 +147,6 @@ pub(crate) fn without_password(address: &str) -> String {
         return format!("{scheme}://...");
     }
     address.split(['?', '#']).next().unwrap_or_default().to_owned()
-}
-
-fn percent_decode(text: &str) -> Option<String> {
-    let mut bytes = Vec::new();
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte == b'%' {
-            let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
-            let (high, low) = (digit(rest.next())?, digit(rest.next())?);
-            bytes.push(u8::try_from(high * 16 + low).ok()?);
-        } else {
-            bytes.push(byte);
-        }
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]

@@ -4,14 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use sha2::{Digest as _, Sha256};
-
 use super::config::ImageConfig;
 use super::manifest::{Descriptor, LayerKind, Manifest};
 use super::options::OciOptions;
 use super::reference::{Reference, is_digest};
-use super::registry::{MANIFEST_MAX, Registry, hex};
-use super::resolve::{connected, describe, find_manifest};
+use super::registry::{MANIFEST_MAX, Registry, digest_of};
+use super::resolve::{connect, find_manifest};
 use super::upload::retried;
 use crate::cache::to_usize;
 use crate::error::{Error, FetchErrorKind, Result};
@@ -123,7 +121,7 @@ impl RegistryImage {
         let mut bytes = vec![0; to_usize(*size)];
         let fetched = retried(|| blob.fetch(0, &mut bytes, deadline).map_err(|error| error.kind));
         fetched.map_err(|kind| self.registry.failed(kind))?;
-        if format!("sha256:{}", hex(&Sha256::digest(&bytes))) != *digest {
+        if digest_of(&bytes) != *digest {
             return Err(self.registry.failed(FetchErrorKind::Digest));
         }
         let config = ImageConfig::parse(bytes).map_err(wrong)?;
@@ -141,7 +139,7 @@ impl RegistryImage {
     pub fn open_layer(&self, number: usize) -> Result<Connected> {
         let layer = self.manifest.layers.get(number);
         let layer = layer.ok_or_else(|| self.registry.wrong("manifest", format!("has no layer {number}")))?;
-        Ok(connected(&self.registry, describe(&self.registry, &self.manifest, self.digest.clone(), layer)?))
+        connect(&self.registry, &self.manifest, self.digest.clone(), layer)
     }
 }
 

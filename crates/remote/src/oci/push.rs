@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ferofs_read::{BytesSource, FileSource, Image, Source};
+use ferofs_read::{BytesSource, FileSource, Hex, Image, Source};
 use ferofs_verity::{Digest, Seal, appended_position, make_tree};
 use sha2::{Digest as _, Sha256};
 
@@ -18,13 +18,12 @@ use super::manifest::{
 };
 use super::options::OciOptions;
 use super::reference::Reference;
-use super::registry::{Registry, digest_of, hex};
+use super::registry::{Registry, digest_of, unexpected};
 use super::resolve::this_platform;
 use super::upload::{Blob, Stored, mount, retried, store};
 use crate::cache::to_usize;
-use crate::error::{Error, FetchErrorKind, Result};
-use crate::http::{Client, error_of, header};
-use crate::open::ProfileBlob;
+use crate::error::{Error, FetchErrorKind, Result, open_file};
+use crate::http::{Client, header};
 
 /// What is stored with an image.
 #[derive(Clone, Default)]
@@ -122,11 +121,11 @@ pub fn push(
     descriptors.extend(files.iter().map(LayerFile::descriptor));
     let profile = options.profile.as_deref().map(read_profile).transpose()?;
     if let (Some(bytes), Some(path)) = (&profile, &options.profile) {
-        let blob = ProfileBlob { digest: digest_of(bytes), size: bytes.len() as u64 };
-        send(&blob.digest, &BytesSource(bytes.as_slice()), path, &[], &|_| ())?;
+        let digest = digest_of(bytes);
+        send(&digest, &BytesSource(bytes.as_slice()), path, &[], &|_| ())?;
         if let Some(layer) = descriptors.last_mut() {
-            layer.annotations.insert(PROFILE_DIGEST.into(), blob.digest);
-            layer.annotations.insert(PROFILE_SIZE.into(), blob.size.to_string());
+            layer.annotations.insert(PROFILE_DIGEST.into(), digest);
+            layer.annotations.insert(PROFILE_SIZE.into(), bytes.len().to_string());
         }
     }
 
@@ -200,7 +199,7 @@ struct LayerFile<'a> {
 
 impl<'a> LayerFile<'a> {
     fn open(path: &'a Path, threads: usize) -> Result<Self> {
-        let source = open(path)?;
+        let source = open_file(path)?;
         check(path)?;
         let digest = hash(path, &source)?;
         let seal = seal(path, &source, threads)?;
@@ -224,14 +223,10 @@ impl<'a> LayerFile<'a> {
     }
 }
 
-fn open(path: &Path) -> Result<FileSource> {
-    FileSource::open(path, 0).map_err(|error| Error::file(path, "open")(std::io::Error::other(error)))
-}
-
 /// Fails for a file that readers of the registry could not read: what is no EROFS image, is cut off, or has its data elsewhere.
 fn check(path: &Path) -> Result<()> {
     let wrong = |problem: String| Error::Image { path: path.to_owned(), problem };
-    let image = open(path)?;
+    let image = open_file(path)?;
     let size = image.size();
     let image = Image::open(image).map_err(|error| wrong(format!("is no EROFS image: {error}")))?;
     let superblock = image.superblock();
@@ -268,7 +263,7 @@ fn hash(path: &Path, file: &FileSource) -> Result<String> {
         hasher.update(&*part);
         at += len as u64;
     }
-    Ok(format!("sha256:{}", hex(&hasher.finalize())))
+    Ok(format!("sha256:{}", Hex(&hasher.finalize())))
 }
 
 /// The hash tree that follows the image in its file, with its root. Compares the tree with the image's bytes: a registry shall not name a root
@@ -317,8 +312,7 @@ fn put_manifest(registry: &Registry, name: &str, kind: &str, bytes: &[u8], diges
         let answer = registry.send("PUT", &url, &[("Content-Type", kind)], Some(bytes), deadline)?;
         match answer.status().as_u16() {
             200..=204 => {}
-            status @ 205..=399 => return Err(FetchErrorKind::Status(status)),
-            status => return Err(error_of(status, answer.headers())),
+            _ => return Err(unexpected(&answer)),
         }
         let named = header(answer.headers(), "docker-content-digest");
         if named.is_some_and(|named| named.starts_with("sha256:") && named != digest) {

@@ -4,6 +4,7 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::Instant;
 
+use ferofs_read::Hex;
 use sha2::{Digest as _, Sha256};
 use ureq::Body;
 use ureq::http::Response;
@@ -121,9 +122,8 @@ impl Registry {
         let url = self.url(&format!("manifests/{name}")).map_err(|kind| self.failed(kind))?;
         let answer = self.send("GET", &url, &[("Accept", &ACCEPTED.join(", "))], None, deadline);
         let mut answer = answer.map_err(|kind| self.failed(kind))?;
-        let status = answer.status().as_u16();
-        if status != 200 {
-            return Err(self.failed(document_error(status, &answer)));
+        if answer.status().as_u16() != 200 {
+            return Err(self.failed(unexpected(&answer)));
         }
         let named = header(answer.headers(), "docker-content-digest").map(str::to_owned);
         let mut bytes = Vec::new();
@@ -153,21 +153,17 @@ impl Registry {
     }
 }
 
-/// The kind of an answer without a document: there, status 200 is no error.
-fn document_error(status: u16, answer: &Response<Body>) -> FetchErrorKind {
-    match status {
-        200..=399 => FetchErrorKind::Status(status),
-        _ => error_of(status, answer.headers()),
+/// The kind of an answer with another status than the wanted ones. Here, status 200 is no error of its own.
+pub(super) fn unexpected(answer: &Response<Body>) -> FetchErrorKind {
+    match answer.status().as_u16() {
+        status @ 200..=399 => FetchErrorKind::Status(status),
+        status => error_of(status, answer.headers()),
     }
 }
 
 /// The digest of bytes, as registries write it.
 pub(super) fn digest_of(bytes: &[u8]) -> String {
-    format!("sha256:{}", hex(&Sha256::digest(bytes)))
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    ferofs_read::Hex(bytes).to_string()
+    format!("sha256:{}", Hex(&Sha256::digest(bytes)))
 }
 
 /// A blob of a repository.

@@ -14,45 +14,13 @@ use super::reference::{Reference, is_digest};
 use super::registry::Registry;
 use crate::error::{Error, Result};
 use crate::http::Client;
-use crate::open::{Connected, ProfileBlob};
-
-/// A layer that is an EROFS image, and what its manifest says of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Resolved {
-    /// The digest of the manifest, which was checked: with it in the name, the image cannot change.
-    pub manifest: String,
-    /// The digest of the layer.
-    pub layer: String,
-    /// The size of the layer in bytes.
-    pub size: u64,
-    /// The root hash that the manifest names.
-    pub root: Option<Digest>,
-    /// The position of the hash tree's superblock that the manifest names.
-    pub hash_offset: Option<u64>,
-    /// The blob with the access profile.
-    pub profile: Option<ProfileBlob>,
-}
-
-/// Finds the EROFS layer of an image.
-///
-/// # Errors
-/// [`Error::Fetch`] if the registry fails; [`Error::Document`] for documents that cannot be used; [`Error::TarLayers`] for images of
-/// containers; [`Error::Credentials`].
-pub fn resolve(
-    client: Client,
-    reference: &Reference,
-    options: &OciOptions,
-    deadline: Instant,
-) -> Result<Resolved> {
-    let registry = Registry::new(client, reference, options, "pull", &[])?;
-    resolve_with(&registry, options, deadline)
-}
+use crate::open::Connected;
 
 /// Opens the EROFS layer of an image.
 ///
 /// # Errors
-/// As [`resolve`].
+/// [`Error::Fetch`] if the registry fails; [`Error::Document`] for documents that cannot be used; [`Error::TarLayers`] for images of
+/// containers; [`Error::Credentials`].
 pub fn open(
     client: Client,
     reference: &Reference,
@@ -60,28 +28,9 @@ pub fn open(
     deadline: Instant,
 ) -> Result<Connected> {
     let registry = Arc::new(Registry::new(client, reference, options, "pull", &[])?);
-    let resolved = resolve_with(&registry, options, deadline)?;
-    Ok(connected(&registry, resolved))
-}
-
-/// The layer as an object that can be read.
-pub(super) fn connected(registry: &Arc<Registry>, resolved: Resolved) -> Connected {
-    let location = format!("oci://{}", registry.reference);
-    let object = Arc::new(registry.blob(resolved.layer, resolved.size, location));
-    let mut connected = Connected::new(object, Vec::new());
-    (connected.root, connected.hash_offset) = (resolved.root, resolved.hash_offset);
-    connected.profile = resolved.profile.map(|profile| {
-        let location = format!("oci://{}", registry.reference);
-        Arc::new(registry.blob(profile.digest, profile.size, location)) as _
-    });
-    connected.manifest = Some(resolved.manifest);
-    connected
-}
-
-fn resolve_with(registry: &Registry, options: &OciOptions, deadline: Instant) -> Result<Resolved> {
-    let (manifest, digest) = find_manifest(registry, options, deadline)?;
+    let (manifest, digest) = find_manifest(&registry, options, deadline)?;
     match choose_layer(&manifest, options.layer.as_ref()) {
-        Ok(layer) => describe(registry, &manifest, digest, layer),
+        Ok(layer) => connect(&registry, &manifest, digest, layer),
         Err(Choice::Tar(layers)) => {
             Err(Error::TarLayers { location: format!("oci://{}", registry.reference), layers })
         }
@@ -110,13 +59,13 @@ pub(super) fn find_manifest(
     }
 }
 
-/// What the manifest with the digest `digest` says of one of its layers.
-pub(super) fn describe(
-    registry: &Registry,
+/// A layer of the manifest with the digest `digest` as an object that can be read, with what the manifest says of it.
+pub(super) fn connect(
+    registry: &Arc<Registry>,
     manifest: &Manifest,
     digest: String,
     layer: &Descriptor,
-) -> Result<Resolved> {
+) -> Result<Connected> {
     let wrong = |problem: String| registry.wrong("manifest", problem);
     if !is_digest(&layer.digest) {
         return Err(wrong("names a layer by a digest that is not SHA-256".into()));
@@ -138,20 +87,16 @@ pub(super) fn describe(
         let wrong = move |_| wrong(format!("the annotation {name} is no number"));
         annotation(name).map(|text| text.parse::<u64>().map_err(wrong)).transpose()
     };
-    let profile = match (annotation(PROFILE_DIGEST), number(PROFILE_SIZE)?) {
-        (Some(digest), Some(size)) if is_digest(digest) => {
-            Some(ProfileBlob { digest: digest.to_owned(), size })
-        }
-        _ => None,
+    let blob = |digest: &str, size| {
+        Arc::new(registry.blob(digest.to_owned(), size, format!("oci://{}", registry.reference)))
     };
-    Ok(Resolved {
-        manifest: digest,
-        layer: layer.digest.clone(),
-        size: layer.size,
-        root: root.transpose()?,
-        hash_offset: number(HASH_OFFSET)?,
-        profile,
-    })
+    let mut connected = Connected::new(blob(&layer.digest, layer.size), Vec::new());
+    let profile = annotation(PROFILE_DIGEST).filter(|digest| is_digest(digest));
+    connected.profile = profile.zip(number(PROFILE_SIZE)?).map(|(digest, size)| blob(digest, size) as _);
+    connected.root = root.transpose()?;
+    connected.hash_offset = number(HASH_OFFSET)?;
+    connected.manifest = Some(digest);
+    Ok(connected)
 }
 
 /// The platform of this machine, by the names of Go.

@@ -8,7 +8,7 @@ use ureq::Body;
 use ureq::http::Response;
 use url::Url;
 
-use super::registry::Registry;
+use super::registry::{Registry, unexpected};
 use crate::cache::to_usize;
 use crate::error::{Error, FetchErrorKind, Result};
 use crate::http::{error_of, header};
@@ -138,7 +138,7 @@ fn begin(registry: &Registry, path: &str) -> Result<Response<Body>, FetchErrorKi
     let answer = registry.send("POST", &registry.url(path)?, &[], Some(b""), deadline())?;
     match answer.status().as_u16() {
         201 | 202 => Ok(answer),
-        status => Err(error(status, &answer)),
+        _ => Err(unexpected(&answer)),
     }
 }
 
@@ -147,20 +147,13 @@ fn location(registry: &Registry, answer: &Response<Body>) -> Option<Url> {
     registry.url("").ok()?.join(header(answer.headers(), "location")?).ok()
 }
 
-fn error(status: u16, answer: &Response<Body>) -> FetchErrorKind {
-    match status {
-        200..=399 => FetchErrorKind::Status(status),
-        _ => error_of(status, answer.headers()),
-    }
-}
-
 /// The reason why an upload did not continue. A registry that does not know the upload any more takes a new one.
-fn upload_error(status: u16, answer: &Response<Body>) -> FetchErrorKind {
-    match status {
-        404 | 410 => {
+fn upload_error(answer: &Response<Body>) -> FetchErrorKind {
+    match answer.status().as_u16() {
+        status @ (404 | 410) => {
             FetchErrorKind::Protocol(format!("the registry has forgotten the upload (status {status})"))
         }
-        _ => error(status, answer),
+        _ => unexpected(answer),
     }
 }
 
@@ -213,7 +206,7 @@ fn send(registry: &Registry, blob: &Blob<'_>, progress: &dyn Fn(u64)) -> Result<
             progress(size);
             Ok(())
         }
-        status => Err(failed(upload_error(status, &answer))),
+        _ => Err(failed(upload_error(&answer))),
     }
 }
 
@@ -232,7 +225,7 @@ fn patch(registry: &Registry, url: &mut Url, sent: u64, chunk: &[u8]) -> Result<
             }
             Ok(received(&answer).filter(|end| *end > sent).unwrap_or(end))
         }
-        status => Err(upload_error(status, &answer)),
+        _ => Err(upload_error(&answer)),
     }
 }
 

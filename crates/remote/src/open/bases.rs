@@ -1,29 +1,21 @@
 //! Finds the images on this machine that may have blocks of another image: those of the cache, and files that the caller names.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use ferofs_read::FileSource;
 
 use super::known::Known;
 use crate::cache::Cache;
-use crate::error::{Error, Result};
+use crate::error::{Result, open_file};
 use crate::fetch::Base;
 
 /// Opens files whose blocks may be used.
 ///
 /// # Errors
-/// [`Error::File`].
+/// [`Error::File`](crate::Error::File).
 pub(crate) fn open_files(paths: &[PathBuf]) -> Result<Vec<Arc<FileSource>>> {
-    paths.iter().map(|path| open_file(path)).collect()
-}
-
-fn open_file(path: &Path) -> Result<Arc<FileSource>> {
-    let opened = FileSource::open(path, 0).map(Arc::new);
-    opened.map_err(|error| match error {
-        ferofs_read::Error::Io { source, .. } => Error::file(path, "open")(source),
-        other => Error::file(path, "open")(std::io::Error::other(other)),
-    })
+    paths.iter().map(|path| open_file(path).map(Arc::new)).collect()
 }
 
 /// The files, and the images of the cache that have a root hash: those with names most like `location` first, of others the most recently used. `key` is that of

@@ -106,11 +106,7 @@ impl RemoteImage {
         offline: bool,
     ) -> Result<Self> {
         let entry = known.open_entry(&cache, location)?;
-        let object: Arc<dyn RemoteObject> = if offline {
-            Arc::new(LazyObject::offline(location, known.size))
-        } else {
-            Arc::new(LazyObject::new(location, known.size, known.validator(), connect))
-        };
+        let object = Arc::new(LazyObject::new(location, known.size, (!offline).then_some(connect)));
         let (location, pieces) = (location.into(), Vec::new());
         Ok(Self { object, cache, entry, known, pieces, location, reuse, metadata: None, profile: None })
     }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferofs_read::Source;
+use ferofs_read::{Hex, Source};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -43,7 +43,7 @@ impl Known {
     /// An image with a seal in it.
     pub(super) fn sealed(size: u64, root: Digest, seal: &Seal) -> Self {
         // A superblock that was parsed can be written.
-        let superblock = seal.superblock.to_bytes().map(|bytes| hex(&bytes)).unwrap_or_default();
+        let superblock = seal.superblock.to_bytes().map(|bytes| Hex(&bytes).to_string()).unwrap_or_default();
         let tree = KnownTree { root: root.to_string(), position: seal.position, superblock };
         Self { size, tree: Some(tree), unverified: None }
     }
@@ -55,8 +55,8 @@ impl Known {
             Validator::None => format!("{}-{:?}", std::process::id(), std::time::SystemTime::now()),
             known => format!("{known:?}"),
         };
-        let key = hex(&Sha256::digest(format!("{location}\n{size}\n{state}")));
-        Self { size, tree: None, unverified: Some(format!("unverified-{key}")) }
+        let key = Sha256::digest(format!("{location}\n{size}\n{state}"));
+        Self { size, tree: None, unverified: Some(format!("unverified-{}", Hex(&key))) }
     }
 
     /// The key of its entry in the cache.
@@ -79,10 +79,6 @@ impl Known {
     #[must_use]
     pub const fn size(&self) -> u64 {
         self.size
-    }
-
-    pub(super) fn validator(&self) -> Validator {
-        Validator::None
     }
 
     /// The seal and its root.
@@ -179,16 +175,7 @@ impl Known {
 }
 
 fn name_of(location: &str) -> String {
-    format!("location-{}.json", hex(&Sha256::digest(location)))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    format!("location-{}.json", Hex(&Sha256::digest(location)))
 }
 
 fn unhex(text: &str) -> Option<Vec<u8>> {

@@ -17,11 +17,11 @@ use crate::object::{Answer, RemoteObject, Validator};
 /// Connects to the server of an image.
 pub type Connect = Box<dyn Fn() -> Result<Connected> + Send + Sync>;
 
-/// An object whose size is known, and whose server is asked when the first part is fetched.
+/// An object whose size is known, and whose server is asked when the first part is fetched. Only its size is compared with what
+/// the server says.
 pub(super) struct LazyObject {
     location: String,
     size: u64,
-    validator: Validator,
     /// `None`: offline.
     connect: Option<Connect>,
     object: OnceLock<Arc<dyn RemoteObject>>,
@@ -30,29 +30,10 @@ pub(super) struct LazyObject {
 }
 
 impl LazyObject {
-    pub(super) fn new(location: &str, size: u64, validator: Validator, connect: Connect) -> Self {
-        let connect = Some(connect);
-        Self {
-            location: location.into(),
-            size,
-            validator,
-            connect,
-            object: OnceLock::new(),
-            connecting: Mutex::default(),
-        }
-    }
-
-    /// An object without a server.
-    pub(super) fn offline(location: &str, size: u64) -> Self {
-        let validator = Validator::None;
-        Self {
-            location: location.into(),
-            size,
-            validator,
-            connect: None,
-            object: OnceLock::new(),
-            connecting: Mutex::default(),
-        }
+    /// Without `connect`, an object without a server.
+    pub(super) fn new(location: &str, size: u64, connect: Option<Connect>) -> Self {
+        let (object, connecting) = (OnceLock::new(), Mutex::default());
+        Self { location: location.into(), size, connect, object, connecting }
     }
 
     fn object(&self) -> Result<&dyn RemoteObject, FetchErrorKind> {
@@ -70,7 +51,7 @@ impl LazyObject {
             Error::Fetch { error, .. } => error.kind,
             other => FetchErrorKind::Protocol(other.to_string()),
         })?;
-        if connected.object.size() != self.size || !is_same(connected.object.validator(), &self.validator) {
+        if connected.object.size() != self.size {
             return Err(FetchErrorKind::Changed);
         }
         Ok(&**self.object.get_or_init(|| connected.object))
@@ -83,7 +64,7 @@ impl RemoteObject for LazyObject {
     }
 
     fn validator(&self) -> &Validator {
-        &self.validator
+        &Validator::None
     }
 
     fn location(&self) -> &str {
@@ -154,9 +135,4 @@ impl Source for Preloaded {
         buf.copy_from_slice(piece.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
     }
-}
-
-/// Whether two answers were about the same object.
-fn is_same(a: &Validator, b: &Validator) -> bool {
-    matches!(a, Validator::None) || matches!(b, Validator::None) || a == b
 }

@@ -42,15 +42,6 @@ pub struct Connected {
     pub manifest: Option<String>,
 }
 
-/// An access profile beside an image in a registry.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProfileBlob {
-    /// The digest: `sha256:` and 64 hexadecimal digits.
-    pub digest: String,
-    /// The size in bytes, as the manifest claims it.
-    pub size: u64,
-}
-
 impl Connected {
     /// An object of which no document tells a root hash.
     #[must_use]

@@ -1,4 +1,10 @@
 //! 16 blocks at a time by AVX-512: each register has one word of each block. Source of the algorithm: FIPS 180-4, section 6.2.
+#![expect(
+    clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    clippy::indexing_slicing,
+    reason = "indexes follow from the sizes of arrays, and `data` has whole blocks; a test compares all lengths with `sha2`"
+)]
 
 use std::arch::x86_64::{
     __m512i, _mm512_add_epi32, _mm512_ror_epi32, _mm512_set1_epi32, _mm512_set4_epi32, _mm512_shuffle_epi8,
@@ -18,7 +24,7 @@ pub(super) const PAYS: usize = 9;
 const XOR: i32 = 0x96;
 /// `if a then b else c`.
 const CHOOSE: i32 = 0xca;
-/// What two of `a`, `b` and `c` are.
+/// The value that two of `a`, `b` and `c` have.
 const MAJORITY: i32 = 0xe8;
 
 /// The digests of the blocks of `block_len` bytes, a multiple of [`CHUNK`], in `data`, which has 1 to 16 of them.

@@ -1,5 +1,11 @@
 //! Two blocks in turn by the processor's SHA instructions. One message takes half of their speed, because each instruction waits for the
 //! one before.
+#![expect(
+    clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    clippy::indexing_slicing,
+    reason = "indexes follow from the sizes of arrays, and all messages have the same length; a test compares all lengths with `sha2`"
+)]
 
 use std::arch::x86_64::{
     __m128i, _mm_add_epi32, _mm_alignr_epi8, _mm_blend_epi16, _mm_set_epi64x, _mm_sha256msg1_epu32,

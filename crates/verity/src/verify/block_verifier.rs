@@ -10,13 +10,13 @@ use crate::digest::Digest;
 use crate::error::{Error, IntegrityError, Result};
 use crate::layout::TreeLayout;
 use crate::params::{BlockHasher, Params};
-use crate::tree::to_usize;
+use crate::tree::{to_u64, to_usize};
 use crate::verify::hash_cache::HashCache;
 
 /// Checks bytes of an image or of its hash tree before they are used, wherever they come from.
 ///
 /// It reads the hash blocks that it needs from a source of the tree, checks them up to the root, and keeps at most 512 KiB of them.
-/// [`crate::VerifiedSource`] checks what it reads with it. A program that fetches an image from a server can check what arrived before it stores
+/// [`crate::VerifiedSource`] checks what it reads with it. A program that fetches an image from a server can check the bytes before it stores
 /// the bytes:
 ///
 /// ```
@@ -75,7 +75,7 @@ impl<T: Source> BlockVerifier<T> {
         Ok(Self { tree, tree_start, layout, hasher, root, cache })
     }
 
-    /// Where the levels of the tree are, and the sizes of blocks.
+    /// The places of the tree's levels, and the sizes of blocks.
     #[must_use]
     pub const fn layout(&self) -> &TreeLayout {
         &self.layout
@@ -100,13 +100,14 @@ impl<T: Source> BlockVerifier<T> {
     pub(super) fn verify_by(&self, first: u64, bytes: &[u8], reads: TreeReads) -> Result<()> {
         let size = self.layout.data_block_size();
         let blocks = blocks_within(first, bytes, size, self.layout.data_blocks())?;
-        if blocks.end - blocks.start == 1 && self.verify_with_leaf(first, bytes, reads)? {
+        if bytes.len() == to_usize(size) && self.verify_with_leaf(first, bytes, reads)? {
             return Ok(());
         }
-        let (mut at, mut rest) = (blocks.start, bytes);
+        let (mut at, mut unchecked) = (blocks.start, bytes);
         while at < blocks.end {
             let run = at..self.end_of_leaf(at).min(blocks.end);
-            let (bytes, after) = rest.split_at(to_usize((run.end - run.start) * size).min(rest.len()));
+            let len = run.end.saturating_sub(run.start).saturating_mul(size);
+            let (bytes, after) = unchecked.split_at(to_usize(len).min(unchecked.len()));
             let digests = self.hasher.hash_blocks(bytes, to_usize(size));
             self.with_digests(run.clone(), reads, |expected| {
                 let expected = expected.chunks_exact(to_usize(self.layout.digest_len()));
@@ -116,7 +117,7 @@ impl<T: Source> BlockVerifier<T> {
                     None => Ok(()),
                 }
             })??;
-            (at, rest) = (self.end_of_leaf(at), after);
+            (at, unchecked) = (self.end_of_leaf(at), after);
         }
         Ok(())
     }
@@ -125,22 +126,22 @@ impl<T: Source> BlockVerifier<T> {
     /// whether it did.
     fn verify_with_leaf(&self, number: u64, bytes: &[u8], reads: TreeReads) -> Result<bool> {
         let Some(leaves) = self.layout.levels().first() else { return Ok(false) };
-        let index = number / self.layout.per_block();
-        let leaf = leaves.first + index;
+        let (index, entry) = self.layout.parent(number);
+        let leaf = leaves.first.saturating_add(index);
         let size = self.layout.hash_block_size();
-        if bytes.len() as u64 != size || self.cache.with(leaf, |_| ()).is_ok() {
+        if to_u64(bytes.len()) != size || self.cache.with(leaf, |_| ()).is_ok() {
             return Ok(false);
         }
         let mut both = [bytes, bytes].concat();
         let (_, hashes) = both.split_at_mut(bytes.len());
         self.read_tree(leaf, hashes, reads)?;
         let digests = self.hasher.hash_blocks(&both, bytes.len());
-        let hashes = &both[bytes.len()..];
+        let (_, hashes) = both.split_at(bytes.len());
         if digests.get(1) != Some(&self.expected(1, index, reads)?) {
             return Err(wrong_hashes(leaf, size));
         }
         self.cache.insert(leaf, hashes);
-        if digests.first() != Some(&self.entry(hashes, number % self.layout.per_block())) {
+        if digests.first() != Some(&self.entry(hashes, entry)) {
             return Err(wrong_data(number, size));
         }
         Ok(true)
@@ -152,6 +153,11 @@ impl<T: Source> BlockVerifier<T> {
     ///
     /// # Errors
     /// As [`Self::verify`].
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "hash blocks are not empty, and lower levels come later in `bytes`"
+    )]
     pub fn verify_tree(&self, first: u64, bytes: &[u8]) -> Result<()> {
         let size = self.layout.hash_block_size();
         let blocks = blocks_within(first, bytes, size, self.layout.len() / size)?;
@@ -161,16 +167,11 @@ impl<T: Source> BlockVerifier<T> {
             // The highest level starts at block 0.
             let Some((level, place)) = place else { continue };
             let index = block - place.first;
-            let above = self
-                .layout
-                .levels()
-                .get(level + 1)
-                .map(|above| above.first + index / self.layout.per_block());
+            let (parent, entry) = self.layout.parent(index);
+            let above = self.layout.levels().get(level + 1).map(|above| above.first + parent);
             let expected = match above.and_then(|above| above.checked_sub(first)) {
                 // It was checked by an earlier turn, because the levels are stored from the top to the bottom.
-                Some(number) => {
-                    self.entry(&bytes[to_usize(number * size)..], index % self.layout.per_block())
-                }
+                Some(number) => self.entry(&bytes[to_usize(number * size)..], entry),
                 None => self.expected(level + 1, index, TreeReads::Wait)?,
             };
             if digest != expected {
@@ -209,27 +210,25 @@ impl<T: Source> BlockVerifier<T> {
         }
         let mut wanted = BTreeSet::new();
         for range in ranges.filter(|range| !range.is_empty()) {
-            let (mut first, mut last) = (range.start, range.end - 1);
+            let (mut first, mut last) = (range.start, range.end.saturating_sub(1));
             for level in self.layout.levels() {
-                (first, last) = (first / self.layout.per_block(), last / self.layout.per_block());
-                wanted.extend((first..=last).map(|index| level.first + index));
+                (first, last) = (self.layout.parent(first).0, self.layout.parent(last).0);
+                wanted.extend((first..=last).map(|index| level.first.saturating_add(index)));
             }
         }
         wanted.retain(|block| self.cache.with(*block, |_| ()).is_err());
         let size = self.layout.hash_block_size();
         let mut read: Vec<(u64, Vec<u8>)> =
             wanted.into_iter().map(|block| (block, vec![0; to_usize(size)])).collect();
-        let position = |block: u64| self.tree_start + block * size;
-        let ranges = read.iter_mut().map(|(block, buf)| ReadRange { pos: position(*block), buf });
+        let ranges = read.iter_mut().map(|(block, buf)| ReadRange { pos: self.position(*block), buf });
         let ranges = &mut ranges.collect::<Vec<_>>();
         self.tree.read_ranges(ranges, Access::Sparse).map_err(|e| Error::of_read("read hash tree", e))?;
         // Blocks above come first.
         for (block, bytes) in read {
-            let place = (0..).zip(self.layout.levels()).find(|(_, level)| level.first <= block);
-            if let Some((level, place)) = place
-                && self.hasher.hash(&bytes)
-                    == self.expected(level + 1, block - place.first, TreeReads::Wait)?
-            {
+            let place = (0usize..).zip(self.layout.levels()).find(|(_, level)| level.first <= block);
+            let Some((level, place)) = place else { continue };
+            let (above, index) = (level.saturating_add(1), block.saturating_sub(place.first));
+            if self.hasher.hash(&bytes) == self.expected(above, index, TreeReads::Wait)? {
                 self.cache.insert(block, &bytes);
             }
         }
@@ -241,16 +240,23 @@ impl<T: Source> BlockVerifier<T> {
         // A local tree is small enough for the system's own read-ahead.
         let level = self.layout.levels().first().filter(|_| self.tree.prefers_batches());
         if let Some(level) = level.filter(|_| !blocks.is_empty()) {
-            let (first, end) =
-                (blocks.start / self.layout.per_block(), blocks.end.div_ceil(self.layout.per_block()));
-            let size = self.layout.hash_block_size();
-            self.tree.will_need(self.tree_start + (level.first + first) * size, (end - first) * size);
+            let (first, _) = self.layout.parent(blocks.start);
+            let count = blocks.end.div_ceil(self.layout.per_block()).saturating_sub(first);
+            let len = count.saturating_mul(self.layout.hash_block_size());
+            self.tree.will_need(self.position(level.first.saturating_add(first)), len);
         }
+    }
+
+    /// The position of a hash block.
+    fn position(&self, hash_block: u64) -> u64 {
+        // `new` checks that the tree's source has all hash blocks.
+        self.tree_start.saturating_add(hash_block.saturating_mul(self.layout.hash_block_size()))
     }
 
     /// The first block after `block` whose digest another hash block has.
     fn end_of_leaf(&self, block: u64) -> u64 {
-        block - block % self.layout.per_block() + self.layout.per_block()
+        let (leaf, _) = self.layout.parent(block);
+        leaf.saturating_add(1).saturating_mul(self.layout.per_block())
     }
 
     /// Passes the digests of `blocks` to `use_digests`, one after the other. One hash block of the lowest level has them all.
@@ -261,12 +267,12 @@ impl<T: Source> BlockVerifier<T> {
         use_digests: impl FnOnce(&[u8]) -> R,
     ) -> Result<R> {
         let Some(leaves) = self.layout.levels().first() else { return Ok(use_digests(self.root.as_bytes())) };
-        let (per_block, digest_len) = (self.layout.per_block(), self.layout.digest_len());
-        let (index, start) = (blocks.start / per_block, blocks.start % per_block);
-        let range = to_usize(start * digest_len)..to_usize((start + blocks.end - blocks.start) * digest_len);
-        self.with_hash_block(0, leaves.first + index, index, reads, |bytes| {
-            // A hash block has room for its digests.
-            use_digests(bytes.get(range).unwrap_or_default())
+        let (index, start) = self.layout.parent(blocks.start);
+        let end = start.saturating_add(blocks.end.saturating_sub(blocks.start));
+        let [start, end] = [start, end].map(|n| to_usize(n.saturating_mul(self.layout.digest_len())));
+        self.with_hash_block(0, leaves.first.saturating_add(index), index, reads, |bytes| {
+            // A hash block has all its digests.
+            use_digests(bytes.get(start..end).unwrap_or_default())
         })
     }
 
@@ -286,7 +292,7 @@ impl<T: Source> BlockVerifier<T> {
         let size = self.layout.hash_block_size();
         let mut bytes = vec![0; to_usize(size)];
         self.read_tree(block, &mut bytes, reads)?;
-        if self.hasher.hash(&bytes) != self.expected(level + 1, index, reads)? {
+        if self.hasher.hash(&bytes) != self.expected(level.saturating_add(1), index, reads)? {
             return Err(wrong_hashes(block, size));
         }
         self.cache.insert(block, &bytes);
@@ -295,7 +301,7 @@ impl<T: Source> BlockVerifier<T> {
 
     /// Reads hash block `block`. It is not checked.
     fn read_tree(&self, block: u64, buffer: &mut [u8], reads: TreeReads) -> Result<()> {
-        let at = self.tree_start + block * self.layout.hash_block_size();
+        let at = self.position(block);
         let read = match reads {
             TreeReads::Wait => self.tree.read_exact_at(at, buffer),
             TreeReads::IfCached if self.tree.read_if_cached(at, buffer) => Ok(()),
@@ -307,32 +313,35 @@ impl<T: Source> BlockVerifier<T> {
     /// The digest that entry `number` of `level` holds; above the highest level, the root.
     fn expected(&self, level: usize, number: u64, reads: TreeReads) -> Result<Digest> {
         let Some(place) = self.layout.levels().get(level) else { return Ok(self.root) };
-        let (index, entry) = (number / self.layout.per_block(), number % self.layout.per_block());
-        self.with_hash_block(level, place.first + index, index, reads, |bytes| self.entry(bytes, entry))
+        let (index, entry) = self.layout.parent(number);
+        let block = place.first.saturating_add(index);
+        self.with_hash_block(level, block, index, reads, |bytes| self.entry(bytes, entry))
     }
 
     /// The digest in entry `number` of a hash block.
     fn entry(&self, hash_block: &[u8], number: u64) -> Digest {
         let len = self.layout.digest_len();
-        let digest = hash_block.get(to_usize(number * len)..).and_then(|rest| rest.get(..to_usize(len)));
+        let start = to_usize(number.saturating_mul(len));
+        let digest = hash_block.get(start..).and_then(|bytes| bytes.get(..to_usize(len)));
         Digest::new(digest.unwrap_or_default())
     }
 }
 
 /// The error of a data block of `size` bytes.
 fn wrong_data(block: u64, size: u64) -> Error {
-    IntegrityError { is_hash: false, block, position: block * size }.into()
+    IntegrityError { is_hash: false, block, position: block.saturating_mul(size) }.into()
 }
 
 /// The error of a hash block of `size` bytes.
 fn wrong_hashes(block: u64, size: u64) -> Error {
-    IntegrityError { is_hash: true, block, position: block * size }.into()
+    IntegrityError { is_hash: true, block, position: block.saturating_mul(size) }.into()
 }
 
 /// The numbers of the blocks in `bytes`.
 fn blocks_within(first: u64, bytes: &[u8], size: u64, all: u64) -> Result<Range<u64>> {
-    let len = bytes.len() as u64;
-    let end = first.checked_add(len / size).filter(|end| len.is_multiple_of(size) && *end <= all);
+    let len = to_u64(bytes.len());
+    let end = len.checked_div(size).and_then(|blocks| first.checked_add(blocks));
+    let end = end.filter(|end| len.is_multiple_of(size) && *end <= all);
     let problem = "are not whole blocks of the image or of its hash tree";
     end.map(|end| first..end).ok_or(Error::Parameter { parameter: "bytes to verify", problem })
 }

@@ -4,6 +4,8 @@
 
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::tree::to_u64;
+
 /// Bytes of hash blocks that are kept: they cover 64 MiB of an image with the usual sizes. With more, a mount would need more than
 /// the 1 MiB that docs/SEALING.md promises.
 const LIMIT: usize = 512 << 10;
@@ -35,7 +37,8 @@ struct Place {
 impl HashCache {
     /// For hash blocks of `block_len` bytes. Allocates no memory for blocks yet.
     pub(crate) fn new(block_len: usize) -> Self {
-        let sets = (LIMIT / block_len.max(1) / PLACES).max(1);
+        let blocks = LIMIT.checked_div(block_len).unwrap_or(LIMIT);
+        let sets = (blocks / PLACES).max(1);
         Self { sets: (0..sets).map(|_| Mutex::default()).collect() }
     }
 
@@ -43,7 +46,7 @@ impl HashCache {
     /// block of the same set.
     pub(crate) fn with<R, F: FnOnce(&[u8]) -> R>(&self, number: u64, use_bytes: F) -> Result<R, F> {
         let Some(mut set) = self.set(number) else { return Err(use_bytes) };
-        set.uses += 1;
+        set.uses = set.uses.saturating_add(1);
         let now = set.uses;
         match set.places.iter_mut().find(|place| place.number == Some(number)) {
             Some(place) => {
@@ -57,7 +60,7 @@ impl HashCache {
     /// Adds a block, whose digest the caller has checked.
     pub(crate) fn insert(&self, number: u64, bytes: &[u8]) {
         let Some(mut set) = self.set(number) else { return };
-        set.uses += 1;
+        set.uses = set.uses.saturating_add(1);
         let now = set.uses;
         let known = set.places.iter().position(|place| place.number == Some(number));
         let oldest =
@@ -74,7 +77,7 @@ impl HashCache {
     }
 
     fn set(&self, number: u64) -> Option<MutexGuard<'_, Set>> {
-        let index = usize::try_from(number % self.sets.len() as u64).ok()?;
+        let index = usize::try_from(number.checked_rem(to_u64(self.sets.len()))?).ok()?;
         Some(self.sets.get(index)?.lock())
     }
 }

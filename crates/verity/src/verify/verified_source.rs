@@ -10,7 +10,7 @@ use ferofs_read::{Access, ReadRange, Source};
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::params::Params;
-use crate::tree::to_usize;
+use crate::tree::{to_u64, to_usize};
 use crate::verify::block_verifier::{BlockVerifier, TreeReads};
 
 /// Bytes that are read and checked at a time if a read does not start and end between blocks.
@@ -19,7 +19,8 @@ const PIECE: u64 = 64 << 10;
 /// Words of the bits for a part of the blocks.
 const WORDS: usize = 512;
 /// Blocks of such a part.
-const PART: u64 = 64 * WORDS as u64;
+const PART: u64 = 64 * 512;
+const _: () = assert!(PART.trailing_zeros() == WORDS.trailing_zeros() + 6, "a word has 64 bits");
 
 /// An image whose blocks are checked: a read returns right bytes, or an [`crate::IntegrityError`].
 ///
@@ -36,7 +37,7 @@ pub struct VerifiedSource<S, T> {
 }
 
 /// One of several ranges that are read together.
-struct Part<'a> {
+struct RangeRead<'a> {
     pos: u64,
     buf: &'a mut [u8],
     /// Whether its blocks were checked before.
@@ -89,12 +90,16 @@ impl<S: Source, T: Source> VerifiedSource<S, T> {
         self
     }
 
-    /// What checks the blocks. It does not count as a first read.
+    /// The verifier of the blocks. Its checks do not count as a first read.
     pub const fn verifier(&self) -> &BlockVerifier<T> {
         &self.verifier
     }
 
     /// The words with the bits of `blocks`, each with its part of `checked` and a mask of the bits.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "`len` is 1 to 64, and `at` goes up to the end of `blocks`"
+    )]
     fn words(blocks: Range<u64>) -> impl Iterator<Item = (usize, usize, u64)> {
         let mut at = blocks.start;
         std::iter::from_fn(move || {
@@ -107,6 +112,7 @@ impl<S: Source, T: Source> VerifiedSource<S, T> {
         })
     }
 
+    #[expect(clippy::indexing_slicing, reason = "`words` gives numbers of words below `WORDS`")]
     fn mark_checked(&self, blocks: Range<u64>) {
         for (part, word, mask) in Self::words(blocks) {
             if let Some(part) = self.checked.get(part) {
@@ -116,12 +122,12 @@ impl<S: Source, T: Source> VerifiedSource<S, T> {
         }
     }
 
+    #[expect(clippy::indexing_slicing, reason = "as above")]
     fn are_checked(&self, pos: u64, len: u64) -> bool {
         if self.checks_each_read {
             return false;
         }
-        let size = self.verifier.layout().data_block_size();
-        Self::words(pos / size..pos.saturating_add(len).div_ceil(size)).all(|(part, word, mask)| {
+        Self::words(self.blocks_of(pos..pos.saturating_add(len))).all(|(part, word, mask)| {
             let part = self.checked.get(part).and_then(OnceLock::get);
             part.is_some_and(|part| part[word].load(Ordering::Acquire) & mask == mask)
         })
@@ -130,33 +136,38 @@ impl<S: Source, T: Source> VerifiedSource<S, T> {
     /// Checks the blocks in `bytes`, which starts at `pos`; both are multiples of the block size. Also those that were checked before:
     /// these are other bytes, and others may have changed them.
     fn check(&self, pos: u64, bytes: &[u8], tree: TreeReads) -> io::Result<()> {
-        let size = self.verifier.layout().data_block_size();
-        let first = pos / size;
-        self.verifier.verify_by(first, bytes, tree)?;
-        self.mark_checked(first..first + bytes.len() as u64 / size);
+        let blocks = self.blocks_of(pos..pos.saturating_add(to_u64(bytes.len())));
+        self.verifier.verify_by(blocks.start, bytes, tree)?;
+        self.mark_checked(blocks);
         Ok(())
     }
 
     /// The numbers of the blocks that have these bytes.
+    #[expect(clippy::arithmetic_side_effects, reason = "blocks are not empty")]
     fn blocks_of(&self, bytes: Range<u64>) -> Range<u64> {
         let size = self.verifier.layout().data_block_size();
         bytes.start / size..bytes.end.div_ceil(size)
     }
 
     /// Reads the blocks of all ranges with one call, and checks them.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "`blocks` are not empty, and hold all of `buf`"
+    )]
     fn read_all(&self, ranges: &mut [ReadRange<'_>], access: Access) -> io::Result<()> {
         let size = self.verifier.layout().data_block_size();
         let mut parts = Vec::with_capacity(ranges.len());
         for ReadRange { pos, buf } in ranges {
-            let len = buf.len() as u64;
+            let len = to_u64(buf.len());
             let end = pos.checked_add(len).filter(|end| *end <= self.verifier.layout().data_len());
             let end = end.ok_or(io::ErrorKind::UnexpectedEof)?;
             let is_checked = self.are_checked(*pos, len);
             let blocks = *pos - *pos % size..end.next_multiple_of(size);
-            // Whole blocks are checked where the caller wants them.
+            // Whole blocks are checked in the caller's memory.
             let is_in_place = is_checked || blocks.end - blocks.start == len;
             let whole = if is_in_place { Vec::new() } else { vec![0; to_usize(blocks.end - blocks.start)] };
-            parts.push(Part { pos: *pos, buf, is_checked, is_in_place, blocks, whole });
+            parts.push(RangeRead { pos: *pos, buf, is_checked, is_in_place, blocks, whole });
         }
         let reads = parts.iter_mut().map(|part| match part.is_in_place {
             true => ReadRange { pos: part.pos, buf: part.buf },
@@ -177,6 +188,11 @@ impl<S: Source, T: Source> VerifiedSource<S, T> {
         Ok(())
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "blocks are not empty, and a piece reaches from before `at` to its end or `end`"
+    )]
     fn read(
         &self,
         pos: u64,
@@ -184,13 +200,13 @@ impl<S: Source, T: Source> VerifiedSource<S, T> {
         tree: TreeReads,
         read: impl Fn(u64, &mut [u8]) -> io::Result<()>,
     ) -> io::Result<()> {
-        let end = pos.checked_add(buf.len() as u64).filter(|end| *end <= self.verifier.layout().data_len());
+        let end = pos.checked_add(to_u64(buf.len())).filter(|end| *end <= self.verifier.layout().data_len());
         let end = end.ok_or(io::ErrorKind::UnexpectedEof)?;
         if buf.is_empty() || self.are_checked(pos, end - pos) {
             return read(pos, buf);
         }
         let size = self.verifier.layout().data_block_size();
-        // After the first read: whoever fetches data from a server has fetched its hashes with it.
+        // After the first read, because a source that fetches data from a server also fetches the hashes of that data.
         let mut is_loaded = tree == TreeReads::IfCached;
         let mut load = || match std::mem::replace(&mut is_loaded, true) {
             true => Ok(()),
@@ -200,7 +216,7 @@ impl<S: Source, T: Source> VerifiedSource<S, T> {
         while at < end {
             let whole = (end - at) / size * size;
             if at.is_multiple_of(size) && whole > 0 {
-                // Whole blocks are checked where the caller wants them.
+                // Whole blocks are checked in the caller's memory.
                 let (head, tail) = std::mem::take(&mut buf).split_at_mut(to_usize(whole));
                 read(at, head)?;
                 load()?;
@@ -217,7 +233,7 @@ impl<S: Source, T: Source> VerifiedSource<S, T> {
             let len = to_usize(piece_end.min(end) - at);
             let (head, tail) = std::mem::take(&mut buf).split_at_mut(len);
             head.copy_from_slice(&piece[to_usize(at - start)..][..len]);
-            (at, buf) = (at + len as u64, tail);
+            (at, buf) = (at + to_u64(len), tail);
         }
         Ok(())
     }
@@ -268,7 +284,7 @@ impl<S: Source, T: Source> Source for VerifiedSource<S, T> {
         self.image.identity()
     }
 
-    // `stored` and `next_stored` are not passed on: where a file has holes is not covered by the tree.
+    // `stored` and `next_stored` are not passed on: the tree does not cover the places of a file's holes.
 }
 
 #[cfg(test)]

@@ -1,22 +1,22 @@
 //! Patches: update images, and roll back.
 //!
 //! - `chain`: one patch for a chain of patches, and files of several patches.
-//! - `cost`: the stated cost of applying.
 //! - `device`: the program for devices does the same as the command.
 //! - `faults`: interrupted writes, and data behind an image.
 //! - `for_updates`: images that grow little.
 //! - `growth`: additions that are compressed together.
+//! - `memory`: the stated memory for applying.
 //! - `resume`: interrupted patches that continue.
 //! - `sparse`: files with holes.
 //! - `squash`: new images without history.
 //! - `update`: patches change an image to the new tree and back; patches for other images are refused.
 
 mod chain;
-mod cost;
 mod device;
 mod faults;
 mod for_updates;
 mod growth;
+mod memory;
 mod resume;
 mod sparse;
 mod squash;

@@ -9,7 +9,7 @@ use crate::data::extents::index::FileTail;
 use crate::data::extents::log::ExtentLog;
 use crate::data::schedule::{LargeFile, Scheduler};
 use crate::data::stored::StoredContent;
-use crate::data::worker::PieceKind;
+use crate::data::worker::FileResultKind;
 use crate::error::{Error, Result, Warning};
 use crate::output::spill::SpillRange;
 use crate::tree::NodeId;
@@ -44,7 +44,7 @@ impl Appender<'_> {
     /// Appends the next part of the first partial file. Its job read `read` bytes; a job has only one part.
     pub(super) fn append_part(
         &mut self,
-        kind: PieceKind,
+        kind: FileResultKind,
         bytes: &[u8],
         tail: &[u8],
         read: u64,
@@ -52,7 +52,7 @@ impl Appender<'_> {
         let Some(mut file) = self.partial_files.pop_front() else { return Ok(()) };
         file.left -= read;
         match kind {
-            PieceKind::Unreadable(error) => self.leave_out(&file, error)?,
+            FileResultKind::Unreadable(error) => self.leave_out(&file, error)?,
             _ if self.is_skipped(file.node) => {}
             kind => {
                 if let Some(content) = self.append_readable_part(&mut file, kind, bytes, tail, read)? {
@@ -70,7 +70,7 @@ impl Appender<'_> {
     fn append_readable_part(
         &mut self,
         file: &mut PartialFile,
-        kind: PieceKind,
+        kind: FileResultKind,
         bytes: &[u8],
         tail: &[u8],
         read: u64,
@@ -85,17 +85,17 @@ impl Appender<'_> {
         };
         let mut file_tail = FileTail::None;
         match kind {
-            PieceKind::Encoded(encoded, method) if !file.log.is_flat() || !encoded.log.is_flat() => {
+            FileResultKind::Encoded(encoded, method) if !file.log.is_flat() || !encoded.log.is_flat() => {
                 let log = self.append_extents(&encoded, method, bytes)?;
                 file.log.extend(&log);
                 file.method = method;
                 file_tail = self.place_tail(encoded.tail, tail);
             }
-            PieceKind::Copied(place) => {
+            FileResultKind::Copied(place) => {
                 let tail = self.copy_part(node, place, read, last)?;
                 return Ok(last.then_some(StoredContent::Flat { start: start.block(block), tail }));
             }
-            PieceKind::Reserved => {
+            FileResultKind::Reserved => {
                 let size = self.context.tree.node(node).size;
                 let tail = if last { self.context.inline_tail(node, size) } else { 0 };
                 self.output.pad_to(self.output.position() + read - tail as u64)?;
@@ -108,7 +108,7 @@ impl Appender<'_> {
             // All parts so far are uncompressed, and the whole file may stay so.
             kind => {
                 let encoded = match kind {
-                    PieceKind::Encoded(encoded, method) => Some((encoded, method)),
+                    FileResultKind::Encoded(encoded, method) => Some((encoded, method)),
                     _ => None,
                 };
                 if let Some((encoded, _)) = &encoded {

@@ -12,7 +12,7 @@ use ferofs_format::{BlockAddr, DeviceId, Incompat};
 
 use crate::data::chunks::sparse::check_table_size;
 use crate::data::order::Order;
-use crate::data::stored::{Data, StoredContent};
+use crate::data::stored::{StoredContent, StoredData};
 use crate::error::{Error, Result, Warning};
 use crate::options::Options;
 use crate::options::data::ChunkOptions;
@@ -78,7 +78,7 @@ pub(crate) fn run(
     device: Option<&mut Output>,
     spill: &mut Spill,
     warnings: &mut Vec<Warning>,
-) -> Result<Data> {
+) -> Result<StoredData> {
     let block = context.options.image.block_size;
     let entries = match context.chunks.force_indexes || device.is_some() {
         _ if context.is_wide => EntryFormat::Indexes48,
@@ -100,7 +100,13 @@ pub(crate) fn run(
     let mut writer = ChunkWriter { context, format, store, spill, warnings, contents, file: None, hole };
     let peak_tasks = writer.run()?;
     let (contents, bytes_shared) = (writer.contents, writer.store.bytes_shared);
-    Ok(Data { contents, features: Incompat::CHUNKED_FILE, bytes_shared, peak_tasks, ..Data::default() })
+    Ok(StoredData {
+        contents,
+        features: Incompat::CHUNKED_FILE,
+        bytes_shared,
+        peak_tasks,
+        ..StoredData::default()
+    })
 }
 
 /// Stores chunks, equal ones once.

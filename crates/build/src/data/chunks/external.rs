@@ -9,7 +9,7 @@ use ferofs_format::device::{DEVICE_TAG_SIZE, DeviceSlot};
 use ferofs_format::map::chunk::{ChunkFormat, ChunkPlace, EntryFormat};
 use ferofs_format::{BlockAddr, BlockSize, DeviceId, Hex, Incompat};
 
-use crate::data::stored::{Data, StoredContent};
+use crate::data::stored::{StoredContent, StoredData};
 use crate::error::{Error, Result, Warning};
 use crate::options::Options;
 use crate::output::Output;
@@ -55,11 +55,11 @@ pub(crate) fn run(
     output: &mut Output,
     spill: &mut Spill,
     warnings: &mut Vec<Warning>,
-) -> Result<Data> {
-    let mut data = Data {
+) -> Result<StoredData> {
+    let mut data = StoredData {
         contents: vec![StoredContent::None; context.tree.nodes.len()],
         features: Incompat::CHUNKED_FILE,
-        ..Data::default()
+        ..StoredData::default()
     };
     let mut reader = Reader::new(context.contents, context.tree);
     for id in context.tree.ids() {

@@ -172,4 +172,28 @@ mod tests {
         assert!(index.find(&src, DISTANCE - 1, 0).unwrap().is_empty());
         assert!(index.find(&src, DISTANCE, 1).unwrap().is_empty());
     }
+
+    #[test]
+    fn the_first_of_equal_extents_is_found() {
+        let (content, other) = (noise(20_000, 1), noise(20_000, 2));
+        let fingerprint = ExtentFingerprint::of(&content).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let index = ExtentIndex::new(dir.path());
+        // A later job would be found by this one.
+        index.insert(u32::MAX as usize, fingerprint, stored(9)).unwrap();
+        assert_eq!(index.get(&fingerprint).unwrap(), None);
+        index.insert_before(fingerprint, stored(1)).unwrap();
+        index.insert(0, fingerprint, stored(2)).unwrap();
+        assert_eq!(index.get(&fingerprint).unwrap(), Some(stored(1)));
+        assert_eq!(index.find(&content, 0, 0).unwrap().len(), 1);
+        // The same anchor, and then other bytes.
+        let same_start = [&content[..fingerprint.offset as usize], &other].concat();
+        let longer = ExtentFingerprint::of(&same_start[..content.len()]).unwrap();
+        assert_eq!(longer.anchor, fingerprint.anchor);
+        assert_eq!(index.get(&longer).unwrap(), None);
+        assert!(index.find(&same_start, 0, 0).unwrap().is_empty());
+        let last = ExtentFingerprint::of(&other).unwrap();
+        index.insert(u32::MAX as usize - 1, last, stored(3)).unwrap();
+        assert_eq!(index.get(&last).unwrap(), Some(stored(3)));
+    }
 }

@@ -10,7 +10,7 @@ use crate::data::base_image::BaseImage;
 use crate::data::encode::SEGMENT;
 use crate::data::identical::small::IdenticalFiles;
 use crate::data::order::Order;
-use crate::data::stored::{Data, StoredContent};
+use crate::data::stored::{StoredContent, StoredData};
 use crate::data::worker::context::WorkerContext;
 use crate::error::Warning;
 use crate::output::Output;
@@ -89,7 +89,7 @@ impl ContentWriter<'_> {
         decisions: &ReuseDecisions,
         placed: &[StoredContent],
         warnings: &mut Vec<Warning>,
-    ) -> Result<(Data, Segments)> {
+    ) -> Result<(StoredData, Segments)> {
         let Inputs { options, old, tree, contents, .. } = self.context.inputs;
         let compression = self.context.compression.as_ref();
         if let Some(compression) = compression {

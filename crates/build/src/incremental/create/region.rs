@@ -24,7 +24,6 @@ use super::decide::files::ReuseDecisions;
 use super::decide::growth::Growth;
 use super::describe::relocations::{self, Relocated};
 use super::describe::segments::Segments;
-use super::describe::similar::SimilarRanges;
 use super::describe::{pieces, similar, units};
 use super::metadata::root::{self, RootPlace};
 use super::metadata::{MetadataWriter, WrittenMetadata, inode_numbers};
@@ -58,7 +57,6 @@ pub(crate) struct Region {
     kept: Vec<Option<Nid>>,
     written: WrittenMetadata,
     segments: Segments,
-    similar: SimilarRanges,
     old_dirs: HashMap<NodeId, Nid>,
     first_ino: u32,
     root_place: RootPlace,
@@ -101,11 +99,14 @@ impl Region {
         })?;
         let region = self.output.appended(context.area.size())?;
         let methods = &context.methods[..];
-        let Self { decisions, kept, written, segments, similar, .. } = &*self;
-        let old_metadata = similar.unpredicted(&prediction, written, context)?;
+        let Self { decisions, kept, written, segments, .. } = &*self;
         let units = match (context.options.portable, &context.compression, &written.metabox) {
             (true, Some(_), _) | (true, _, Some(_)) => Vec::new(),
             _ => units::find(context, &image, decisions, kept, written, segments)?,
+        };
+        let old_content = match units.is_empty() {
+            true => similar::changed_content(context, decisions, kept)?,
+            false => Vec::new(),
         };
         let old_files = units::old_files(context, decisions, &units);
         let pieces = pieces::make(&pieces::Inputs {
@@ -116,9 +117,8 @@ impl Region {
             metadata: self.metadata,
             units: &units,
             old_files: &old_files,
-            old_metadata: &old_metadata,
             prediction: &prediction,
-            old_content: if units.is_empty() { &similar.content } else { &[] },
+            old_content: &old_content,
             methods,
             metabox_pcluster: self.metabox_pcluster,
         })?;
@@ -236,7 +236,6 @@ pub(crate) fn write(
     output.pad_to(end - RECORD)?;
     output.append(&record.to_bytes())?;
 
-    let similar = similar::find(context, &decisions, &kept, &old_dirs, &written, superblock.metabox)?;
     let (content, known) = (content_end - content_start, written.growth);
     let counted = known.named().iter().map(|(_, len)| len).sum::<u64>() + content;
     let padding = (end - start).saturating_sub(counted);
@@ -255,7 +254,6 @@ pub(crate) fn write(
         kept,
         written,
         segments,
-        similar,
         old_dirs,
         first_ino,
         root_place: root,

@@ -20,8 +20,6 @@ pub(crate) struct OldFile {
     pub(crate) size: u64,
     /// The [hash](name_hash) of its name, without directories.
     pub(crate) name: u64,
-    /// The directory of that path.
-    pub(crate) parent: Nid,
 }
 
 /// The old image's inodes.
@@ -57,7 +55,6 @@ impl Survey {
                 file_type: inode.file_type(),
                 size: inode.size(),
                 name: name_hash(name.as_bytes()),
-                parent: walked.parent,
             });
             if inode.xattr_size() > 0
                 && !in_metabox

@@ -119,13 +119,14 @@ impl<'a> Lister<'a> {
     /// Lists the directory `path`.
     pub(super) fn list(&mut self, path: &[u8]) -> Result<Listing> {
         let source = self.context.source;
-        let io = |action, e: Errno| Error::io(action, source.join(as_path(path)), e);
+        let here = if path.is_empty() { source.to_owned() } else { source.join(as_path(path)) };
+        let io = |action, e: Errno| Error::io(action, &here, e);
         let dir = open_dir(self.context.root, path, OFlags::RDONLY).map_err(|e| io("open", e))?;
         let before = stat_fd(dir.as_fd()).map_err(|e| io("stat", e))?;
         if self.context.options.source.one_file_system && !self.is_on_file_system_of_root(&before)? {
             return Ok(Listing::default());
         }
-        self.note_size_less(&dir, &before, path);
+        self.note_size_less(&dir, &before, &here);
         change_time::wait(Identity::of_file(&before).ctime());
         let mut found = Arena::default();
         let mut names = Vec::new();
@@ -159,14 +160,14 @@ impl<'a> Lister<'a> {
         let after = stat_fd(dir.as_fd()).map_err(|e| io("stat", e))?;
         if Identity::of_file(&after) != Identity::of_file(&before) {
             // The listing may lack a name, or have one twice.
-            return Err(Error::SourceChanged(source.join(as_path(path))));
+            return Err(Error::SourceChanged(here));
         }
         listing.files.shrink_to_fit();
         Ok(listing)
     }
 
     /// Warns of a directory of a file system whose files have a size of 0 and content all the same, once for each file system.
-    fn note_size_less(&mut self, dir: &OwnedFd, stat: &Stat, path: &[u8]) {
+    fn note_size_less(&mut self, dir: &OwnedFd, stat: &Stat, path: &Path) {
         /// PROC, CGROUP2, DEBUGFS and TRACEFS of Linux's `magic.h`.
         const MAGIC: [u32; 4] = [0x9fa0, 0x6367_7270, 0x6462_6720, 0x7472_6163];
         if self.file_system.replace(stat.st_dev) == Some(stat.st_dev) {
@@ -175,7 +176,7 @@ impl<'a> Lister<'a> {
         let magic = rustix::fs::fstatfs(dir).ok().and_then(|fs| u32::try_from(fs.f_type).ok());
         let is_size_less = magic.is_some_and(|magic| MAGIC.contains(&magic));
         if is_size_less && self.context.size_less.lock().insert(stat.st_dev) {
-            self.warnings.push(Warning::SizeLess { path: self.context.source.join(as_path(path)) });
+            self.warnings.push(Warning::SizeLess { path: path.to_owned() });
         }
     }
 

@@ -1,7 +1,7 @@
 //! Parses the header block of a tar member, in the dialects v7, ustar, GNU and star.
 //! Source: POSIX, pax(1), "ustar Interchange Format"; tar(5) of libarchive for the other dialects.
 
-use crate::error::archive::ArchiveFault;
+use crate::error::tar::TarFault;
 
 /// The size of a header in bytes. Data is padded to a multiple of it.
 pub(super) const BLOCK: usize = 512;
@@ -43,7 +43,7 @@ pub(super) struct Header(Box<[u8; BLOCK]>);
 
 impl Header {
     /// `None` for a block of zeroes, which ends an archive.
-    pub(super) fn parse(block: &[u8; BLOCK]) -> Result<Option<Self>, ArchiveFault> {
+    pub(super) fn parse(block: &[u8; BLOCK]) -> Result<Option<Self>, TarFault> {
         if block.iter().all(|byte| *byte == 0) {
             return Ok(None);
         }
@@ -54,11 +54,11 @@ impl Header {
             let byte = if is_checksum { b' ' } else { *byte };
             (plain + u64::from(byte), signed + i64::from(byte.cast_signed()))
         });
-        let stored = header.number(CHKSUM).map_err(|_| ArchiveFault::Checksum)?;
+        let stored = header.number(CHKSUM).map_err(|_| TarFault::Checksum)?;
         if i64::try_from(sums.0) == Ok(stored) || sums.1 == stored {
             Ok(Some(header))
         } else {
-            Err(ArchiveFault::Checksum)
+            Err(TarFault::Checksum)
         }
     }
 
@@ -93,23 +93,23 @@ impl Header {
     }
 
     /// A number, in octal digits or in GNU's binary form.
-    pub(super) fn number(&self, field: Field) -> Result<i64, ArchiveFault> {
-        number(self.bytes(field)).ok_or(ArchiveFault::Number(field.2))
+    pub(super) fn number(&self, field: Field) -> Result<i64, TarFault> {
+        number(self.bytes(field)).ok_or(TarFault::Number(field.2))
     }
 
     /// As [`Self::number`], for a number that must not be negative.
-    pub(super) fn unsigned(&self, field: Field) -> Result<u64, ArchiveFault> {
-        self.number(field)?.try_into().map_err(|_| ArchiveFault::Number(field.2))
+    pub(super) fn unsigned(&self, field: Field) -> Result<u64, TarFault> {
+        self.number(field)?.try_into().map_err(|_| TarFault::Number(field.2))
     }
 
     /// As [`Self::number`], for an unsigned number of 32 bits.
-    pub(super) fn number_u32(&self, field: Field) -> Result<u32, ArchiveFault> {
-        self.number(field)?.try_into().map_err(|_| ArchiveFault::Number(field.2))
+    pub(super) fn number_u32(&self, field: Field) -> Result<u32, TarFault> {
+        self.number(field)?.try_into().map_err(|_| TarFault::Number(field.2))
     }
 
     /// Appends the pieces of a sparse file in GNU's old format, as offset and length. Returns the file's size, and whether a block
     /// with more pieces follows.
-    pub(super) fn gnu_pieces(&self, pieces: &mut Vec<(u64, u64)>) -> Result<(u64, bool), ArchiveFault> {
+    pub(super) fn gnu_pieces(&self, pieces: &mut Vec<(u64, u64)>) -> Result<(u64, bool), TarFault> {
         let size = self.unsigned(GNU_REAL_SIZE)?;
         read_pieces(&self.0[GNU_PIECES..], GNU_PIECES_COUNT, pieces)?;
         Ok((size, self.0[GNU_EXTENDED] != 0))
@@ -117,21 +117,18 @@ impl Header {
 }
 
 /// Appends the pieces of a block that follows a header. Returns whether another block follows.
-pub(super) fn more_gnu_pieces(
-    block: &[u8; BLOCK],
-    pieces: &mut Vec<(u64, u64)>,
-) -> Result<bool, ArchiveFault> {
+pub(super) fn more_gnu_pieces(block: &[u8; BLOCK], pieces: &mut Vec<(u64, u64)>) -> Result<bool, TarFault> {
     read_pieces(block, MORE_PIECES_COUNT, pieces)?;
     Ok(block[MORE_EXTENDED] != 0)
 }
 
-fn read_pieces(bytes: &[u8], count: usize, pieces: &mut Vec<(u64, u64)>) -> Result<(), ArchiveFault> {
+fn read_pieces(bytes: &[u8], count: usize, pieces: &mut Vec<(u64, u64)>) -> Result<(), TarFault> {
     for piece in bytes.chunks_exact(2 * PIECE_NUMBER).take(count) {
         // The first unused entry ends the list.
         if piece[0] == 0 || piece[PIECE_NUMBER] == 0 {
             break;
         }
-        let read = |bytes| number(bytes).and_then(|n| u64::try_from(n).ok()).ok_or(ArchiveFault::Sparse);
+        let read = |bytes| number(bytes).and_then(|n| u64::try_from(n).ok()).ok_or(TarFault::Sparse);
         let (offset, len) = (read(&piece[..PIECE_NUMBER])?, read(&piece[PIECE_NUMBER..])?);
         // An empty piece marks the end of a file that ends with a hole.
         if len > 0 {

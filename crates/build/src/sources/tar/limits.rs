@@ -6,7 +6,7 @@
 
 use std::num::NonZeroU32;
 
-use crate::error::archive::ArchiveFault;
+use crate::error::tar::TarFault;
 
 /// Bytes of all extended headers of one member. Linux allows 64 KiB of attribute names and 64 KiB per value, and other
 /// programs refuse more than 1 MiB. A larger header is an error.
@@ -55,39 +55,39 @@ impl Limits {
     }
 
     /// Fails if `read` bytes are too many for the extended headers of one member.
-    pub(super) fn check_headers(self, read: u64) -> Result<(), ArchiveFault> {
+    pub(super) fn check_headers(self, read: u64) -> Result<(), TarFault> {
         let limit = HEADERS * self.0;
-        if read > limit { Err(ArchiveFault::HugeHeader { size: read, limit }) } else { Ok(()) }
+        if read > limit { Err(TarFault::HugeHeader { size: read, limit }) } else { Ok(()) }
     }
 
     /// Fails if `size` bytes are too many for a name.
-    pub(super) fn check_name(self, size: u64) -> Result<(), ArchiveFault> {
+    pub(super) fn check_name(self, size: u64) -> Result<(), TarFault> {
         let limit = LONG_NAME * self.0;
-        if size > limit { Err(ArchiveFault::HugeHeader { size, limit }) } else { Ok(()) }
+        if size > limit { Err(TarFault::HugeHeader { size, limit }) } else { Ok(()) }
     }
 
     /// Fails if global headers in force have too many bytes.
-    pub(super) fn check_globals(self, size: u64) -> Result<(), ArchiveFault> {
+    pub(super) fn check_globals(self, size: u64) -> Result<(), TarFault> {
         let limit = GLOBALS * self.0;
-        if size > limit { Err(ArchiveFault::GlobalHeaders { limit }) } else { Ok(()) }
+        if size > limit { Err(TarFault::GlobalHeaders { limit }) } else { Ok(()) }
     }
 
     /// Fails if `memory_used` bytes of memory are too many for an archive of which `read` bytes were read.
-    pub(super) fn check_memory(self, memory_used: u64, read: u64) -> Result<(), ArchiveFault> {
+    pub(super) fn check_memory(self, memory_used: u64, read: u64) -> Result<(), TarFault> {
         let limit = (MEMORY * self.0).saturating_add(read);
-        if memory_used > limit { Err(ArchiveFault::Memory { limit }) } else { Ok(()) }
+        if memory_used > limit { Err(TarFault::Memory { limit }) } else { Ok(()) }
     }
 
     /// Fails if holes that cost `holes` bytes are too many after `read` bytes of the decompressed archive.
-    pub(super) fn check_holes(self, holes: u64, read: u64) -> Result<(), ArchiveFault> {
+    pub(super) fn check_holes(self, holes: u64, read: u64) -> Result<(), TarFault> {
         let limit = (HOLES * self.0).saturating_add(read.saturating_mul(HOLES_PER_BYTE));
-        if holes > limit { Err(ArchiveFault::Holes { limit }) } else { Ok(()) }
+        if holes > limit { Err(TarFault::Holes { limit }) } else { Ok(()) }
     }
 
     /// Fails if a sparse file is too large.
-    pub(super) fn check_sparse_file(self, size: u64) -> Result<(), ArchiveFault> {
+    pub(super) fn check_sparse_file(self, size: u64) -> Result<(), TarFault> {
         let limit = SPARSE_FILE * self.0;
-        if size > limit { Err(ArchiveFault::SparseFile { size, limit }) } else { Ok(()) }
+        if size > limit { Err(TarFault::SparseFile { size, limit }) } else { Ok(()) }
     }
 
     /// The largest window of a decompressor, in bytes.

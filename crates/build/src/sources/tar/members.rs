@@ -9,7 +9,7 @@ use super::sparse::{MapParser, MapPlace, SparseMap, map_place};
 use super::tar_stream::TarStream;
 use crate::error::Error;
 use crate::error::Result;
-use crate::error::archive::ArchiveFault;
+use crate::error::tar::TarFault;
 use crate::paths::as_path;
 use crate::sources::content::Contents;
 use crate::tree::origin::SourcePosition;
@@ -54,7 +54,7 @@ pub(super) struct Stored {
 
 /// Where a regular file's data is.
 #[derive(Debug)]
-pub(super) struct Data {
+pub(super) struct MemberData {
     pub(super) size: u64,
     /// The position of the first piece; the others follow it directly.
     pub(super) place: SourcePosition,
@@ -106,7 +106,7 @@ impl<'a> Members<'a> {
     }
 
     /// The error for a fault of the member `path`, whose header is at `offset`.
-    pub(super) fn error(&self, path: Option<&[u8]>, offset: u64, fault: ArchiveFault) -> Error {
+    pub(super) fn error(&self, path: Option<&[u8]>, offset: u64, fault: TarFault) -> Error {
         let member = path.filter(|path| !path.is_empty()).map(|path| as_path(path).to_owned());
         Error::Archive { archive: self.tar_stream.name.clone(), member, offset, fault }
     }
@@ -116,21 +116,21 @@ impl<'a> Members<'a> {
         let rest = std::mem::take(&mut self.rest);
         let start = self.tar_stream.position();
         if !self.tar_stream.skip(rest)? {
-            return Err(self.error(None, start, ArchiveFault::Truncated));
+            return Err(self.error(None, start, TarFault::Truncated));
         }
         let first = self.tar_stream.position();
         let mut extension = Extension::default();
         loop {
             let offset = self.tar_stream.position();
             let Some(block) = self.block(None, first)? else {
-                let fault = if offset == 0 { ArchiveFault::Empty } else { ArchiveFault::Truncated };
+                let fault = if offset == 0 { TarFault::Empty } else { TarFault::Truncated };
                 return match offset {
                     at if at > 0 && at == first => Ok(Err(End::Missing(at))),
                     _ => Err(self.error(None, first, fault)),
                 };
             };
             let header = match Header::parse(&block) {
-                Err(_) if offset == 0 => return Err(self.not_an_archive(&block, ArchiveFault::Checksum)),
+                Err(_) if offset == 0 => return Err(self.not_an_archive(&block, TarFault::Checksum)),
                 header => header.map_err(|fault| self.error(None, offset, fault))?,
             };
             let Some(header) = header else {
@@ -138,7 +138,7 @@ impl<'a> Members<'a> {
                     return self.empty().map(Err);
                 }
                 if offset != first {
-                    return Err(self.error(None, first, ArchiveFault::Truncated));
+                    return Err(self.error(None, first, TarFault::Truncated));
                 }
                 let second = self.block(None, offset)?;
                 let marked = second.is_some_and(|block| block.iter().all(|byte| *byte == 0));
@@ -171,7 +171,7 @@ impl<'a> Members<'a> {
         start.truncate(len);
         match len {
             _ if len > BLOCK * EMPTY_BLOCKS || start.iter().any(|byte| *byte != 0) => {
-                Err(self.not_an_archive(&start, ArchiveFault::Zeroes))
+                Err(self.not_an_archive(&start, TarFault::Zeroes))
             }
             BLOCK => Ok(End::SingleBlock(0)),
             _ => Ok(End::Marked),
@@ -179,9 +179,9 @@ impl<'a> Members<'a> {
     }
 
     /// The error for an archive that is another file. `fault` is for one of an unknown format that begins with `start`.
-    fn not_an_archive(&self, start: &[u8], fault: ArchiveFault) -> Error {
+    fn not_an_archive(&self, start: &[u8], fault: TarFault) -> Error {
         match self.tar_stream.known_format(start) {
-            Ok(format) => self.error(None, 0, format.map_or(fault, ArchiveFault::OtherFormat)),
+            Ok(format) => self.error(None, 0, format.map_or(fault, TarFault::OtherFormat)),
             Err(error) => error,
         }
     }
@@ -192,7 +192,7 @@ impl<'a> Members<'a> {
         match self.tar_stream.read(&mut block)? {
             0 => Ok(None),
             BLOCK => Ok(Some(block)),
-            _ => Err(self.error(path, offset, ArchiveFault::Truncated)),
+            _ => Err(self.error(path, offset, TarFault::Truncated)),
         }
     }
 
@@ -221,8 +221,8 @@ impl<'a> Members<'a> {
             // A volume label, and GNU's obsolete format of long names, which programs no longer write.
             b'V' | b'N' => {
                 let size = header.unsigned(header::SIZE)?.checked_next_multiple_of(BLOCK as u64);
-                if !self.tar_stream.skip(size.ok_or(ArchiveFault::Number("the size"))?)? {
-                    return Err(ArchiveFault::Truncated.into());
+                if !self.tar_stream.skip(size.ok_or(TarFault::Number("the size"))?)? {
+                    return Err(TarFault::Truncated.into());
                 }
             }
             _ => return Ok(false),
@@ -246,7 +246,7 @@ impl<'a> Members<'a> {
             let mut piece = [0; 16 * BLOCK];
             let wanted = usize::try_from(left).unwrap_or(usize::MAX).min(piece.len());
             if self.tar_stream.read(&mut piece[..wanted])? < wanted {
-                return Err(ArchiveFault::Truncated.into());
+                return Err(TarFault::Truncated.into());
             }
             payload.extend_from_slice(&piece[..wanted]);
             left -= wanted as u64;
@@ -270,7 +270,7 @@ impl<'a> Members<'a> {
             let minor = records.number_u32("SCHILY.devminor", "the device's minor number")?;
             let major = major.map_or_else(|| header.number_u32(header::DEVMAJOR), Ok)?;
             let minor = minor.map_or_else(|| header.number_u32(header::DEVMINOR), Ok)?;
-            Ok::<_, ArchiveFault>(MemberKind::Device(kind, Rdev { major, minor }))
+            Ok::<_, TarFault>(MemberKind::Device(kind, Rdev { major, minor }))
         };
         let kind = match header.kind() {
             // Before ustar, a slash at the end of the name identified a directory. The header of a sparse file has no such name, but one
@@ -285,7 +285,7 @@ impl<'a> Members<'a> {
             b'4' => rdev(FileType::BlockDevice)?,
             b'5' | b'D' => MemberKind::Directory,
             b'6' => MemberKind::Fifo,
-            b'M' => return Err(ArchiveFault::Volume.into()),
+            b'M' => return Err(TarFault::Volume.into()),
             other => MemberKind::Unknown(other),
         };
         // Data follows only regular files, members of unknown types, and GNU's directories of type D: their lists of names.
@@ -293,18 +293,17 @@ impl<'a> Members<'a> {
         if matches!(header.kind(), b'D') || matches!(kind, MemberKind::Unknown(_)) {
             let size =
                 records.number("size", "the size")?.map_or_else(|| header.unsigned(header::SIZE), Ok)?;
-            self.rest =
-                size.checked_next_multiple_of(BLOCK as u64).ok_or(ArchiveFault::Number("the size"))?;
+            self.rest = size.checked_next_multiple_of(BLOCK as u64).ok_or(TarFault::Number("the size"))?;
         }
         // The root may have an empty name.
         if path.is_empty() && kind != MemberKind::Directory {
-            return Err(ArchiveFault::NoName.into());
+            return Err(TarFault::NoName.into());
         }
         let owner = |key, field| {
             let number = records.number_u32(key, "the owner")?;
             let id = number.map_or_else(|| header.number_u32(field), Ok)?;
             // It means "no ID" to Linux.
-            if id == u32::MAX { Err(ArchiveFault::Number("the owner")) } else { Ok(id) }
+            if id == u32::MAX { Err(TarFault::Number("the owner")) } else { Ok(id) }
         };
         Ok(Member {
             offset,
@@ -330,7 +329,7 @@ impl<'a> Members<'a> {
     ) -> std::result::Result<Stored, MemberError> {
         let bytes = records.number("size", "the size")?.map_or_else(|| header.unsigned(header::SIZE), Ok)?;
         if i64::try_from(bytes).is_err() {
-            return Err(ArchiveFault::Number("the size").into());
+            return Err(TarFault::Number("the size").into());
         }
         let mut map_place = map_place(records)?;
         if map_place.is_some()
@@ -344,8 +343,7 @@ impl<'a> Members<'a> {
             let (size, mut more) = header.gnu_pieces(&mut map.pieces)?;
             map.size = size;
             while more {
-                let block =
-                    self.block(Some(path), self.tar_stream.position())?.ok_or(ArchiveFault::Truncated)?;
+                let block = self.block(Some(path), self.tar_stream.position())?.ok_or(TarFault::Truncated)?;
                 more = header::more_gnu_pieces(&block, &mut map.pieces)?;
                 self.check_pieces(map.pieces.len() as u64)?;
             }
@@ -357,7 +355,7 @@ impl<'a> Members<'a> {
             None => bytes,
         };
         if i64::try_from(size).is_err() {
-            return Err(ArchiveFault::Sparse.into());
+            return Err(TarFault::Sparse.into());
         }
         if map_place.is_some() || self.without_data {
             self.limits.check_sparse_file(size)?;
@@ -369,7 +367,7 @@ impl<'a> Members<'a> {
     }
 
     /// Fails if a map of `count` pieces exceeds the memory limit.
-    fn check_pieces(&self, count: u64) -> std::result::Result<(), ArchiveFault> {
+    fn check_pieces(&self, count: u64) -> std::result::Result<(), TarFault> {
         self.limits.check_memory(count * PIECE, self.tar_stream.packed_read())
     }
 
@@ -380,7 +378,7 @@ impl<'a> Members<'a> {
         offset: u64,
         stored: Stored,
         contents: Option<&mut Contents>,
-    ) -> Result<Data> {
+    ) -> Result<MemberData> {
         self.find(stored, contents).map_err(|error| match error {
             MemberError::Fault(fault) => self.error(Some(path), offset, fault),
             MemberError::Error(error) => error,
@@ -391,7 +389,7 @@ impl<'a> Members<'a> {
         &mut self,
         stored: Stored,
         contents: Option<&mut Contents>,
-    ) -> std::result::Result<Data, MemberError> {
+    ) -> std::result::Result<MemberData, MemberError> {
         let Stored { mut bytes, map_place } = stored;
         let map = match map_place {
             None => None,
@@ -400,11 +398,11 @@ impl<'a> Members<'a> {
                 let mut parser = MapParser::default();
                 loop {
                     if bytes < BLOCK as u64 {
-                        return Err(ArchiveFault::Sparse.into());
+                        return Err(TarFault::Sparse.into());
                     }
                     let mut block = [0; BLOCK];
                     if self.tar_stream.read(&mut block)? < BLOCK {
-                        return Err(ArchiveFault::Truncated.into());
+                        return Err(TarFault::Truncated.into());
                     }
                     bytes -= BLOCK as u64;
                     self.rest -= BLOCK as u64;
@@ -419,26 +417,26 @@ impl<'a> Members<'a> {
         let map = map.map(|map| map.checked(bytes)).transpose()?;
         let place = match contents {
             Some(contents) => {
-                let place = self.tar_stream.keep(bytes, contents)?.ok_or(ArchiveFault::Truncated)?;
+                let place = self.tar_stream.keep(bytes, contents)?.ok_or(TarFault::Truncated)?;
                 self.rest -= bytes;
                 place
             }
             None => SourcePosition::default(),
         };
         let size = map.as_ref().map_or(bytes, |map| map.size);
-        Ok(Data { size, place, pieces: map.map(|map| map.pieces) })
+        Ok(MemberData { size, place, pieces: map.map(|map| map.pieces) })
     }
 }
 
 /// A fault to which the caller adds member and position, or a complete error.
 #[derive(Debug)]
 enum MemberError {
-    Fault(ArchiveFault),
+    Fault(TarFault),
     Error(Error),
 }
 
-impl From<ArchiveFault> for MemberError {
-    fn from(fault: ArchiveFault) -> Self {
+impl From<TarFault> for MemberError {
+    fn from(fault: TarFault) -> Self {
         Self::Fault(fault)
     }
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use ferofs_format::inode::Timestamp;
 
-use crate::error::archive::ArchiveFault;
+use crate::error::tar::TarFault;
 use crate::tree::xattr::Attributes;
 use ferofs_format::xattr::acl;
 
@@ -53,19 +53,19 @@ const KEYWORDS: [&[u8]; 18] = [
 
 impl Records {
     /// Adds the records of one header, and ignores unknown keywords.
-    pub(super) fn read(&mut self, mut bytes: &[u8]) -> Result<(), ArchiveFault> {
+    pub(super) fn read(&mut self, mut bytes: &[u8]) -> Result<(), TarFault> {
         // Some programs pad with NULs.
         while bytes.first().is_some_and(|byte| *byte != 0) {
-            let (record, rest) = split_record(bytes).ok_or(ArchiveFault::Pax)?;
+            let (record, rest) = split_record(bytes).ok_or(TarFault::Pax)?;
             bytes = rest;
-            let equals = record.iter().position(|byte| *byte == b'=').ok_or(ArchiveFault::Pax)?;
+            let equals = record.iter().position(|byte| *byte == b'=').ok_or(TarFault::Pax)?;
             let (key, value) = (&record[..equals], &record[equals + 1..]);
             if key == PIECE_OFFSET || key == PIECE_LEN {
                 // Each offset is followed by its length.
                 if (key == PIECE_LEN) != (self.pieces.len() % 2 == 1) {
-                    return Err(ArchiveFault::Sparse);
+                    return Err(TarFault::Sparse);
                 }
-                self.pieces.push(decimal(value).ok_or(ArchiveFault::Sparse)?);
+                self.pieces.push(decimal(value).ok_or(TarFault::Sparse)?);
             } else if is_known(key) {
                 Rc::make_mut(&mut self.values).insert(key.to_vec(), value.to_vec());
             }
@@ -93,23 +93,23 @@ impl Records {
     }
 
     /// The decimal number of `key`; `name` says in the error what it is.
-    pub(super) fn number(&self, key: &str, name: &'static str) -> Result<Option<u64>, ArchiveFault> {
-        self.text(key).map(|text| decimal(text).ok_or(ArchiveFault::Number(name))).transpose()
+    pub(super) fn number(&self, key: &str, name: &'static str) -> Result<Option<u64>, TarFault> {
+        self.text(key).map(|text| decimal(text).ok_or(TarFault::Number(name))).transpose()
     }
 
     /// As [`Self::number`], for a number of 32 bits.
-    pub(super) fn number_u32(&self, key: &str, name: &'static str) -> Result<Option<u32>, ArchiveFault> {
+    pub(super) fn number_u32(&self, key: &str, name: &'static str) -> Result<Option<u32>, TarFault> {
         let number = self.number(key, name)?;
-        number.map(|n| u32::try_from(n).map_err(|_| ArchiveFault::Number(name))).transpose()
+        number.map(|n| u32::try_from(n).map_err(|_| TarFault::Number(name))).transpose()
     }
 
     /// The modification time, truncated to nanoseconds.
-    pub(super) fn mtime(&self) -> Result<Option<Timestamp>, ArchiveFault> {
-        self.text("mtime").map(|text| timestamp(text).ok_or(ArchiveFault::Number("the time"))).transpose()
+    pub(super) fn mtime(&self) -> Result<Option<Timestamp>, TarFault> {
+        self.text("mtime").map(|text| timestamp(text).ok_or(TarFault::Number("the time"))).transpose()
     }
 
     /// The xattrs, with full names.
-    pub(super) fn xattrs(&self) -> Result<Attributes, ArchiveFault> {
+    pub(super) fn xattrs(&self) -> Result<Attributes, TarFault> {
         let mut found: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
         let mut acls = Vec::new();
         let own = self.values.iter();
@@ -120,7 +120,7 @@ impl Records {
                 continue;
             }
             if let Some(name) = key.strip_prefix(LIBARCHIVE_XATTR) {
-                let value = decode_base64(value).ok_or(ArchiveFault::Pax)?;
+                let value = decode_base64(value).ok_or(TarFault::Pax)?;
                 // libarchive writes the same xattr in both forms; the form without encoding is preferred.
                 found.entry(decode_percent(name)).or_insert(value);
             } else if let Some(name) = key.strip_prefix(SCHILY_XATTR) {
@@ -261,7 +261,7 @@ mod tests {
         [len.to_string().as_bytes(), &body].concat()
     }
 
-    fn records(pairs: &[(&str, &[u8])]) -> Result<Records, ArchiveFault> {
+    fn records(pairs: &[(&str, &[u8])]) -> Result<Records, TarFault> {
         let bytes: Vec<u8> = pairs.iter().flat_map(|(key, value)| record(key, value)).collect();
         let mut records = Records::default();
         records.read(&bytes).map(|()| records)
@@ -303,7 +303,7 @@ mod tests {
         for bad in
             [b"5 a=b".as_slice(), b"99 a=b\n", b"x", b"6 abc\n", b"-1 a=\n", b"18446744073709551616 a=b\n"]
         {
-            assert_eq!(Records::default().read(bad), Err(ArchiveFault::Pax), "{bad:?}");
+            assert_eq!(Records::default().read(bad), Err(TarFault::Pax), "{bad:?}");
         }
     }
 

@@ -2,7 +2,7 @@
 //! Source: the manual of GNU tar, appendix "Storing Sparse Files".
 
 use super::pax::{Records, decimal};
-use crate::error::archive::ArchiveFault;
+use crate::error::tar::TarFault;
 
 /// The map of a sparse file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,14 +23,14 @@ pub(super) enum MapPlace {
 }
 
 /// Finds the map that an extended header describes; `None` if the file is not sparse.
-pub(super) fn map_place(records: &Records) -> Result<Option<MapPlace>, ArchiveFault> {
+pub(super) fn map_place(records: &Records) -> Result<Option<MapPlace>, TarFault> {
     let number = |key| records.number(key, "the sparse file's size");
     if let Some(major) = number("GNU.sparse.major")? {
         let size = number("GNU.sparse.realsize")?.or(number("GNU.sparse.size")?);
-        let size = size.ok_or(ArchiveFault::Sparse)?;
+        let size = size.ok_or(TarFault::Sparse)?;
         return match major {
             1 => Ok(Some(MapPlace::BeforeData(size))),
-            _ => Err(ArchiveFault::Sparse),
+            _ => Err(TarFault::Sparse),
         };
     }
     let Some(size) = number("GNU.sparse.size")?.or(number("GNU.sparse.realsize")?) else { return Ok(None) };
@@ -38,12 +38,12 @@ pub(super) fn map_place(records: &Records) -> Result<Option<MapPlace>, ArchiveFa
         Some(map) => map
             .split(|byte| *byte == b',')
             .filter(|text| !text.is_empty())
-            .map(|text| decimal(text).ok_or(ArchiveFault::Sparse))
+            .map(|text| decimal(text).ok_or(TarFault::Sparse))
             .collect::<Result<_, _>>()?,
         None => records.pieces.clone(),
     };
     if !numbers.len().is_multiple_of(2) {
-        return Err(ArchiveFault::Sparse);
+        return Err(TarFault::Sparse);
     }
     let pieces = numbers.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
     Ok(Some(MapPlace::Header(SparseMap { size, pieces })))
@@ -65,19 +65,19 @@ pub(super) struct MapParser {
 
 impl MapParser {
     /// Parses the next block, and returns whether the map is complete.
-    pub(super) fn push(&mut self, block: &[u8]) -> Result<bool, ArchiveFault> {
+    pub(super) fn push(&mut self, block: &[u8]) -> Result<bool, TarFault> {
         for byte in block {
             if *byte != b'\n' {
                 self.digits.push(*byte);
                 if self.digits.len() > DIGITS_MAX {
-                    return Err(ArchiveFault::Sparse);
+                    return Err(TarFault::Sparse);
                 }
                 continue;
             }
-            let number = decimal(&self.digits).ok_or(ArchiveFault::Sparse)?;
+            let number = decimal(&self.digits).ok_or(TarFault::Sparse)?;
             self.digits.clear();
             let left = match (self.left, self.offset.take()) {
-                (None, _) => number.checked_mul(2).ok_or(ArchiveFault::Sparse)?,
+                (None, _) => number.checked_mul(2).ok_or(TarFault::Sparse)?,
                 (Some(left), None) => {
                     self.offset = Some(number);
                     left - 1
@@ -109,16 +109,16 @@ impl MapParser {
 
 impl SparseMap {
     /// Removes empty pieces, and checks that the pieces ascend, lie within the file and have `stored` bytes in total.
-    pub(super) fn checked(mut self, stored: u64) -> Result<Self, ArchiveFault> {
+    pub(super) fn checked(mut self, stored: u64) -> Result<Self, TarFault> {
         self.pieces.retain(|(_, len)| *len > 0);
         let (mut end, mut sum) = (0u64, 0u64);
         for (offset, len) in &self.pieces {
             let after = offset.checked_add(*len).filter(|after| *offset >= end && *after <= self.size);
-            end = after.ok_or(ArchiveFault::Sparse)?;
+            end = after.ok_or(TarFault::Sparse)?;
             // This cannot overflow: the pieces do not overlap, so the sum is at most `end`.
             sum += len;
         }
-        if sum == stored { Ok(self) } else { Err(ArchiveFault::Sparse) }
+        if sum == stored { Ok(self) } else { Err(TarFault::Sparse) }
     }
 }
 
@@ -138,7 +138,7 @@ mod tests {
             (map(100, &[(u64::MAX, 2)]), 2),
             (map(100, &[(0, 10)]), 20),
         ] {
-            assert_eq!(bad.clone().checked(stored), Err(ArchiveFault::Sparse), "{bad:?}");
+            assert_eq!(bad.clone().checked(stored), Err(TarFault::Sparse), "{bad:?}");
         }
     }
 
@@ -153,7 +153,7 @@ mod tests {
         for bad in
             [b"x\n".as_slice(), b"\n", b"99999999999999999999\n", b"18446744073709551615\n", &[b'1'; 30]]
         {
-            assert_eq!(MapParser::default().push(bad), Err(ArchiveFault::Sparse), "{bad:?}");
+            assert_eq!(MapParser::default().push(bad), Err(TarFault::Sparse), "{bad:?}");
         }
     }
 }

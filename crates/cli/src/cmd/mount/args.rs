@@ -8,8 +8,7 @@ use ferofs::read::{Image, LowMemory, OpenOptions};
 
 use crate::args::image::{ImageArgs, OpenFiles};
 use crate::cmd::mount::memory::{MemoryArgs, MemoryFiles, ProfileRecording};
-use crate::cmd::mount::options::SortedOptions;
-use crate::cmd::mount::prefetch::Prefetch;
+use crate::cmd::mount::options::{self, SortedOptions};
 use crate::exit::Failure;
 use crate::print::output::message;
 
@@ -60,12 +59,6 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) memory: MemoryArgs,
 
-    /// Of an image on a server, fetch this in the background: `all`, `none`, or the files of an access profile (--record-profile). `none` still
-    /// fetches what follows in sequential reads [default: the files of the access profile that was pushed with the image, and the metadata near
-    /// the root]
-    #[arg(long, value_name = "all|none|PROFILE")]
-    pub(crate) prefetch: Option<Prefetch>,
-
     /// Do not confine the FUSE daemon: it keeps privileges that it does not need to serve the image
     #[arg(long)]
     pub(crate) no_sandbox: bool,
@@ -101,6 +94,19 @@ pub(crate) struct HelperOptions {
 }
 
 impl Args {
+    /// Sorts the options of `-o`, and sets those that options of the command line have, too.
+    pub(crate) fn sort_options(&mut self) -> Result<SortedOptions, Failure> {
+        let sorted =
+            options::sort(&self.options, &mut self.image).map_err(|e| Failure::about(&self.dir, e))?;
+        self.low_memory |= sorted.low_memory;
+        self.log_file = self.log_file.take().or_else(|| sorted.log_file.clone());
+        self.pid_file = self.pid_file.take().or_else(|| sorted.pid_file.clone());
+        self.threads = self.threads.or(sorted.max_threads);
+        self.foreground |= sorted.debug;
+        self.verbose |= sorted.debug;
+        Ok(sorted)
+    }
+
     pub(super) fn open_options(&self) -> OpenOptions {
         let mut options = OpenOptions::default();
         self.memory.apply(&mut options.engine);
@@ -148,7 +154,7 @@ impl Args {
     }
 
     /// The arguments of the daemon that a list of processes shows.
-    pub(super) fn shown(&self) -> [&OsStr; 3] {
+    pub(crate) fn shown(&self) -> [&OsStr; 3] {
         [OsStr::new("mount"), self.image.path.as_os_str(), self.dir.as_os_str()]
     }
 

@@ -13,21 +13,20 @@ use std::process::{ChildStdin, Stdio};
 use std::thread::Builder;
 
 use ferofs::escape::Escaped;
-use ferofs::read::PressureFile;
-use ferofs_fuse::{Access, MountOptions, Sandbox};
+use ferofs::read::{Image, PressureFile};
+use ferofs_fuse::{Access, MoreStats, MountOptions, Sandbox};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::args::hidden;
+use crate::args::image::OpenFiles;
 use crate::cmd::mount::args::Args;
 use crate::cmd::mount::daemon::keeper::{Keeper, Role, Start};
 use crate::cmd::mount::daemon::record::Record;
-use crate::cmd::mount::fetcher::{Fetched, counters};
 use crate::cmd::mount::kernel::fuse::{self, FuseOptions};
-use crate::cmd::mount::memory::ProfileRecording;
+use crate::cmd::mount::memory::{MemoryFiles, ProfileRecording};
 use crate::cmd::mount::options::SortedOptions;
-use crate::cmd::mount::prefetch::Plan;
-use crate::cmd::mount::{fetcher, unmount_helper};
+use crate::cmd::mount::unmount_helper;
 use crate::exit::{Failure, Outcome};
 
 /// Environment variable that makes this program the daemon.
@@ -40,8 +39,40 @@ pub(crate) fn is_daemon() -> bool {
     std::env::var_os(DAEMON_VARIABLE).is_some()
 }
 
+/// What the daemon serves.
+pub(crate) struct Served {
+    /// What the mount table shows as the source, unless an option names another one.
+    pub(crate) source: PathBuf,
+    pub(crate) files: OpenFiles,
+    pub(crate) memory_files: MemoryFiles,
+    /// Starts what works beside the daemon, and returns what it adds to the counters.
+    pub(crate) start: Option<Box<dyn FnOnce(&Image) -> MoreStats>>,
+}
+
+impl Served {
+    /// Opens the files of an image of this machine.
+    pub(super) fn open(args: &Args) -> Result<Self, Failure> {
+        let path = &*args.image.path;
+        Ok(Self {
+            files: args.image.open_files(&args.patches)?,
+            memory_files: args.memory.open_files(|| args.image.open_files(&[]))?,
+            source: std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()),
+            start: None,
+        })
+    }
+}
+
+/// Mounts through FUSE: serves what `open` opens, or starts the daemon, which does that.
+pub(crate) fn run(
+    args: &Args,
+    sorted: SortedOptions,
+    open: impl FnOnce(&Args) -> Result<Served, Failure>,
+) -> Outcome {
+    if args.foreground || is_daemon() { serve(args, sorted, open(args)?) } else { start(args) }
+}
+
 /// Starts this command again as the daemon, and waits until the daemon has mounted or failed.
-pub(super) fn start(args: &Args) -> Outcome {
+fn start(args: &Args) -> Outcome {
     let fail = |error: io::Error| Failure::about(&args.dir, error);
     let mut daemon = hidden::again(args.shown()).map_err(fail)?;
     daemon.env(DAEMON_VARIABLE, "1").stdin(Stdio::null()).stdout(Stdio::piped());
@@ -60,26 +91,12 @@ pub(super) fn start(args: &Args) -> Outcome {
 
 /// Opens all files and mounts, then drops all privileges, and only then decodes the image and serves it: a hostile image
 /// is decoded without privileges.
-pub(super) fn serve(args: &Args, sorted: SortedOptions, daemon: bool) -> Outcome {
-    let fetched = args.image.is_remote().then(|| fetcher::start(&args.image, daemon)).transpose()?;
-    let open = |patches: &[PathBuf]| match &fetched {
-        Some(fetched) => args.image.open_files_with(fetched.bytes.clone(), patches),
-        None => args.image.open_files(patches),
-    };
-    let files = open(&args.patches)?;
-    let memory_files = args.memory.open_files(|| open(&[]))?;
-    let plan = fetched.as_ref().map(|fetched| {
-        Plan::open(args.prefetch.as_ref(), &args.image.path, &args.image.fetch, &fetched.entry)
-    });
-    let plan = plan.transpose()?;
+fn serve(args: &Args, sorted: SortedOptions, served: Served) -> Outcome {
+    let daemon = is_daemon();
+    let Served { source, files, memory_files, start: start_beside } = served;
     let mut open_options = args.open_options();
     open_options.pressure = PressureFile::open();
     let confined = !(args.no_sandbox || sorted.no_sandbox);
-    let source = if args.image.is_remote() {
-        args.image.path.to_path_buf()
-    } else {
-        std::fs::canonicalize(&*args.image.path).unwrap_or_else(|_| args.image.path.to_path_buf())
-    };
     let own =
         FuseOptions::parse(&sorted.passed, args.helper.sloppy).map_err(|e| Failure::about(&args.dir, e))?;
     let options = MountOptions {
@@ -179,10 +196,7 @@ pub(super) fn serve(args: &Args, sorted: SortedOptions, daemon: bool) -> Outcome
             (None, Some(null)) => report_mounted(&null)?,
             (_, None) => {}
         }
-        let more_stats = fetched.zip(plan).map(|(Fetched { entry, client, .. }, plan)| {
-            let background = plan.start(&image, &client);
-            counters::start(&entry, &client, background, args.image.fetch.offline)
-        });
+        let more_stats = start_beside.map(|start| start(&image));
         mounted.serve(image, more_stats).map_err(|e| Failure::about(&args.dir, e))?;
         Ok(recording)
     });

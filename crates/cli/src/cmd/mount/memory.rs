@@ -1,4 +1,4 @@
-//! Options of `ferofs mount` about the memory of the FUSE daemon, and the access profiles that the daemon records or pins.
+//! Options of `ferofs mount` about the memory of the FUSE daemon, and the access profiles that the daemon records, pins or prefetches.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Seek};
@@ -35,6 +35,10 @@ pub(crate) struct MemoryArgs {
     /// Limit on the memory for the data of --pin
     #[arg(long, value_name = "BYTES", value_parser = bytes, default_value = "16M", requires = "pin")]
     pin_memory: Option<usize>,
+
+    #[cfg(feature = "remote")]
+    #[command(flatten)]
+    pub(crate) servers: crate::servers::mount::prefetch::PrefetchArgs,
 }
 
 /// Reads an access profile.

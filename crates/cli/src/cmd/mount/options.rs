@@ -1,18 +1,15 @@
-//! Parses the options of `-o`: those of mount(8), fstab(5) and erofsfuse, and those of images on servers. A new option is a field of
-//! [`SortedOptions`], an arm in [`sort`], and its merge in [`super::run`]; if only FUSE has it, also a line in `only_for_fuse`.
+//! Parses the options of `-o`: those of mount(8), fstab(5) and erofsfuse. A new option is a field of [`SortedOptions`], an arm in [`sort`],
+//! and its merge in `Args::sort_options`; if only FUSE has it, also a line in `only_for_fuse`.
 
 pub(crate) mod list;
-mod servers;
 
-use std::ffi::OsString;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::args::byte_size;
 use crate::args::image::ImageArgs;
 use crate::cmd::mount::options::list::{InvalidOption, split, unquoted};
-use crate::cmd::mount::options::servers::ServerOptions;
-use crate::cmd::mount::prefetch::Prefetch;
+use crate::exit::Failure;
 use ferofs::verity::{Digest, ParseDigestError};
 use ferofs_fuse::Access;
 
@@ -61,13 +58,21 @@ pub(crate) struct SortedOptions {
     pub(crate) force_loop: bool,
     /// Length of the image in its file, in bytes; `None`: up to the end of the file.
     pub(crate) size_limit: Option<u64>,
-    /// What is fetched before readers need it, of an image on a server.
-    pub(crate) prefetch: Option<Prefetch>,
     /// All other options, for the kernel or fusermount3.
     pub(crate) passed: Vec<String>,
 }
 
 impl SortedOptions {
+    /// Fails for an option that FUSE does not have. `reason` says why the kernel does not mount the image.
+    pub(crate) fn check_fuse(&self, image: &Path, reason: Option<&str>) -> Result<(), Failure> {
+        if self.size_limit.is_none() {
+            return Ok(());
+        }
+        let reason = reason.map_or(String::new(), |text| format!("; {text}"));
+        let reason = format!("only the kernel supports -o sizelimit; FUSE serves the whole file{reason}");
+        Err(Failure::about(image, reason))
+    }
+
     /// The given options that have no effect if the kernel mounts the image.
     pub(super) fn only_for_fuse(&self) -> impl Iterator<Item = &'static str> {
         let own = [
@@ -78,21 +83,18 @@ impl SortedOptions {
             (self.low_memory, "-o low_memory"),
             (self.log_file.is_some(), "-o log_file"),
             (self.pid_file.is_some(), "-o pid_file"),
-            (self.prefetch.is_some(), "-o prefetch"),
             (self.max_threads.is_some(), "-o max_threads"),
         ];
         own.into_iter().filter_map(|(given, name)| given.then_some(name))
     }
 }
 
-/// Sorts `options`; each is a list separated by commas. `offset=`, `device=`, `roothash=`, `verity.` and the options of servers
-/// change `image`.
+/// Sorts `options`; each is a list separated by commas. `offset=`, `device=`, `roothash=`, and `verity.` change `image`.
 ///
 /// # Errors
 /// An option whose value is not what it should be, for example a number of bytes or a root hash.
 pub(crate) fn sort(options: &[String], image: &mut ImageArgs) -> Result<SortedOptions, InvalidOption> {
     let mut sorted = SortedOptions::default();
-    let mut servers = ServerOptions::new();
     for option in options.iter().flat_map(|list| split(list)) {
         let (name, value) = option.split_once('=').map_or((option, None), |(n, v)| (n, Some(v)));
         let bytes = |value| {
@@ -134,18 +136,15 @@ pub(crate) fn sort(options: &[String], image: &mut ImageArgs) -> Result<SortedOp
             ("low_memory", None) => sorted.low_memory = true,
             ("log_file", Some(value)) => sorted.log_file = Some(value.into()),
             ("pid_file", Some(value)) => sorted.pid_file = Some(value.into()),
-            ("prefetch", Some(value)) => sorted.prefetch = Some(OsString::from(value).into()),
             // As mount(8): an image that a user may mount can contain harmful setuid files and devices.
             ("user" | "users", _) => restrict(&mut sorted, &["nosuid", "nodev", "noexec"]),
             ("owner" | "group", None) => restrict(&mut sorted, &["nosuid", "nodev"]),
             ("", None) | ("comment" | "uhelper" | "helper", Some(_)) => {}
             // By convention, options for programs in user space, for example x-systemd.automount.
-            (name, value) if servers.take(name, value)? => {}
             (name, _) if name.starts_with("x-") || name.starts_with("X-") || IGNORED.contains(&name) => {}
             _ => sorted.passed.push(option.to_owned()),
         }
     }
-    servers.apply(&mut image.fetch)?;
     let seal = &image.seal;
     if seal.root.is_none() && (seal.hash_file.is_some() || seal.hash_offset.is_some()) {
         let missing = "needs a root hash: verity.roothash or verity.roothashfile";
@@ -179,14 +178,7 @@ mod tests {
     use super::*;
 
     fn sorted(text: &str) -> (Result<SortedOptions, InvalidOption>, ImageArgs) {
-        let mut image = ImageArgs {
-            path: "i".into(),
-            offset: 0,
-            devices: Vec::new(),
-            work_limit: 1,
-            seal: Default::default(),
-            fetch: Default::default(),
-        };
+        let mut image = ImageArgs::of("i");
         (sort(&[text.to_owned()], &mut image), image)
     }
 
@@ -238,15 +230,6 @@ mod tests {
     }
 
     #[test]
-    fn prefetch_is_an_option() {
-        let of = |text| sorted(text).0.unwrap().prefetch;
-        assert_eq!(of("prefetch=all,ro"), Some(Prefetch::All));
-        assert_eq!(of("prefetch=none"), Some(Prefetch::None));
-        assert_eq!(of("prefetch=./all"), Some(Prefetch::Profile("./all".into())));
-        assert_eq!(of("ro"), None);
-    }
-
-    #[test]
     fn mounts_by_users_are_restricted_unless_a_later_option_allows_more() {
         let passed = ["nosuid", "nodev", "noexec", "exec"].map(str::to_owned).to_vec();
         assert_eq!(sorted("user=joe,exec").0, Ok(SortedOptions { passed, ..SortedOptions::default() }));
@@ -280,18 +263,6 @@ mod tests {
         assert!(sorted("verity.roothashsig=x").0.unwrap_err().to_string().contains("options are"));
         assert!(sorted("verity.roothash=ab").0.unwrap_err().to_string().contains("64 or 128"));
         assert!(sorted("verity.roothashfile=/nonexistent/x").0.unwrap_err().to_string().contains("No such"));
-    }
-
-    #[test]
-    fn a_line_of_fstab_names_an_image_on_a_server() {
-        let root = "ab".repeat(32);
-        let list = format!("_netdev,nofail,roothash={root},cache_dir=/c,offline,token_file=/t,user=me");
-        let (options, image) = sorted(&list);
-        assert_eq!(options.unwrap().passed, ["nosuid", "nodev", "noexec"]);
-        assert_eq!((image.seal.root, image.fetch.cache.cache_dir), (root.parse().ok(), Some("/c".into())));
-        assert!(image.fetch.offline && image.fetch.remote.files().count() == 1);
-        let error = sorted("on_error=x").0.unwrap_err().to_string();
-        assert!(error.starts_with("-o on_error: "), "{error}");
     }
 
     #[test]

@@ -4,8 +4,14 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::cmd::mount::fetcher::counters::{NUMBER, SILENT, STATE};
 use crate::exit::{Failure, Outcome};
+
+/// The name of the number that changes when the fetcher was asked.
+pub(crate) const NUMBER: &str = "fetcher_asked";
+/// The name of the fetcher's state.
+pub(crate) const STATE: &str = "fetcher_state";
+/// The state of a fetcher that does not answer in time.
+pub(crate) const SILENT: &str = "silent";
 
 /// Size of the buffer for the counters, in bytes: the largest extended attribute in Linux.
 const MAX_LEN: usize = 64 << 10;

@@ -3,19 +3,36 @@
 use std::io;
 use std::path::Path;
 
-use super::args::Args;
 use crate::args::image::{refuse_as_outputs, writes_below};
+use crate::cmd::mount::args::Args;
+use crate::cmd::mount::daemon::is_daemon;
 use crate::exit::Failure;
 
 /// Bytes of a number of a process, and more.
 const PID_MAX: u64 = 32;
 
-/// Fails if a file that the mount writes is one that it reads, lies below the mount point, or is of another kind.
-pub(super) fn check(args: &Args) -> Result<(), Failure> {
+/// Fails if the mount point is no directory, or in the first process of a mount, if a file that the mount writes is one that it reads, lies
+/// below the mount point, or is of another kind.
+pub(crate) fn check(args: &Args) -> Result<(), Failure> {
+    check_directory(&args.dir)?;
+    if is_daemon() { Ok(()) } else { check_files(args) }
+}
+
+/// Fails if the path is not a directory: FUSE would cover a file with a directory, which nobody can open. Mounting reports other errors, as the
+/// directory can be a mount that has lost its daemon.
+fn check_directory(dir: &Path) -> Result<(), Failure> {
+    match std::fs::metadata(dir) {
+        Ok(metadata) if !metadata.is_dir() => Err(Failure::about(dir, "not a directory")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Failure::about(dir, error)),
+        _ => Ok(()),
+    }
+}
+
+fn check_files(args: &Args) -> Result<(), Failure> {
     let record = args.memory.record_profile();
     let outputs: Vec<&Path> =
         [args.pid_file.as_deref(), args.log_file.as_deref(), record].into_iter().flatten().collect();
-    let image = (!args.image.is_remote()).then(|| args.image.path.as_ref());
+    let image = (!args.image.path.is_remote()).then(|| args.image.path.as_ref());
     let others = args.image.devices.iter().chain(&args.patches).chain(&args.image.seal.hash_file);
     let others = others.map(std::path::PathBuf::as_path);
     let inputs: Vec<&Path> = image.into_iter().chain(others).chain(args.memory.pinned_profile()).collect();

@@ -210,7 +210,7 @@ pub(super) fn compose(args: &ComposeArgs) -> Outcome {
 pub(super) fn add(args: &AddArgs) -> Outcome {
     args.change.shown.apply();
     let options = args.change.options(&args.image, &args.source)?;
-    if !matches!(options.build.source.format, SourceFormat::Directory | SourceFormat::Archive) {
+    if !matches!(options.build.source.format, SourceFormat::Directory | SourceFormat::Tar) {
         return Err(Failure::about(&args.source, "not a directory and not a tar archive: use ferofs build"));
     }
     cancel_on_signals(&options.build.run.cancel, GRACE_PERIOD_IN_PLACE)?;

@@ -45,8 +45,6 @@ fn patch_json(patch: &Patch, files: bool) -> Result<Value, ferofs::Error> {
     let changes = patch.changes()?;
     let (parts, parents) = (patch.size_parts(), patch.new_parents());
     let [before, after] = patch.superblocks()?;
-    let cost = patch.apply_cost()?;
-    let encoded = cost.encoded.iter().map(|(name, bytes)| ((*name).to_owned(), (*bytes).into()));
     let list = |change: &Change| {
         json!({
             "path": String::from_utf8_lossy(&change.path),
@@ -69,10 +67,7 @@ fn patch_json(patch: &Patch, files: bool) -> Result<Value, ferofs::Error> {
             "content": patch.content_len(),
             "metadata": patch.metadata_len(),
         },
-        "cost": {
-            "digest_read": cost.digest_read, "base_read": cost.base_read, "written": cost.written, "memory": cost.memory,
-            "encoded": encoded.collect::<serde_json::Map<String, Value>>(), "copied": cost.copied,
-        },
+        "cost": { "memory": patch.apply_memory()? },
         "inodes": { "before": before.inodes, "after": after.inodes },
         "new_features": new_features(&before, &after),
         "changes": sums(&changes).into_iter().map(|(kind, (count, bytes))| {
@@ -115,20 +110,7 @@ fn patch_text(patch: &Patch, files: bool) -> Result<String, ferofs::Error> {
         ),
         format!("inodes         {} become {}", before.inodes, after.inodes),
     ];
-    let cost = patch.apply_cost()?;
-    lines.push(format!(
-        "applying       reads {} for digests and {} of old content, writes {}, takes up to {} of memory",
-        HumanBytes(cost.digest_read),
-        HumanBytes(cost.base_read),
-        HumanBytes(cost.written),
-        HumanBytes(cost.memory),
-    ));
-    let encoded =
-        cost.encoded.iter().map(|(name, bytes)| format!("{} of content by {name}", HumanBytes(*bytes)));
-    let encoded: Vec<String> = encoded.collect();
-    if !encoded.is_empty() {
-        lines.push(format!("encodes again  {}", encoded.join(", ")));
-    }
+    lines.push(format!("applying       takes up to {} of memory", HumanBytes(patch.apply_memory()?)));
     let new_features = new_features(&before, &after);
     if !new_features.is_empty() {
         lines.push(format!("new features   {}", new_features.join(", ")));

@@ -19,7 +19,7 @@ use super::params::{ParamsArgs, open};
 use super::sidecar::{self, Sidecar};
 use crate::args::image::refuse_as_outputs;
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
-use crate::cmd::threads;
+use crate::args::threads;
 use crate::exit::{About, Failure, Outcome};
 use crate::print::reading::CountedSource;
 use crate::print::verbosity::OutputArgs;

@@ -57,7 +57,7 @@ fn parses_the_command_lines_of_container_tools() {
     let containerd = containerd.unwrap();
     assert_eq!(
         (containerd.source.format, containerd.source.whiteouts),
-        (SourceFormat::Archive, Whiteouts::Overlay)
+        (SourceFormat::Tar, Whiteouts::Overlay)
     );
     assert_eq!(containerd.source.path, PathBuf::from("-"));
     assert_eq!((containerd.image.build_time, containerd.attributes.all_time), (Some(0), None));

@@ -23,18 +23,18 @@ impl Args {
                 return refuse("EROFS images can only be merged into a new image: remove --incremental");
             }
             SourceFormat::Oci => return refuse("not supported for OCI images"),
-            SourceFormat::Archive if mode == "rvsp" => {
+            SourceFormat::Tar if mode == "rvsp" => {
                 return refuse("only a new image can reserve space for data: use --clean=rvsp");
             }
-            SourceFormat::Archive if !matches!(self.tar.as_deref(), None | Some("f")) => {
+            SourceFormat::Tar if !matches!(self.tar.as_deref(), None | Some("f")) => {
                 return refuse("the data must go into the image: use --tar=f");
             }
-            SourceFormat::Archive if !self.exclude_path.is_empty() || !self.exclude_regex.is_empty() => {
+            SourceFormat::Tar if !self.exclude_path.is_empty() || !self.exclude_regex.is_empty() => {
                 return refuse(
                     "a tar archive is added as a whole: remove --exclude-path and --exclude-regex",
                 );
             }
-            SourceFormat::Archive | SourceFormat::Directory => {}
+            SourceFormat::Tar | SourceFormat::Directory => {}
             _ => return refuse("not supported for this kind of source"),
         }
         let given = [
@@ -59,15 +59,7 @@ impl Args {
 
     /// Adds the source to the image.
     pub(super) fn add_to_image(&self, options: Options) -> Outcome {
-        let image = ImageArgs {
-            path: self.image.clone().into(),
-            offset: 0,
-            devices: Vec::new(),
-            work_limit: 1,
-            seal: Default::default(),
-            fetch: Default::default(),
-        }
-        .open()?;
+        let image = ImageArgs::of(self.image.clone()).open()?;
         let block = image.superblock().block_size;
         if block != options.image.block_size {
             let problem = format!("has blocks of {} bytes: give -b {0}", block.bytes());

@@ -26,13 +26,13 @@ impl Args {
         }
         let mut options = Options::new(first);
         options.source.format = match (&self.tar, &self.oci) {
-            (Some(_), _) => SourceFormat::Archive,
+            (Some(_), _) => SourceFormat::Tar,
             (None, Some(text)) => self.oci_layout(text, first, &mut options)?,
             // As erofs-utils: a directory is an OCI image layout only with --oci.
             (None, None) if first.is_dir() => SourceFormat::Directory,
             (None, None) => match SourceFormat::detect(first) {
                 Ok(SourceFormat::Image) => SourceFormat::Image,
-                Ok(_) => SourceFormat::Archive,
+                Ok(_) => SourceFormat::Tar,
                 Err(error) => {
                     return Err(refusal("SOURCE", first.to_string_lossy().into_owned(), error.to_string()));
                 }
@@ -62,7 +62,7 @@ impl Args {
         // The compression itself is detected, so these options only matter for their FILE.
         for (option, copy) in [("--ungzip", &self.ungzip), ("--unxz", &self.unxz)] {
             if let Some(copy) = copy.as_ref().filter(|copy| !copy.is_empty()) {
-                if options.source.format != SourceFormat::Archive {
+                if options.source.format != SourceFormat::Tar {
                     let copy = copy.to_string_lossy().into_owned();
                     return Err(refusal(option, copy, "the source is not a tar archive"));
                 }
@@ -114,7 +114,7 @@ impl Args {
         }
         let reserves = self.clean.as_deref() == Some("rvsp");
         match (self.tar.as_deref(), format) {
-            (_, SourceFormat::Archive) if reserves => match self.compressors()?.0 {
+            (_, SourceFormat::Tar) if reserves => match self.compressors()?.0 {
                 Some(names) => Err(refusal("-z", names, "--clean=rvsp reserves space for uncompressed data")),
                 None => Ok(SourceData::Reserved),
             },

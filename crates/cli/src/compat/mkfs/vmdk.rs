@@ -78,20 +78,13 @@ mod tests {
             .set_len(512 + (5 << 30) + 1024)
             .unwrap();
         let mut options = ferofs::build::Options::new(&archive);
-        options.source.format = ferofs::build::SourceFormat::Archive;
+        options.source.format = ferofs::build::SourceFormat::Tar;
         options.source.data = ferofs::build::SourceData::External;
         options.image.block_size = ferofs::build::BlockSize::from_bytes(512).unwrap();
         options.image.uuid = Some(*b"\x11\x22\x33\x44\x55\x66\x77\x88\x99\xaa\xbb\xcc\xdd\xee\xff\x0f");
         let path = dir.path().join("a.erofs");
         ferofs::build::build(&options, &path).unwrap();
-        let files = ImageArgs {
-            path: path.into(),
-            offset: 0,
-            devices: vec![archive],
-            work_limit: 1,
-            seal: Default::default(),
-            fetch: Default::default(),
-        };
+        let files = ImageArgs { devices: vec![archive], ..ImageArgs::of(path) };
         let image = files.open().unwrap();
         let mut text = Vec::new();
         write(&image, &files, &mut text).unwrap();

@@ -1,20 +1,21 @@
-//! Which inodes the walk has found, and how many names lead to each. An inode with one name takes a bit for each of its slots, so that memory
-//! hardly grows with the number of files.
+//! The inodes that the walk has found, and the number of names that lead to each. An inode with one name takes one bit, so that memory hardly
+//! grows with the number of files.
 
 use std::collections::HashMap;
 
 use ferofs_format::Nid;
 use ferofs_read::{FileType, Inode};
 
-/// Slots of a page.
+/// Slots of a page, and words of 64 bits for them.
 const SLOTS: u64 = 4096;
+const WORDS: usize = 64;
 /// The bit of a page's number that says that it is of the metabox.
 const METABOX: u64 = 1 << 63;
 
 /// An inode that could not be read.
 pub(super) const UNREADABLE: Links = Links { file_type: None, stored: 0, found: 1 };
 
-/// An inode that the walk found, which is a directory, or cannot be read, or has another number of links than one.
+/// The links of an inode that is a directory, cannot be read, or has another number of links than one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Links {
     /// Its file type, if the inode could be read.
@@ -25,7 +26,7 @@ pub(super) struct Links {
 }
 
 impl Links {
-    /// Those of an inode with its first name.
+    /// The links of an inode with its first name.
     pub(super) fn first(inode: &Inode) -> Self {
         Self {
             file_type: Some(inode.file_type()),
@@ -49,13 +50,14 @@ impl Links {
 #[derive(Default)]
 pub(super) struct Seen {
     /// A bit for each slot where an inode starts, in pages.
-    pages: HashMap<u64, Box<[u64; SLOTS as usize / 64]>>,
+    pages: HashMap<u64, Box<[u64; WORDS]>>,
     /// The inodes whose links differ from one stored and found name of a file.
     links: HashMap<Nid, Links>,
     pub(super) count: u64,
 }
 
 impl Seen {
+    #[expect(clippy::indexing_slicing, reason = "`place` returns a number of a word below `WORDS`")]
     pub(super) fn contains(&self, nid: Nid) -> bool {
         let (page, word, bit) = place(nid);
         self.pages.get(&page).is_some_and(|page| page[word] & bit != 0)
@@ -64,15 +66,16 @@ impl Seen {
 
     /// Adds an inode that cannot be read. It takes no page: a short directory can name any number of places outside the image.
     pub(super) fn insert_unreadable(&mut self, nid: Nid) {
-        self.count += 1;
+        self.count = self.count.saturating_add(1);
         self.links.insert(nid, UNREADABLE);
     }
 
     /// Adds an inode with its first name.
+    #[expect(clippy::indexing_slicing, reason = "`place` returns a number of a word below `WORDS`")]
     pub(super) fn insert(&mut self, nid: Nid, links: Links) {
         let (page, word, bit) = place(nid);
-        self.pages.entry(page).or_insert_with(|| Box::new([0; SLOTS as usize / 64]))[word] |= bit;
-        self.count += 1;
+        self.pages.entry(page).or_insert_with(|| Box::new([0; WORDS]))[word] |= bit;
+        self.count = self.count.saturating_add(1);
         if (links.stored, links.found) != (1, 1) || links.file_type == Some(FileType::Directory) {
             self.links.insert(nid, links);
         }
@@ -89,10 +92,10 @@ impl Seen {
     }
 }
 
-/// The page, the word in it and the bit in that of an inode.
+/// The page of an inode, the number of its word in the page, and its bit in the word.
+#[expect(clippy::as_conversions, reason = "the number is below `WORDS`")]
 const fn place(nid: Nid) -> (u64, usize, u64) {
     let (slot, metabox) = (nid.slot(), if nid.in_metabox() { METABOX } else { 0 });
-    // Each is below the length of a page.
     ((slot / SLOTS) | metabox, (slot % SLOTS / 64) as usize, 1 << (slot % 64))
 }
 

@@ -4,6 +4,7 @@
 
 use ferofs_format::inode::Timestamp;
 
+use crate::to_u64;
 use ferofs_read::Inode;
 
 /// Bytes of a block, tar's unit.
@@ -103,7 +104,7 @@ impl Header {
                 permissions: 0o644,
                 uid: 0,
                 gid: 0,
-                size: records.len() as u64,
+                size: to_u64(records.len()),
                 mtime: Timestamp::default(),
                 link: Vec::new(),
                 device: (0, 0),
@@ -117,6 +118,7 @@ impl Header {
         bytes
     }
 
+    #[expect(clippy::as_conversions, reason = "a kind is a byte")]
     fn block(&self) -> [u8; BLOCK] {
         let mut block = [0; BLOCK];
         put(&mut block[..NAME], &self.path);
@@ -155,10 +157,10 @@ pub(super) fn xattr_key(name: &[u8]) -> Vec<u8> {
 
 /// Adds `LEN KEY=VALUE\n`, where the length counts its own digits.
 fn put_record(records: &mut Vec<u8>, key: &[u8], value: &[u8]) {
-    let rest = key.len() + value.len() + 3;
-    let mut len = rest + digits(rest);
-    if digits(len) > digits(rest) {
-        len = rest + digits(len);
+    let others = key.len().saturating_add(value.len()).saturating_add(3);
+    let mut len = others.saturating_add(digits(others));
+    if digits(len) > digits(others) {
+        len = others.saturating_add(digits(len));
     }
     records.extend(len.to_string().bytes());
     records.push(b' ');
@@ -168,6 +170,7 @@ fn put_record(records: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     records.push(b'\n');
 }
 
+#[expect(clippy::arithmetic_side_effects, clippy::as_conversions, reason = "a number has at most 20 digits")]
 fn digits(number: usize) -> usize {
     number.checked_ilog10().map_or(1, |log| log as usize + 1)
 }
@@ -181,7 +184,7 @@ fn plain_secs(time: Timestamp) -> Option<u64> {
 fn decimal(Timestamp { secs, nanos }: Timestamp) -> String {
     let nanos = nanos.min(999_999_999);
     let text = if secs < 0 && nanos > 0 {
-        format!("-{}.{:09}", (secs + 1).unsigned_abs(), 1_000_000_000 - nanos)
+        format!("-{}.{:09}", secs.saturating_add(1).unsigned_abs(), 1_000_000_000_u32.saturating_sub(nanos))
     } else {
         format!("{secs}.{nanos:09}")
     };
@@ -189,17 +192,19 @@ fn decimal(Timestamp { secs, nanos }: Timestamp) -> String {
 }
 
 fn put(field: &mut [u8], bytes: &[u8]) {
-    let len = bytes.len().min(field.len());
-    field[..len].copy_from_slice(&bytes[..len]);
+    for (to, from) in field.iter_mut().zip(bytes) {
+        *to = *from;
+    }
 }
 
 /// Writes octal digits and a NUL. A number that does not fit becomes 0: a PAX record has it.
 fn put_octal(field: &mut [u8], number: u64) {
-    let width = field.len() - 1;
+    let Some((end, digits)) = field.split_last_mut() else { return };
+    let width = digits.len();
     let text = format!("{number:0width$o}");
     let text = if text.len() > width { "0".repeat(width) } else { text };
-    field[..width].copy_from_slice(text.as_bytes());
-    field[width] = 0;
+    digits.copy_from_slice(text.as_bytes());
+    *end = 0;
 }
 
 #[cfg(test)]

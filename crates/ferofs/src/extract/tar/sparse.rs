@@ -8,6 +8,7 @@ use ferofs_format::FileOffset;
 
 use super::header::{BLOCK, Header};
 use crate::error::{Corruption, Result};
+use crate::to_u64;
 use ferofs_read::{ExtentData, Image, Inode, Location};
 
 /// Bytes of all holes of a file from which on it is stored as sparse. Below, holes are stored as zeroes, which all tar readers
@@ -29,13 +30,13 @@ impl StoredRanges {
     pub(super) fn of(image: &Image, inode: &Inode) -> Result<Self> {
         let size = inode.size();
         let mut data: Vec<Range<u64>> = Vec::new();
-        let mut holes = 0;
+        let mut holes = 0u64;
         for extent in image.extents(inode, FileOffset::new(0))? {
             let extent = extent?;
             let range = extent.start.get()..extent.end().min(size);
             match extent.data {
                 ExtentData::Hole => {
-                    holes += range.end - range.start;
+                    holes = holes.saturating_add(range.end.saturating_sub(range.start));
                     continue;
                 }
                 ExtentData::Stored { at: Location::Device(device, pos) }
@@ -58,9 +59,9 @@ impl StoredRanges {
                 }
             }
         }
+        let block = to_u64(BLOCK);
         let aligned = |range: &Range<u64>| {
-            range.start.is_multiple_of(BLOCK as u64)
-                && (range.end == size || range.end.is_multiple_of(BLOCK as u64))
+            range.start.is_multiple_of(block) && (range.end == size || range.end.is_multiple_of(block))
         };
         if holes < SPARSE_MIN || !data.iter().all(aligned) {
             let data = (size > 0).then_some(0..size).into_iter().collect();
@@ -71,7 +72,7 @@ impl StoredRanges {
 
     /// Bytes of all ranges.
     pub(super) fn data_len(&self) -> u64 {
-        self.data.iter().map(|range| range.end - range.start).sum()
+        self.data.iter().map(|range| range.end.saturating_sub(range.start)).sum()
     }
 
     /// The map, padded to a block; empty for a file that is not sparse.
@@ -81,9 +82,9 @@ impl StoredRanges {
         }
         // An empty last range gives the size of a file that ends with a hole.
         let end = (self.data.last().is_none_or(|last| last.end < self.size)).then_some(self.size..self.size);
-        let mut map = format!("{}\n", self.data.len() + usize::from(end.is_some()));
+        let mut map = format!("{}\n", self.data.len().saturating_add(end.is_some().into()));
         for range in self.data.iter().chain(&end) {
-            map.push_str(&format!("{}\n{}\n", range.start, range.end - range.start));
+            map.push_str(&format!("{}\n{}\n", range.start, range.end.saturating_sub(range.start)));
         }
         let mut map = map.into_bytes();
         map.resize(map.len().next_multiple_of(BLOCK), 0);
@@ -92,14 +93,15 @@ impl StoredRanges {
 
     /// Puts the size, and the records for a sparse file, into the header.
     pub(super) fn describe(&self, header: &mut Header, size: u64) {
-        header.size = self.data_len() + self.map().len() as u64;
+        header.size = self.data_len().saturating_add(to_u64(self.map().len()));
         if !self.sparse {
             return;
         }
         let path = std::mem::take(&mut header.path);
-        let name = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        let dir = path.strip_suffix(name).unwrap_or_default();
         // A tar program without support for sparse files extracts the map and the data under this name.
-        header.path = [&path[..name], b"GNUSparseFile.0/", &path[name..]].concat();
+        header.path = [dir, b"GNUSparseFile.0/", name].concat();
         for (key, value) in [
             ("GNU.sparse.major", b"1".to_vec()),
             ("GNU.sparse.minor", b"0".to_vec()),

@@ -226,9 +226,9 @@ mod tests {
     use super::*;
     use crate::algorithm::Algorithm;
     use crate::map::header::{IndexFormat, IndexHeader, Tail};
-    use crate::map::lcluster::HeadKind;
     use crate::map::lcluster::tests::{File, files};
-    use crate::units::{BlockAddr, BlockSize, BytePos, ClusterSize, Lcn};
+    use crate::map::lcluster::{HeadKind, Pcluster};
+    use crate::units::{BlockAddr, BlockSize, BytePos, ClusterSize, FileOffset, Lcn};
     use proptest::prelude::*;
 
     fn index(file: &File, compacted_2b: bool, header_end: u64) -> Result<CompactIndex> {
@@ -340,6 +340,28 @@ mod tests {
         let size = u64::try_from(lclusters.len()).unwrap() * 4096;
         let file = File { block, cluster, big_pclusters, size, pclusters: Vec::new() };
         write(index(&file, true, 0)?, lclusters)
+    }
+
+    #[test]
+    fn packs_without_an_address_continue_after_the_data_before() {
+        let (block, cluster) = (BlockSize::DEFAULT, ClusterSize::new(BlockSize::DEFAULT, 0).unwrap());
+        let bases = |lclusters: u64, pclusters: &[(u64, u64, u16)]| {
+            let pclusters = pclusters.iter().map(|&(lcn, addr, blocks)| Pcluster {
+                start: FileOffset::new(lcn * 4096),
+                kind: HeadKind::Head1,
+                addr: BlockAddr::new(addr),
+                blocks,
+                partial_ref: false,
+            });
+            let (size, pclusters) = (lclusters * 4096, pclusters.collect());
+            let file = File { block, cluster, big_pclusters: true, size, pclusters };
+            let bytes = write(index(&file, false, 8).unwrap(), &file.lclusters()).unwrap();
+            let base = |pack: &[u8]| u32::from_le_bytes(pack[4..].try_into().unwrap());
+            bytes.chunks(8).map(base).collect::<Vec<_>>()
+        };
+        // The second pack starts with the block count of the extent before, and with inline data.
+        assert_eq!(bases(6, &[(0, 10, 1), (1, 11, 3)]), [10, 11, 14]);
+        assert_eq!(bases(4, &[(0, 10, 1), (1, 11, 1), (2, 0, 0)]), [10, 12]);
     }
 
     #[test]

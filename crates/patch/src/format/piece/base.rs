@@ -15,9 +15,6 @@ pub const REFERENCES_MAX: usize = 16 << 20;
 /// decoder for it, so only one thread decodes longer extents.
 pub(crate) const SMALL_EXTENT: u64 = 512 << 10;
 
-/// What a reference takes while it waits.
-pub(crate) const WAITING: usize = size_of::<(Reference, &mut [u8])>();
-
 /// The base image, from which dictionaries are read.
 pub struct Base<'a> {
     /// Its bytes. The source can be longer, by what is appended to it.

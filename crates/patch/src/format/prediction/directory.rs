@@ -35,14 +35,9 @@ impl NewEntry {
     }
 }
 
-/// Whether the content of new inodes that resemble `source` is predicted.
-pub(super) fn is_predicted(source: &Inode) -> bool {
-    !source.is_dir() || source.size() <= DIRECTORY_MAX
-}
-
 /// The entries of the old directory `source` as stored; `None` if it is too large to be predicted.
 pub fn old_entries(image: &Image, source: &Inode) -> Result<Option<Vec<ferofs_read::DirEntry>>> {
-    if !is_predicted(source) {
+    if source.size() > DIRECTORY_MAX {
         return Ok(None);
     }
     Ok(Some(image.read_dir(source)?.collect::<std::result::Result<_, _>>()?))

@@ -36,7 +36,7 @@ impl Policy {
     /// The strategy for the `len` bytes after the first `skip` bytes of a cluster that is not decoded in place. `max_buffered`: for
     /// LZ4, which supports rolling, the bytes from the cluster's start up to which a buffer is faster.
     pub(crate) const fn choose(self, max_buffered: Option<usize>, skip: usize, len: usize) -> Strategy {
-        let end = skip + len;
+        let end = skip.saturating_add(len);
         let chosen = match self {
             Self::Auto => Strategy::fastest(max_buffered, skip, end),
             Self::Paper if len <= PAGE && end <= BUFFER_SIZE => Strategy::Buffer,

@@ -4,6 +4,11 @@
 //! addresses (vmap): the pool is a file in memory, whose pages can be mapped a second time. Buffers that do not fit the pool
 //! come from the heap, see [`super::super::scratch`].
 #![allow(unsafe_code)]
+#![expect(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "numbers of pages and bytes are those of the pool, which is in memory"
+)]
 
 use std::ffi::c_void;
 use std::io;
@@ -24,11 +29,11 @@ pub(crate) struct PagePool {
     page: usize,
     /// The memory file (memfd) of the pages; `None` if the system does not support it, or the pool is empty.
     file: Option<OwnedFd>,
-    state: Mutex<State>,
+    state: Mutex<PageStates>,
 }
 
 #[derive(Debug)]
-struct State {
+struct PageStates {
     /// For each page, whether it is free.
     free: Vec<bool>,
     used: usize,
@@ -67,7 +72,7 @@ impl PagePool {
     pub(crate) fn new(len: usize) -> io::Result<Self> {
         let page = rustix::param::page_size().max(PAGE);
         let count = len / page;
-        let state = Mutex::new(State { free: vec![true; count], used: 0, peak: 0 });
+        let state = Mutex::new(PageStates { free: vec![true; count], used: 0, peak: 0 });
         if count == 0 {
             return Ok(Self { start: NonNull::dangling(), page, file: None, state });
         }
@@ -166,7 +171,7 @@ impl PagePool {
     }
 }
 
-impl State {
+impl PageStates {
     fn set(&mut self, pages: &Range<usize>, free: bool) {
         self.free[pages.clone()].fill(free);
         self.used = if free { self.used - pages.len() } else { self.used + pages.len() };

@@ -27,6 +27,7 @@ impl<'a> ChunkMap<'a> {
         Ok(Self { metadata, inode, index, in_metabox: end.in_metabox })
     }
 
+    #[expect(clippy::indexing_slicing, reason = "an entry has 4 or 8 bytes")]
     pub(crate) fn extent_at(&self, offset: FileOffset) -> Result<Extent> {
         let block_size = self.metadata.volume().superblock.block_size;
         let chunk_size = self.index.format().chunk_size(block_size);
@@ -37,8 +38,8 @@ impl<'a> ChunkMap<'a> {
         let place = MetadataPlace { in_metabox: self.in_metabox, pos };
         self.metadata.read_metadata(place, Structure::ChunkIndex, bytes)?;
         // The chunk holds `offset`, so its start does not overflow.
-        let start = FileOffset::new(number * chunk_size);
-        let len = (self.inode.size() - start.get()).min(chunk_size);
+        let start = FileOffset::new(number.saturating_mul(chunk_size));
+        let len = self.inode.size().saturating_sub(start.get()).min(chunk_size);
         let Some(chunk) = self.index.format().decode(bytes).located_at(pos)? else {
             return Ok(Extent { start, len, data: ExtentData::Hole });
         };

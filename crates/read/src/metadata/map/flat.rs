@@ -24,7 +24,7 @@ impl<'a> FlatMap<'a> {
         let size = self.inode.size();
         let block_size = self.metadata.volume().superblock.block_size;
         let tail_len = self.tail_len(size);
-        let in_blocks = size - tail_len;
+        let in_blocks = size.saturating_sub(tail_len);
         if offset.get() >= in_blocks {
             return self.tail(in_blocks, tail_len);
         }
@@ -43,7 +43,7 @@ impl<'a> FlatMap<'a> {
     fn tail_len(&self, size: u64) -> u64 {
         match (self.inode.disk.layout, size.checked_sub(1)) {
             (DataLayout::FlatInline, Some(last)) => {
-                (last & self.metadata.volume().superblock.block_size.mask()) + 1
+                (last & self.metadata.volume().superblock.block_size.mask()).saturating_add(1)
             }
             _ => 0,
         }
@@ -53,7 +53,7 @@ impl<'a> FlatMap<'a> {
     fn tail(&self, start: u64, len: u64) -> Result<Extent> {
         let place = self.inode.end()?;
         let block_size = self.metadata.volume().superblock.block_size;
-        if place.pos.in_block(block_size) + len > block_size.bytes64() {
+        if place.pos.in_block(block_size).saturating_add(len) > block_size.bytes64() {
             let fault = Fault::Map("inline data crosses a block's end");
             return Err(Corruption::new(Structure::InlineData, fault).at(place.pos).into());
         }

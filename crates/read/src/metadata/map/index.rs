@@ -119,7 +119,7 @@ impl<'a> IndexMap<'a> {
         // After the last extent there may be a head without data.
         let is_last = extent.end() >= self.inode.size();
         let next = cluster.lcn(FileOffset::new(extent.end())).get();
-        for lcn in head + 1..self.lclusters().min(next + 1) {
+        for lcn in head.saturating_add(1)..self.lclusters().min(next.saturating_add(1)) {
             let (delta0, delta1) = match self.lcluster(Lcn::new(lcn))? {
                 Lcluster::NonHead { delta0, delta1 } => (delta0, delta1),
                 Lcluster::Head(_) if lcn == next => break,
@@ -128,13 +128,13 @@ impl<'a> IndexMap<'a> {
                 }
             };
             // On its way back, Linux takes it for the size of this extent's pcluster.
-            if lcn > head + 1 && matches!(delta0, Delta0::BlockCount(_)) {
+            if lcn.saturating_sub(head) > 1 && matches!(delta0, Delta0::BlockCount(_)) {
                 return Err(self.bad(Fault::Map("a block count is not right after its head")));
             }
-            if lcn - head < delta0.distance().into() {
+            if lcn.saturating_sub(head) < delta0.distance().into() {
                 return Err(self.bad(Fault::Map("the distance back is too large")));
             }
-            if !is_last && next - lcn < delta1.into() {
+            if !is_last && next.saturating_sub(lcn) < delta1.into() {
                 return Err(self.bad(Fault::Map("the distance to the next head is too large")));
             }
         }
@@ -144,7 +144,7 @@ impl<'a> IndexMap<'a> {
     /// The HEAD that is `distance` lclusters before `lcn`, or further where records say so.
     fn look_back(&mut self, mut lcn: Lcn, mut distance: u16) -> Result<Found> {
         for _ in 0..MAX_STEPS {
-            self.steps += 1;
+            self.steps = self.steps.saturating_add(1);
             let before = lcn.get().checked_sub(distance.into());
             lcn = Lcn::new(before.ok_or_else(|| self.bad(Fault::Map("extent starts before the file")))?);
             match self.lcluster(lcn)? {
@@ -155,11 +155,11 @@ impl<'a> IndexMap<'a> {
         Err(self.bad(Fault::Map("too many lclusters back to the head")))
     }
 
-    /// Where the next extent starts: the first HEAD at least `distance` lclusters after `lcn`.
+    /// The start of the next extent: the first HEAD at least `distance` lclusters after `lcn`.
     fn next_start(&mut self, lcn: Lcn, distance: u16) -> Result<u64> {
         let mut next = lcn.get().saturating_add(distance.into());
         for _ in 0..MAX_STEPS {
-            self.steps += 1;
+            self.steps = self.steps.saturating_add(1);
             if next >= self.lclusters() {
                 return Ok(self.inode.size());
             }
@@ -265,14 +265,14 @@ impl<'a> IndexMap<'a> {
         }
     }
 
-    /// Where the inline tail is: right after the index, within a block.
+    /// The place of the inline tail: right after the index, within a block.
     fn inline_tail(&self, size: u16) -> Result<Location> {
         let pos = match &self.records {
             Records::Full(index) => index.end(),
             Records::Compact { index, .. } => index.end(),
         };
         let block_size = self.metadata.volume().superblock.block_size;
-        if pos.in_block(block_size) + u64::from(size) > block_size.bytes64() {
+        if pos.in_block(block_size).saturating_add(size.into()) > block_size.bytes64() {
             let fault = Fault::Map("inline data crosses a block's end");
             return Err(Corruption::new(Structure::InlineData, fault).at(pos).into());
         }
@@ -286,6 +286,7 @@ impl<'a> IndexMap<'a> {
         }
     }
 
+    #[expect(clippy::indexing_slicing, reason = "a pack has at most `PACK_MAX` bytes")]
     fn lcluster(&mut self, lcn: Lcn) -> Result<Lcluster> {
         let (metadata, in_metabox, start) = (self.metadata, self.in_metabox, self.index_start());
         match &mut self.records {

@@ -22,7 +22,7 @@ pub(crate) struct RecordMap<'a> {
     header: ExtentsHeader,
     index: ExtentIndex,
     in_metabox: bool,
-    /// Of records of 4 bytes: one whose start is known. Their data is consecutive.
+    /// A record whose data's start is known. Only for records of 4 bytes, whose data is consecutive.
     known: Option<(u64, BytePos)>,
 }
 
@@ -59,7 +59,7 @@ impl<'a> RecordMap<'a> {
                     self.record(number).map(|record| record.lstart)
                 })?;
                 let number = found.ok_or_else(|| self.bad(Fault::Map("does not start with the file")))?;
-                let next = number + 1;
+                let next = number.saturating_add(1);
                 let end = if next < self.index.count() { self.record(next)?.lstart.get() } else { size };
                 (number, self.record(number)?, end)
             }
@@ -68,7 +68,7 @@ impl<'a> RecordMap<'a> {
         let Some(len) = end.min(size).checked_sub(start.get()).filter(|&len| len > 0) else {
             return Err(self.bad(Fault::Map("extents out of order")));
         };
-        let last = number + 1 == self.index.count();
+        let last = number.checked_add(1) == Some(self.index.count());
         if last && self.header.fragment_tail {
             let fragment = FileOffset::new(record.fragment_offset(self.size()));
             return Ok(Extent { start, len, data: ExtentData::Fragment { offset: fragment } });
@@ -128,6 +128,7 @@ impl<'a> RecordMap<'a> {
         Ok(ExtentData::Encoded { algorithm, at, encoded_len, partial: partial_ref })
     }
 
+    #[expect(clippy::indexing_slicing, reason = "the largest record has 32 bytes")]
     fn record(&self, number: u64) -> Result<ExtentRecord> {
         let pos = self.index.pos(number).located_at(self.index.start())?;
         let mut bytes = [0; 32];
@@ -137,7 +138,12 @@ impl<'a> RecordMap<'a> {
         ExtentRecord::parse(bytes, self.size()).located_at(pos)
     }
 
-    /// Record `number` of those whose data is consecutive: sums up the lengths before it.
+    /// Record `number` of a map whose data is consecutive: sums up the lengths before it.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "`at` goes up to `number`, and `count` records fit `bytes`"
+    )]
     fn consecutive(&mut self, number: u64) -> Result<ExtentRecord> {
         let remembered = || self.metadata.slow_lookups().sum(self.inode.nid(), number);
         let known = self.known.filter(|(known, _)| *known <= number).or_else(remembered);

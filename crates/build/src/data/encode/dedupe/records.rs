@@ -157,5 +157,9 @@ mod tests {
         }
         let huge = Record { stored: StoredExtent { size: 1 << 32, ..record(1).stored }, ..record(1) };
         assert_eq!(records.push(&huge).unwrap(), None);
+        let of_method = |method| Record { stored: StoredExtent { method, ..record(1).stored }, ..record(1) };
+        assert_eq!(records.push(&of_method(64)).unwrap(), None);
+        assert_eq!(records.push(&of_method(63)).unwrap(), Some(100_000));
+        assert_eq!(records.get(100_000).unwrap(), of_method(63));
     }
 }

@@ -36,7 +36,7 @@ pub(crate) fn decide(
     decisions: &ReuseDecisions,
     loose_parents: bool,
 ) -> Result<Directories> {
-    let Inputs { old, survey, tree, .. } = inputs;
+    let Inputs { old, tree, .. } = inputs;
     let mut kept: Vec<Option<Nid>> = decisions
         .by_node
         .iter()
@@ -45,22 +45,12 @@ pub(crate) fn decide(
             _ => None,
         })
         .collect();
-    let mut parents: HashMap<Nid, Nid> = HashMap::new();
     let mut old_dirs: HashMap<NodeId, Nid> = HashMap::new();
     let mut taken: HashSet<Nid> = HashSet::new();
     for id in tree.ids().rev() {
         let Kind::Directory(dir) = tree.node(id).kind else { continue };
         let entries = tree.entries_of(dir);
-        let mut counterpart = decisions.counterparts[id.index()];
-        if counterpart.is_none() {
-            // A directory without an old one of its path may have been moved: the old directory of its first kept file.
-            if parents.is_empty() {
-                parents = survey.files.iter().map(|file| (file.nid, file.parent)).collect();
-            }
-            let inside = entries.iter().find_map(|entry| kept[entry.node.index()]);
-            counterpart = inside.and_then(|nid| parents.get(&nid)).copied();
-        }
-        let Some(nid) = counterpart else { continue };
+        let Some(nid) = decisions.counterparts[id.index()] else { continue };
         let inode = old.inode(nid)?;
         if !inode.is_dir() {
             continue;

@@ -9,7 +9,6 @@ use ferofs_format::{FileOffset, Nid};
 use ferofs_read::{Image, Source};
 
 use super::alignment::align;
-use super::similar::{OldMetadata, OldRange};
 use super::units::{CheckedUnit, FoundUnit, Owner};
 use crate::error::{Error, Result};
 use crate::incremental::create::context::CreateContext;
@@ -33,9 +32,6 @@ const GAP: u64 = 2048;
 const AROUND: u64 = 4 << 20;
 /// Bytes of an old file up to which all of it is searched.
 const WHOLE_MAX: u64 = 12 << 20;
-/// Bytes around a piece of metadata whose inodes count as its own: directory blocks are near their inodes.
-const METADATA_AROUND: u64 = 256 << 10;
-
 /// Bytes of a compressed payload from which on a delta is tried.
 const DELTA_FROM: usize = 256;
 
@@ -57,8 +53,6 @@ pub(crate) struct Inputs<'a> {
     pub(crate) old_files: &'a HashMap<NodeId, Nid>,
     /// What `apply` predicts of the appended bytes.
     pub(crate) prediction: &'a Prediction,
-    /// Old metadata that is not predicted.
-    pub(crate) old_metadata: &'a OldMetadata,
     /// Old stored content, for patches that carry encoded bytes.
     pub(crate) old_content: &'a [Range<u64>],
     pub(crate) methods: &'a [Params],
@@ -246,15 +240,13 @@ fn groups(inputs: &Inputs<'_>) -> Result<Vec<Group>> {
         let known = |group: &Group| reference.is_none_or(|reference| group.references.contains(&reference));
         let new_len =
             |group: &Group| if known(group) { 0 } else { reference.map_or(0, |r| u64::from(r.len())) };
-        // Half of the dictionary of a piece of metadata is for old metadata.
-        let most = REFERENCES_MAX as u64 / if kind == PieceKind::Metadata { 2 } else { 1 };
         match groups.last_mut() {
             Some(group)
                 if group.kind == kind
                     && payload + len <= PIECE_LEN as u64
                     && group.range.end - group.range.start + (range.end - range.start)
                         <= PIECE_LEN as u64
-                    && referred + new_len(group) <= most =>
+                    && referred + new_len(group) <= REFERENCES_MAX as u64 =>
             {
                 payload += len;
                 referred += new_len(group);
@@ -273,7 +265,11 @@ fn groups(inputs: &Inputs<'_>) -> Result<Vec<Group>> {
         }
     }
     for group in &mut groups {
-        add_ranges(inputs, group);
+        match group.kind {
+            PieceKind::Content => add_old_content(inputs, group),
+            // First, so that it is as near to what resembles it in each piece.
+            PieceKind::Metadata => drop(group.references.splice(..0, predicted(inputs, group))),
+        }
     }
     Ok(groups)
 }
@@ -300,49 +296,16 @@ fn reference(inputs: &Inputs<'_>, part: &Part) -> Result<Option<Reference>> {
     Ok((from < to).then(|| Reference::File { nid: nid.get(), offset: from, len: (to - from) as u32 }))
 }
 
-/// Adds old metadata, or old stored content, to the references of `group`.
-fn add_ranges(inputs: &Inputs<'_>, group: &mut Group) {
-    let mut ranges = Vec::new();
-    // Ranges in the old metabox.
-    let mut in_metabox = Vec::new();
-    match group.kind {
-        PieceKind::Content => ranges.extend(inputs.old_content.iter().map(|old| (old.start, old.end))),
-        PieceKind::Metadata => {
-            let OldMetadata { by_pos, by_metabox } = inputs.old_metadata;
-            let mut add = |all: &[(u64, OldRange)], near: Range<u64>| {
-                let first = all.partition_point(|(at, _)| *at < near.start);
-                for (_, old) in all[first..].iter().take_while(|(at, _)| *at < near.end) {
-                    let list = if old.in_metabox { &mut in_metabox } else { &mut ranges };
-                    list.push((old.range.start, old.range.end));
-                }
-            };
-            let (start, end) = (group.range.start, group.range.end);
-            add(by_pos, start.saturating_sub(METADATA_AROUND)..end + METADATA_AROUND);
-            for part in &group.parts {
-                if let Some(unit) = metabox_unit(inputs, part) {
-                    add(by_metabox, unit.offset..unit.offset + unit.len);
-                }
-            }
-            // First, so that it is as near to what resembles it in each piece.
-            group.references.splice(..0, predicted(inputs, group));
-        }
-    }
-    let old = inputs.context.inputs.old;
-    let metabox = old.superblock().metabox.map_or(0, Nid::get);
-    let used: u64 = group.references.iter().map(|reference| u64::from(reference.len())).sum();
-    let mut left = (REFERENCES_MAX as u64).saturating_sub(used);
-    for (mut ranges, is_metabox) in [(ranges, false), (in_metabox, true)] {
-        merge(&mut ranges, GAP);
-        for (start, end) in ranges {
-            let end = if is_metabox { end } else { end.min(inputs.context.area.size()) };
-            let len = end.saturating_sub(start).min(left);
-            left -= len;
-            if len > 0 {
-                group.references.push(match is_metabox {
-                    false => Reference::Image { pos: start, len: len as u32 },
-                    true => Reference::File { nid: metabox, offset: start, len: len as u32 },
-                });
-            }
+/// Adds old stored content to the references of `group`.
+fn add_old_content(inputs: &Inputs<'_>, group: &mut Group) {
+    let mut ranges: Vec<_> = inputs.old_content.iter().map(|old| (old.start, old.end)).collect();
+    let mut left = REFERENCES_MAX as u64;
+    merge(&mut ranges, GAP);
+    for (start, end) in ranges {
+        let len = end.min(inputs.context.area.size()).saturating_sub(start).min(left);
+        left -= len;
+        if len > 0 {
+            group.references.push(Reference::Image { pos: start, len: len as u32 });
         }
     }
 }

@@ -186,7 +186,7 @@ impl FoundUnit {
             let (mut extents, mut carried) = (Vec::with_capacity(self.extents.len()), Vec::new());
             let (mut at, mut from) = (0, 0);
             let mut encoded_again = 0;
-            let mut candidates = candidates(algorithm, block, pcluster);
+            let mut candidates = candidates(algorithm, pcluster);
             encoders.begin(method)?;
             for extent in &self.extents {
                 let (len, size) = (extent.len as usize, extent.size as usize);
@@ -261,21 +261,15 @@ fn builder_capacity(rest: usize, block: u32, pcluster: u32) -> u32 {
 }
 
 /// The ways to encode an extent that `check` tries: how, and the compressor's capacity.
-fn candidates(algorithm: Algorithm, block: u32, pcluster: u32) -> Vec<(ExtentKind, u32)> {
+fn candidates(algorithm: Algorithm, pcluster: u32) -> Vec<(ExtentKind, u32)> {
     match algorithm {
         // One call with the right length gives the bytes that the search for the length found.
         Algorithm::Deflate => vec![(ExtentKind::Exact, 0)],
         // The bytes depend on how much was searched for matches at once, which follows from the extents before: so the search is repeated.
         // Extents with records are encoded alone.
         Algorithm::Zstd => vec![(ExtentKind::Fill, AS_BUILDER), (ExtentKind::Exact, 0)],
-        Algorithm::Lz4 | Algorithm::Lzma => {
-            let mut all =
-                vec![(ExtentKind::Fill, 0), (ExtentKind::Fill, block), (ExtentKind::Fill, pcluster)];
-            all.dedup();
-            // An extent with a record is encoded alone, into at most a pcluster.
-            all.push((ExtentKind::Exact, pcluster));
-            all
-        }
+        // An extent with a record is encoded alone, into at most a pcluster.
+        Algorithm::Lz4 | Algorithm::Lzma => vec![(ExtentKind::Fill, 0), (ExtentKind::Exact, pcluster)],
     }
 }
 

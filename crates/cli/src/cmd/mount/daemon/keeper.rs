@@ -7,8 +7,8 @@
 //!
 //! The keeper decodes nothing, and can neither execute programs nor unmount.
 
-mod deaths;
 mod fork;
+mod restarts;
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -21,7 +21,7 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpi
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::cmd::mount::daemon::keeper::deaths::{Cause, Deaths};
+use crate::cmd::mount::daemon::keeper::restarts::{Cause, RecentDeaths};
 use crate::cmd::mount::unmount_helper;
 use crate::exit::{FAILURE, Failure, INTERNAL_ERROR};
 use crate::print::output::message;
@@ -64,14 +64,14 @@ impl Keeper<'_> {
     /// Starts daemons until one ends as it should, or until too many have died. Returns in the keeper and in each daemon.
     pub(super) fn run(mut self) -> Result<Role, Failure> {
         let mut signals = Signals::new([SIGTERM, SIGINT, SIGCHLD])?;
-        let (told, tell) =
+        let (ready_reader, ready_writer) =
             rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(io::Error::from)?;
         let mut daemon = match fork::fork()? {
             Some(daemon) => daemon,
-            None => return Ok(Role::Daemon(Start::First(Ready(tell)), self.helper_input)),
+            None => return Ok(Role::Daemon(Start::First(Ready(ready_writer)), self.helper_input)),
         };
-        drop(tell);
-        if File::from(told).read(&mut [0])? == 0 {
+        drop(ready_writer);
+        if File::from(ready_reader).read(&mut [0])? == 0 {
             // It has said why.
             let code = match wait(daemon, WaitOptions::empty())? {
                 Some(End::Exit(code)) if code != 0 => code,
@@ -83,7 +83,7 @@ impl Keeper<'_> {
             rustix::stdio::dup2_stderr(log).map_err(io::Error::from)?;
         }
         (self.report)()?;
-        let mut deaths = Deaths::default();
+        let mut deaths = RecentDeaths::default();
         loop {
             let received: Vec<i32> = signals.wait().collect();
             for signal in received.into_iter().filter(|signal| *signal != SIGCHLD) {

@@ -18,9 +18,9 @@ use ferofs_remote::cache::Entry;
 use ferofs_remote::channel::{BACKGROUND_MAX, Client};
 use ferofs_remote::fetch::join_ranges;
 
-use crate::args::fetch::FetchArgs;
 use crate::exit::Failure;
 use crate::print::output::message;
+use crate::servers::args::ServerArgs;
 
 /// Bytes of an access profile that are read, about 70,000 ranges. It has the most-read ranges first: the others are fetched when they are read.
 const PROFILE_MAX: u64 = 4 << 20;
@@ -30,6 +30,16 @@ const RANGES_MAX: usize = 1 << 17;
 const FIND_TIME: Duration = Duration::from_secs(60);
 /// The nice value of the thread: threads that answer requests come first.
 const NICE: i32 = 10;
+
+/// What a mount prefetches.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(crate) struct PrefetchArgs {
+    /// Of an image on a server, fetch this in the background: `all`, `none`, or the files of an access profile (--record-profile). `none` still
+    /// fetches what follows in sequential reads [default: the files of the access profile that was pushed with the image, and the metadata near
+    /// the root]
+    #[arg(long, value_name = "all|none|PROFILE")]
+    pub(crate) prefetch: Option<Prefetch>,
+}
 
 /// The value of --prefetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,11 +99,11 @@ impl Plan {
     pub(crate) fn open(
         choice: Option<&Prefetch>,
         location: &Path,
-        fetch: &FetchArgs,
+        servers: &ServerArgs,
         entry: &Entry,
     ) -> Result<Self, Failure> {
         let all = (choice == Some(&Prefetch::All)).then(|| entry.size());
-        if let (Some(size), Some(limit)) = (all, fetch.cache.cache_size)
+        if let (Some(size), Some(limit)) = (all, servers.cache.cache_size)
             && size > limit
         {
             let reason =
@@ -121,7 +131,7 @@ impl Plan {
             (None, None) => "metadata",
         };
         // Without a server, nothing can be fetched.
-        let (profile, all) = if fetch.offline { (None, None) } else { (profile, all) };
+        let (profile, all) = if servers.offline { (None, None) } else { (profile, all) };
         Ok(Self { name, profile, all })
     }
 

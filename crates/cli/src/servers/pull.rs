@@ -21,17 +21,16 @@ use serde_json::json;
 
 use super::form::FormArgs;
 use super::layers::{LayerFile, Target, build, fetch};
-use super::scratch::Scratch;
+use super::scratch::{Scratch, cancel_on_signals};
 use super::transfer::{Transfer, deadline};
 use crate::args::byte_size;
-use crate::args::fetch::{CacheArgs, cache_dir};
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
-use crate::args::remote::{RemoteArgs, location};
-use crate::cmd::threads;
+use crate::args::threads;
 use crate::exit::{Failure, Outcome, warn};
 use crate::print::output::is_strict;
 use crate::print::verbosity::OutputArgs;
-use crate::signals::{GRACE_PERIOD, cancel_on_signals};
+use crate::servers::args::remote::{RemoteArgs, location};
+use crate::servers::args::{CacheArgs, cache_dir};
 
 /// Fetch an image from a web server, an S3 store or a registry into a file
 ///
@@ -189,7 +188,7 @@ impl Args {
     /// Fetches all layers, and makes one image of them.
     fn assemble(&self, reference: &Reference, image: &RegistryImage) -> Outcome {
         let cancel = Arc::new(AtomicBool::new(false));
-        cancel_on_signals(&cancel, GRACE_PERIOD)?;
+        cancel_on_signals(&cancel)?;
         let folder = self.file.parent().filter(|folder| !folder.as_os_str().is_empty());
         let scratch = Scratch::new(folder.unwrap_or(Path::new(".")))?;
         let config = image.config(deadline()).map_err(Failure::complete)?;

@@ -155,8 +155,7 @@ impl RemoteArgs {
         options.s3.anonymous = self.s3_anonymous;
         options.s3.keys = self.s3_passwd_file.as_deref().map(s3_keys).transpose()?;
         options.oci.user = user;
-        options.oci.token =
-            if self.token_file.is_some() { options.web.token().map_err(Failure::complete)? } else { None };
+        options.oci.token = options.web.token().map_err(Failure::complete)?;
         options.oci.plain_http = self.plain_http.then_some(true);
         options.oci.auth_file.clone_from(&self.auth_file);
         options.oci.platform.clone_from(&self.oci_platform);

@@ -14,8 +14,9 @@ use ferofs_remote::channel::Client;
 use ferofs_remote::fetch::FetchStats;
 use parking_lot::{Condvar, Mutex};
 
-use crate::cmd::mount::prefetch::Background;
+use crate::cmd::mount::stats::{NUMBER, SILENT, STATE};
 use crate::print::output::message;
+use crate::servers::mount::prefetch::Background;
 
 /// What the thread asks, and what it has learnt.
 struct Counters {
@@ -119,13 +120,6 @@ impl Counters {
         text
     }
 }
-
-/// The name of the number that changes when the fetcher was asked.
-pub(crate) const NUMBER: &str = "fetcher_asked";
-/// The name of the fetcher's state.
-pub(crate) const STATE: &str = "fetcher_state";
-/// The state of a fetcher that does not answer in time.
-pub(crate) const SILENT: &str = "silent";
 
 fn of_fetcher(stats: &FetchStats) -> String {
     let mut text = format!("{STATE} running\n");

@@ -15,15 +15,14 @@ use serde_json::json;
 
 use super::form::FormArgs;
 use super::layers::{Target, build, build_with, fetch};
-use super::scratch::Scratch;
+use super::scratch::{Scratch, cancel_on_signals};
 use super::transfer::{deadline, store};
 use super::upper_layer;
-use crate::args::fetch::CacheArgs;
-use crate::args::remote::{RemoteArgs, location};
-use crate::cmd::threads;
+use crate::args::threads;
 use crate::exit::{About, Failure, Outcome};
 use crate::print::verbosity::OutputArgs;
-use crate::signals::{GRACE_PERIOD, cancel_on_signals};
+use crate::servers::args::CacheArgs;
+use crate::servers::args::remote::{RemoteArgs, location};
 
 /// Store an image in an OCI registry
 ///
@@ -148,7 +147,7 @@ impl Difference {
             return Err(Failure::about(&location, problem));
         }
         let cancel = Arc::new(AtomicBool::new(false));
-        cancel_on_signals(&cancel, GRACE_PERIOD)?;
+        cancel_on_signals(&cancel)?;
         let config = base.config(deadline()).map_err(Failure::complete)?;
         let scratch = Scratch::new(args.cache.open()?.folder())?;
         let mut pulled = PullOptions::default();

@@ -1,4 +1,4 @@
-//! What `ferofs patch show` says about the cost of applying, compared with what applying takes.
+//! The memory for applying that `ferofs patch show` states, compared with what applying takes.
 
 use std::fs;
 
@@ -16,17 +16,17 @@ fn number(json: &str, name: &str) -> u64 {
 }
 
 #[test]
-fn the_stated_cost_is_that_of_applying() {
+fn the_stated_memory_is_enough_for_applying() {
     let Some(time) = need::tool("time", "the memory of applying a patch") else { return };
-    for (options, algorithm) in [
-        ("-z none", None),
-        ("-z lz4", Some("lz4")),
-        ("-z lz4hc,12 -C 64K", Some("lz4")),
-        ("-z deflate,12 -C 64K", Some("deflate")),
-        ("-z lzma,6 -C 64K", Some("lzma")),
-        ("-z zstd,19 -C 128K -E fragments", Some("zstd")),
-        ("-z zstd,9 -C 64K -E 48bit -m 64K", Some("zstd")),
-        ("--preset backup", Some("zstd")),
+    for options in [
+        "-z none",
+        "-z lz4",
+        "-z lz4hc,12 -C 64K",
+        "-z deflate,12 -C 64K",
+        "-z lzma,6 -C 64K",
+        "-z zstd,19 -C 128K -E fragments",
+        "-z zstd,9 -C 64K -E 48bit -m 64K",
+        "--preset backup",
     ] {
         let fixture = Fixture::empty();
         let (source, next) = (fixture.source(), fixture.directory("next"));
@@ -44,7 +44,6 @@ fn the_stated_cost_is_that_of_applying() {
         super::create(&image, &next, &patch);
         let shown = ferofs().args(["patch", "show", "--json"]).arg(&patch).run().success();
         let shown = String::from_utf8(shown.stdout).unwrap();
-        let before = fs::metadata(&image).unwrap().len();
         Run::new(&time)
             .args(["--format", "%M", "--output"])
             .arg(&memory)
@@ -61,21 +60,8 @@ fn the_stated_cost_is_that_of_applying() {
         if !options.contains("lzma") && !options.contains("backup") {
             assert!(bound < 64_000_000, "{options}: {bound}");
         }
-        let after = fs::metadata(&image).unwrap().len();
-        let written = number(&shown, "written");
-        assert!((after - before + 1024..after - before + 5200).contains(&written), "{options}: {written}");
-        assert_eq!(number(&shown, "digest_read"), after, "{options}");
-        let encoded = shown.split_once("\"encoded\":").unwrap().1;
-        match algorithm {
-            Some(name) => assert!(number(encoded, name) > 1_000_000, "{options}: {shown}"),
-            None => {
-                assert!(encoded.starts_with("{}") && number(&shown, "copied") == after - before, "{shown}")
-            }
-        }
-        // Old content is not read if nothing is compressed against it.
-        assert!(number(&shown, "base_read") > 1_000_000, "{options}: {shown}");
         let text = ferofs().args(["patch", "show"]).arg(&patch).run().success();
         let text = String::from_utf8(text.stdout).unwrap();
-        assert!(text.contains("applying") && text.contains("encodes again") == algorithm.is_some(), "{text}");
+        assert!(text.contains("applying       takes up to"), "{text}");
     }
 }

@@ -5,20 +5,45 @@ use std::ffi::OsString;
 use clap::builder::Resettable;
 use clap::{Arg, ArgAction, Args as _, Command, FromArgMatches as _};
 
-use crate::args::fetch::FetchArgs;
-use crate::cmd::mount::options::list::{InvalidOption, unquoted};
+use crate::cmd::mount::args::Args;
+use crate::cmd::mount::options::list::{InvalidOption, split, unquoted};
+use crate::servers::args::ServerArgs;
 
-/// The options of [`FetchArgs`] that a list of options has.
-pub(super) struct ServerOptions {
+/// Takes the options of images on servers out of the lists of `-o`, and applies them to the other arguments.
+///
+/// # Errors
+/// An option whose value is wrong.
+pub(super) fn take(args: &mut Args) -> Result<(), InvalidOption> {
+    let mut servers = ServerOptions::new();
+    let mut prefetch = None;
+    for list in &mut args.options {
+        let mut others = Vec::new();
+        for option in split(list) {
+            let (name, value) = option.split_once('=').map_or((option, None), |(n, v)| (n, Some(v)));
+            match (name, value) {
+                ("prefetch", Some(value)) => prefetch = Some(OsString::from(value).into()),
+                (name, value) if servers.take(name, value)? => {}
+                _ => others.push(option),
+            }
+        }
+        *list = others.join(",");
+    }
+    let given = &mut args.memory.servers.prefetch;
+    *given = given.take().or(prefetch);
+    servers.apply(&mut args.image.servers)
+}
+
+/// The options of [`ServerArgs`] that a list of options has.
+struct ServerOptions {
     command: Command,
     given: Vec<OsString>,
     names: Vec<String>,
 }
 
 impl ServerOptions {
-    pub(super) fn new() -> Self {
+    fn new() -> Self {
         let command = Command::new("mount").no_binary_name(true).disable_help_flag(true);
-        let command = FetchArgs::augment_args_for_update(command).mut_args(without_default);
+        let command = ServerArgs::augment_args_for_update(command).mut_args(without_default);
         Self { command, given: Vec::new(), names: Vec::new() }
     }
 
@@ -26,7 +51,7 @@ impl ServerOptions {
     ///
     /// # Errors
     /// If the option needs a value, or takes none.
-    pub(super) fn take(&mut self, name: &str, value: Option<&str>) -> Result<bool, InvalidOption> {
+    fn take(&mut self, name: &str, value: Option<&str>) -> Result<bool, InvalidOption> {
         let long = match name {
             // mount(8) has an option `user`.
             "user" => return Ok(false),
@@ -52,7 +77,7 @@ impl ServerOptions {
     ///
     /// # Errors
     /// If a value is wrong, or options do not fit together.
-    pub(super) fn apply(self, args: &mut FetchArgs) -> Result<(), InvalidOption> {
+    fn apply(self, args: &mut ServerArgs) -> Result<(), InvalidOption> {
         if self.given.is_empty() {
             return Ok(());
         }
@@ -85,14 +110,15 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::servers::mount::prefetch::Prefetch;
 
-    fn parsed(list: &[(&str, Option<&str>)]) -> Result<FetchArgs, String> {
+    fn parsed(list: &[(&str, Option<&str>)]) -> Result<ServerArgs, String> {
         let mut options = ServerOptions::new();
         for (name, value) in list {
             assert!(options.take(name, *value).map_err(|error| error.to_string())?, "{name}");
         }
         let mut args =
-            FetchArgs { offline: true, connections: std::num::NonZero::new(3), ..FetchArgs::default() };
+            ServerArgs { offline: true, connections: std::num::NonZero::new(3), ..ServerArgs::default() };
         options.apply(&mut args).map_err(|error| error.to_string()).map(|()| args)
     }
 
@@ -113,6 +139,24 @@ mod tests {
         assert!(args.insecure_no_verify && args.remote.files().count() == 2);
         // What the list does not name stays.
         assert!(args.offline && args.connections == std::num::NonZero::new(3));
+    }
+
+    #[test]
+    fn a_line_of_fstab_names_an_image_on_a_server() {
+        let taken = |list: &str| {
+            let command = Args::augment_args(Command::new("mount").no_binary_name(true));
+            let mut args = Args::from_arg_matches(&command.get_matches_from(["i", "d", "-o", list])).unwrap();
+            take(&mut args).map(|()| args).map_err(|error| error.to_string())
+        };
+        let args = taken("_netdev,cache_dir=/c,offline,prefetch=all,token_file=/t,user=me").unwrap();
+        assert_eq!(args.options, ["_netdev,user=me"]);
+        assert_eq!(args.image.servers.cache.cache_dir, Some("/c".into()));
+        assert!(args.image.servers.offline && args.image.servers.remote.files().count() == 1);
+        assert_eq!(args.memory.servers.prefetch, Some(Prefetch::All));
+        let profile = taken("prefetch=./all").unwrap().memory.servers.prefetch;
+        assert_eq!(profile, Some(Prefetch::Profile("./all".into())));
+        let error = taken("on_error=x").map(drop).unwrap_err();
+        assert!(error.starts_with("-o on_error: "), "{error}");
     }
 
     #[test]

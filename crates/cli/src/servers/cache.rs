@@ -8,8 +8,8 @@ use ferofs_remote::open::verify_entry;
 use serde_json::json;
 
 use crate::args::byte_size;
-use crate::args::fetch::CacheArgs;
 use crate::exit::{Failure, Outcome, warn};
+use crate::servers::args::CacheArgs;
 
 /// List, verify or remove what was fetched from servers
 #[derive(clap::Args)]

@@ -43,7 +43,7 @@ pub(super) fn fetch(
             return Err(Failure::complete("interrupted"));
         }
         let format = match layer.kind {
-            LayerKind::Tar => SourceFormat::Archive,
+            LayerKind::Tar => SourceFormat::Tar,
             LayerKind::Erofs | LayerKind::ZstdErofs => SourceFormat::Image,
             _ => {
                 let problem = format!("layer {number} is neither a tar archive nor an EROFS image");

@@ -5,8 +5,6 @@
 //! image on the server and reports what it knows of it, so that the daemon finds the entry in the cache. Then it serves the
 //! daemon's requests at the other end of a socket, its standard input, until the daemon closes its end.
 
-pub(crate) mod counters;
-
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,13 +18,13 @@ use ferofs_remote::cache::Entry;
 use ferofs_remote::channel::{self, Client};
 use ferofs_remote::open::{Known, RemoteImage};
 
-use crate::args::fetch::RemoteBytes;
 use crate::args::hidden;
 use crate::args::image::ImageArgs;
-use crate::cmd::mount::prefetch::Prefetch;
 use crate::exit::{FAILURE, Failure, Outcome};
 use crate::print::output::message;
+use crate::servers::mount::prefetch::Prefetch;
 use ferofs::escape::Escaped;
+use ferofs::read::Source;
 
 /// Tells this program that it is the supervisor or the fetcher.
 const ROLE: &str = "FEROFS_MOUNT_FETCHER";
@@ -47,7 +45,8 @@ const PROFILE_TIME: Duration = Duration::from_secs(2);
 
 /// An image on a server, as the daemon has it.
 pub(crate) struct Fetched {
-    pub(crate) bytes: RemoteBytes,
+    /// The bytes, and whether they are verified.
+    pub(crate) source: (Arc<dyn Source>, bool),
     /// The entry in the cache.
     pub(crate) entry: Arc<Entry>,
     pub(crate) client: Arc<Client>,
@@ -89,14 +88,13 @@ pub(crate) fn start(image: &ImageArgs, quiet: bool) -> Result<Fetched, Failure> 
         Ok(Report::Failed(reason)) => return Err(Failure::complete(reason)),
         Err(_) => return Err(failed("the fetcher ended before it had opened the image".into())),
     };
-    let cache = image.fetch.cache.open()?;
-    let entry = known.open_entry(&cache, &image.fetch.name(image.path.given())?);
+    let cache = image.servers.cache.open()?;
+    let entry = known.open_entry(&cache, &image.servers.name(&image.path.given)?);
     let entry = entry.map_err(Failure::complete)?;
     let client = Arc::new(Client::new(own));
     // Nothing is read before the daemon has given up its rights.
-    let source = known.source(&entry, Arc::clone(&client) as _, image.fetch.patience());
-    let bytes = RemoteBytes::from(source.map_err(Failure::complete)?);
-    Ok(Fetched { bytes, entry, client })
+    let source = known.source(&entry, Arc::clone(&client) as _, image.servers.patience());
+    Ok(Fetched { source: source.map_err(Failure::complete)?, entry, client })
 }
 
 /// This command again, in another role.
@@ -161,8 +159,8 @@ fn fetch(image: &ImageArgs, confined: bool, prefetch: Option<&Prefetch>) -> Outc
         _ => None,
     });
     let opened = match known {
-        Some(known) => image.fetch.open_known(image.path.given(), &image.seal, known),
-        None => image.fetch.open_image(image.path.given(), &image.seal),
+        Some(known) => image.servers.open_known(&image.path.given, &image.seal, known),
+        None => image.servers.open_image(&image.path.given, &image.seal),
     };
     match opened {
         Ok(opened) => {
@@ -181,15 +179,15 @@ fn fetch(image: &ImageArgs, confined: bool, prefetch: Option<&Prefetch>) -> Outc
 }
 
 fn serve(image: &ImageArgs, opened: &RemoteImage, confined: bool, prefetch_metadata: bool) -> Outcome {
-    let folder = std::path::absolute(image.fetch.cache.folder())?;
+    let folder = std::path::absolute(image.servers.cache.folder())?;
     std::env::set_current_dir("/")?;
     let null = std::fs::OpenOptions::new().write(true).open("/dev/null")?;
     if confined {
-        let confined = ferofs_remote::confine::confine(&folder, &image.fetch.credential_files());
+        let confined = ferofs_remote::confine::confine(&folder, &image.servers.credential_files());
         confined.map_err(|e| Failure::about(&folder, format!("sandbox of the fetcher: {e}")))?;
     }
     let socket: OwnedFd = io::stdin().as_fd().try_clone_to_owned()?;
-    let fetcher = image.fetch.fetcher(opened, prefetch_metadata)?;
+    let fetcher = image.servers.fetcher(opened, prefetch_metadata)?;
     report(&Report::Opened(opened.known().clone()))?;
     rustix::stdio::dup2_stdout(&null).map_err(io::Error::from)?;
     channel::serve(socket, &fetcher)?;

@@ -1,13 +1,29 @@
 //! Folders for temporary files, which nobody else uses and which are removed at the end.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
+use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
 use tempfile::TempDir;
 
 use crate::exit::Failure;
-use crate::signals::make_removed_when_interrupted;
+use crate::signals::{GRACE_PERIOD, cancel_and_clean_up};
+
+/// The temporary folders of this process.
+static FOLDERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// Makes SIGINT and SIGTERM set `cancel`. If they end the process, it removes its temporary folders.
+pub(super) fn cancel_on_signals(cancel: &Arc<AtomicBool>) -> Result<(), Failure> {
+    cancel_and_clean_up(cancel, GRACE_PERIOD, || {
+        for folder in FOLDERS.lock().iter() {
+            // An error here cannot be reported better than by the exit code.
+            let _ = std::fs::remove_dir_all(folder);
+        }
+    })
+}
 
 /// A temporary folder.
 pub(super) struct Scratch {
@@ -31,8 +47,11 @@ impl Scratch {
                 let _ = std::fs::remove_dir_all(entry.path());
             }
         }
-        let make = || tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent);
-        let folder = make_removed_when_interrupted(make).map_err(failed)?;
+        // A signal in the middle waits for the lock.
+        let mut folders = FOLDERS.lock();
+        let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent).map_err(failed)?;
+        folders.push(folder.path().to_owned());
+        drop(folders);
         let busy = || failed(std::io::Error::other("another process uses it"));
         let lock = lock(folder.path()).ok_or_else(busy)?;
         Ok(Self { folder, _lock: lock })

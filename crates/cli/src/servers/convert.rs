@@ -15,14 +15,13 @@ use serde_json::json;
 
 use super::form::FormArgs;
 use super::layers::{LayerFile, Target, build, fetch};
-use super::scratch::Scratch;
+use super::scratch::{Scratch, cancel_on_signals};
 use super::transfer::{deadline, store};
-use crate::args::fetch::CacheArgs;
-use crate::args::remote::{RemoteArgs, location};
-use crate::cmd::threads;
+use crate::args::threads;
 use crate::exit::{Failure, Outcome};
 use crate::print::verbosity::OutputArgs;
-use crate::signals::{GRACE_PERIOD, cancel_on_signals};
+use crate::servers::args::CacheArgs;
+use crate::servers::args::remote::{RemoteArgs, location};
 
 /// Store an image of a registry again, with EROFS images instead of tar archives as layers
 ///
@@ -77,7 +76,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         return Err(Failure::about(&args.to, "an image is pushed to a tag: its digest follows from it"));
     }
     let cancel = Arc::new(AtomicBool::new(false));
-    cancel_on_signals(&cancel, GRACE_PERIOD)?;
+    cancel_on_signals(&cancel)?;
     let remote = args.remote.options()?;
     let mut reading = remote.oci.clone();
     if from.host != to.host {

@@ -2,14 +2,29 @@
 //! the name of an image in a registry, without `oci://`, or BUCKET/KEY, without `s3://`.
 
 use crate::args::image::ImageArgs;
-use crate::args::remote::{RegistryArgs, StoreArgs};
 use crate::cmd::mount::options::list::{InvalidOption, split, unquoted};
+use crate::exit::Failure;
+use crate::servers::args::remote::{RegistryArgs, StoreArgs};
 
-/// Takes the options of erofs-utils out of `options`, and applies them to `image`.
+/// The help of mount.erofs, with these options.
+pub(crate) const HELP: &str = "mount.erofs -u DIR unmounts, and mount.erofs --reattach DIR mounts again what has lost its daemon. \
+With -o oci.blob=, oci.layer=, oci.platform=, oci.username=, oci.password= and oci.insecure, IMAGE is the name of an image in a registry; with \
+-o s3.endpoint=, s3.passwd_file=, s3.region=, s3.sig= and s3.urlstyle= it is BUCKET/KEY. Both are mounted through FUSE.";
+
+/// Takes the options of erofs-utils out of `options`, and applies them to `image`, which the kernel shall mount if `is_kernel`.
 ///
 /// # Errors
-/// An option that ferofs does not know, or whose value is wrong.
-pub(super) fn take(options: &mut [String], image: &mut ImageArgs) -> Result<(), InvalidOption> {
+/// An option that ferofs does not know, or whose value is wrong; an image on a server for the kernel.
+pub(crate) fn take(options: &mut [String], image: &mut ImageArgs, is_kernel: bool) -> Result<(), Failure> {
+    apply(options, image).map_err(|error| Failure::about(&image.path, error))?;
+    if is_kernel && image.path.is_remote() {
+        let reason = "the kernel cannot mount an image on a server; -t erofs.fuse can";
+        return Err(Failure::about(&image.path, reason));
+    }
+    Ok(())
+}
+
+fn apply(options: &mut [String], image: &mut ImageArgs) -> Result<(), InvalidOption> {
     let (mut registry, mut store) = (None, None);
     for list in options.iter_mut() {
         let mut others = Vec::new();
@@ -37,11 +52,11 @@ pub(super) fn take(options: &mut [String], image: &mut ImageArgs) -> Result<(), 
             if registry.password.is_some() && registry.user.is_none() {
                 return Err(InvalidOption("oci.password".to_owned(), "needs oci.username".to_owned()));
             }
-            image.fetch.remote.set_registry(registry);
+            image.servers.remote.set_registry(registry);
             set_scheme(image, "oci://");
         }
         (None, Some(store)) => {
-            image.fetch.remote.set_store(store);
+            image.servers.remote.set_store(store);
             set_scheme(image, "s3://");
         }
         (None, None) => {}
@@ -50,9 +65,9 @@ pub(super) fn take(options: &mut [String], image: &mut ImageArgs) -> Result<(), 
 }
 
 fn set_scheme(image: &mut ImageArgs, scheme: &str) {
-    if !image.is_remote() {
+    if !image.path.is_remote() {
         let mut location = std::ffi::OsString::from(scheme);
-        location.push(image.path.given());
+        location.push(&image.path.given);
         image.path = location.into();
     }
 }
@@ -125,16 +140,9 @@ mod tests {
     use super::*;
 
     fn taken(source: &str, list: &str) -> Result<(ImageArgs, String), String> {
-        let mut image = ImageArgs {
-            path: source.into(),
-            offset: 0,
-            devices: Vec::new(),
-            work_limit: 1,
-            seal: Default::default(),
-            fetch: Default::default(),
-        };
+        let mut image = ImageArgs::of(source);
         let mut options = vec![list.to_owned()];
-        take(&mut options, &mut image).map_err(|error| error.to_string())?;
+        apply(&mut options, &mut image).map_err(|error| error.to_string())?;
         Ok((image, options.join("+")))
     }
 
@@ -143,15 +151,15 @@ mod tests {
         let (image, rest) =
             taken("h.x/app:1", "ro,oci.layer=2,oci.insecure,nodev,oci.username=me,oci.password=\"a,b\"")
                 .unwrap();
-        assert_eq!((image.path.given().to_str(), rest.as_str()), (Some("oci://h.x/app:1"), "ro,nodev"));
-        let options = image.fetch.remote.options().unwrap();
+        assert_eq!((image.path.given.to_str(), rest.as_str()), (Some("oci://h.x/app:1"), "ro,nodev"));
+        let options = image.servers.remote.options().unwrap();
         assert_eq!(options.oci.user, Some(("me".into(), "a,b".into())));
         assert_eq!(options.oci.plain_http, Some(true));
         assert_eq!(options.oci.layer, Some(ferofs_remote::oci::LayerChoice::Index(2)));
 
         let (image, _) = taken("bucket/a/key", "s3.endpoint=s3.example.org,s3.region=r,s3.sig=4").unwrap();
         assert_eq!(image.path, "s3://bucket/a/key".into());
-        let options = image.fetch.remote.options().unwrap();
+        let options = image.servers.remote.options().unwrap();
         assert_eq!(options.s3.endpoint.as_deref(), Some("https://s3.example.org"));
         assert_eq!(options.s3.path_style, Some(false));
 
@@ -166,7 +174,7 @@ mod tests {
     fn a_digest_may_omit_the_name_of_the_hash() {
         let hex = "ab".repeat(32);
         let layer =
-            |list: &str| taken("a", list).map(|(image, _)| image.fetch.remote.chosen_layer().cloned());
+            |list: &str| taken("a", list).map(|(image, _)| image.servers.remote.chosen_layer().cloned());
         for list in [format!("oci.blob={hex}"), format!("oci.blob=sha256:{hex}")] {
             let digest = ferofs_remote::oci::LayerChoice::Digest(format!("sha256:{hex}"));
             assert_eq!(layer(&list), Ok(Some(digest)), "{list}");

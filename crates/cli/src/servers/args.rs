@@ -1,25 +1,28 @@
 //! Arguments of images on servers: the cache, and how long readers wait.
 
+pub(crate) mod remote;
+
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use ferofs::read::Source;
 use ferofs_remote::Location;
 use ferofs_remote::cache::Cache;
 use ferofs_remote::fetch::{FetchOptions, Fetcher};
 use ferofs_remote::open::{Connect, Known, OpenRemote, RemoteImage};
-use ferofs_remote::source::Supply;
 
-use super::byte_size;
-use super::remote::{self, RemoteArgs};
-use super::seal::SealArgs;
+use self::remote::RemoteArgs;
+use crate::args::byte_size;
+use crate::args::seal::SealArgs;
 use crate::exit::Failure;
+
+/// The help of the argument that names an image.
+pub(crate) const IMAGE_HELP: &str =
+    "The image: a file or a block device, or the address of an image on a server (https://)";
 
 #[derive(clap::Args, Debug, Clone, Default)]
 #[command(next_help_heading = "Images on servers")]
-pub(crate) struct FetchArgs {
+pub(crate) struct ServerArgs {
     #[command(flatten)]
     pub(crate) cache: CacheArgs,
 
@@ -116,7 +119,7 @@ impl CacheArgs {
     }
 }
 
-impl FetchArgs {
+impl ServerArgs {
     /// How long a read waits.
     pub(crate) fn patience(&self) -> Duration {
         self.on_error.map_or(WAIT_TIME, |OnError(time)| time)
@@ -199,25 +202,5 @@ impl FetchArgs {
         let mut options = self.options();
         options.prefetch_metadata = prefetch_metadata;
         image.fetcher(options).map_err(Failure::complete)
-    }
-
-    /// The bytes of an image, which this process fetches.
-    pub(crate) fn open_source(&self, location: &Path, seal: &SealArgs) -> Result<RemoteBytes, Failure> {
-        let image = self.open_image(location, seal)?;
-        let fetcher: Arc<dyn Supply> = Arc::new(self.fetcher(&image, true)?);
-        image.source(fetcher, self.patience()).map(RemoteBytes::from).map_err(Failure::complete)
-    }
-}
-
-/// The bytes of an image on a server.
-#[derive(Clone)]
-pub(crate) struct RemoteBytes {
-    pub(crate) source: Arc<dyn Source>,
-    pub(crate) is_verified: bool,
-}
-
-impl From<(Arc<dyn Source>, bool)> for RemoteBytes {
-    fn from((source, is_verified): (Arc<dyn Source>, bool)) -> Self {
-        Self { source, is_verified }
     }
 }

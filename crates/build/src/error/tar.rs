@@ -6,7 +6,7 @@ use crate::known_format::KnownFormat;
 /// The error in a member of an archive.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum ArchiveFault {
+pub enum TarFault {
     /// The header's checksum is wrong.
     #[error("the header's checksum is wrong: the file is not a tar archive, or is damaged")]
     Checksum,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 /// Deaths are counted for this time.
 const WINDOW: Duration = Duration::from_secs(60);
-/// Within it, so many daemons may crash, and so many may be killed by SIGKILL: by somebody, or because the machine has no memory.
+/// Daemons that may crash within [`WINDOW`], and that SIGKILL may kill: sent by somebody, or because the machine has no memory.
 const CRASHES: usize = 5;
 const KILLS: usize = 60;
 /// The pause before a new daemon grows by this time with each death, up to a limit.
@@ -14,7 +14,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 /// The deaths of the last minute.
 #[derive(Debug, Default)]
-pub(super) struct Deaths(VecDeque<(Instant, Cause)>);
+pub(super) struct RecentDeaths(VecDeque<(Instant, Cause)>);
 
 /// Why a daemon has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(super) enum Cause {
     Kill,
 }
 
-impl Deaths {
+impl RecentDeaths {
     /// Adds a death. Returns the pause before the next daemon; `None`: there should be none.
     pub(super) fn add(&mut self, now: Instant, cause: Cause) -> Option<Duration> {
         self.0.push_back((now, cause));
@@ -43,7 +43,7 @@ mod tests {
     #[test]
     fn many_deaths_in_a_short_time_are_too_many() {
         let start = Instant::now();
-        let mut deaths = Deaths::default();
+        let mut deaths = RecentDeaths::default();
         for number in 1..=CRASHES {
             let pause = deaths.add(start + Duration::from_secs(1), Cause::Crash);
             assert_eq!(pause, Some(PAUSE * u32::try_from(number).unwrap()));
@@ -52,7 +52,7 @@ mod tests {
             assert!(deaths.add(start + Duration::from_secs(2), Cause::Kill).is_some());
         }
         assert_eq!(deaths.add(start + Duration::from_secs(3), Cause::Kill), None);
-        let mut deaths = Deaths::default();
+        let mut deaths = RecentDeaths::default();
         for _ in 0..CRASHES {
             assert!(deaths.add(start, Cause::Crash).is_some());
         }
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn old_deaths_do_not_count() {
         let start = Instant::now();
-        let mut deaths = Deaths::default();
+        let mut deaths = RecentDeaths::default();
         for number in 0..100 {
             assert!(deaths.add(start + Duration::from_secs(13) * number, Cause::Crash).is_some());
         }
