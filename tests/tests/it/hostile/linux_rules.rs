@@ -6,15 +6,17 @@ use crate::common::fixture::Fixture;
 use crate::common::hostile::command;
 use crate::common::image_writer::{
     BIG_PCLUSTER, BIT48, CHUNKED, FLAT_INLINE, FLAT_PLAIN, FULL, ImageWriter, InodeSpec, LZ4_0PADDING,
-    REGULAR, head,
+    REGULAR, head, non_head,
 };
 
 /// Writes the broken image, or its sound twin.
 type Case = (&'static str, fn(bool) -> Vec<u8>);
 
-const CASES: [Case; 16] = [
+const CASES: [Case; 18] = [
     ("a head behind the end of the file", |broken| closing_head(1, if broken { 1000 } else { 904 })),
     ("a stored head behind the end of the file", |broken| closing_head(0, if broken { 4080 } else { 904 })),
+    ("a block count far behind its head", |broken| third_record(if broken { 0x801 } else { 2 })),
+    ("a block count of 0 far behind its head", |broken| third_record(if broken { 0x800 } else { 1 })),
     ("an LZ4 match with a distance of 0", |broken| lz4_match(!broken)),
     ("an LZ4 prefix that ends with a length", lz4_prefix),
     ("a damaged rest of a DEFLATE stream", deflate_rest),
@@ -66,6 +68,18 @@ fn closing_head(kind: u16, clusterofs: u16) -> Vec<u8> {
     let stream = lz4_run(5000);
     let block = writer.data(&[vec![0; 4096 - stream.len()], stream].concat());
     let file = writer.full(5000, [0; 8], &[head(1, 0, block), head(kind, clusterofs, block + 1)]);
+    writer.finish_with(root, &[(b"file", file, 1)])
+}
+
+/// An extent of three lclusters and one block. A reader that starts at the third takes this distance back.
+fn third_record(back: u16) -> Vec<u8> {
+    let mut writer = configured(1, &[14, 0, 0xff, 0xff, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let root = writer.reserve(100);
+    let stream = lz4_run(12_000);
+    let block = writer.data(&[vec![0; 4096 - stream.len()], stream].concat());
+    let records = [head(1, 0, block), non_head(0x801, 2), non_head(back, 1)];
+    // The flag BIG_PCLUSTER_1.
+    let file = writer.full(12_000, [0, 0, 0, 0, 2, 0, 0, 0], &records);
     writer.finish_with(root, &[(b"file", file, 1)])
 }
 

@@ -127,6 +127,10 @@ impl<'a> IndexMap<'a> {
                     return Err(self.bad(Fault::Map("an extent continues past the next one's head")));
                 }
             };
+            // On its way back, Linux takes it for the size of this extent's pcluster.
+            if lcn.saturating_sub(head) > 1 && matches!(delta0, Delta0::BlockCount(_)) {
+                return Err(self.bad(Fault::Map("a block count is not right after its head")));
+            }
             if lcn.saturating_sub(head) < delta0.distance().into() {
                 return Err(self.bad(Fault::Map("the distance back is too large")));
             }
