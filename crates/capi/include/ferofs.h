@@ -55,11 +55,11 @@ struct ferofs_stat {
    */
   uint32_t nlink;
   /*
-   Of a device file: the major number.
+   The major number of a device file.
    */
   uint32_t rdev_major;
   /*
-   Of a device file: the minor number.
+   The minor number of a device file.
    */
   uint32_t rdev_minor;
 };
