@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use ferofs::patch::PatchReader;
+use ferofs::patch::{PatchReader, PieceCache};
 use ferofs::read::{FileSource, Image, OpenOptions, PressureFile, Source};
 use ferofs_fuse::{Access, MountOptions};
 use rustix::io::Errno;
@@ -135,9 +135,11 @@ impl Files {
             Some(seal) => Arc::new(seal.verified(self.image)?),
             None => Arc::new(self.image),
         };
+        // One for all patches, so that the number of patches does not count.
+        let cache = PieceCache::default();
         for (path, file) in args.patches.iter().zip(self.patches) {
             let mut patches = PatchReader::new(Arc::new(file)).about(path)?;
-            (image, _) = patches.overlay(image, &AtomicBool::new(false)).about(path)?;
+            (image, _) = patches.overlay(image, &cache, &AtomicBool::new(false)).about(path)?;
         }
         Image::open_with(Box::new(image), Vec::new(), options).about(&args.image)
     }

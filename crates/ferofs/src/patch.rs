@@ -8,7 +8,7 @@
 //! use std::sync::Arc;
 //! use std::sync::atomic::AtomicBool;
 //!
-//! use ferofs::patch::{CreateOptions, FileMedium, Patch, TrailingData, apply, create, log, overlay, rollback};
+//! use ferofs::patch::{CreateOptions, FileMedium, Patch, TrailingData, apply, create, log, overlay, overlay_with, rollback};
 //! use ferofs::read::{FileSource, Image};
 //!
 //! # let dir = tempfile::tempdir()?;
@@ -41,6 +41,6 @@ pub use ferofs_build::incremental::{
 };
 pub use ferofs_patch::{
     AppliedPatches, ApplyProgress, Change, ChangeKind, Error as ApplyError, FileMedium, Medium, NewParents,
-    Origin, Patch, PatchFault, PatchReader, Repaired, SizeParts, State, TrailingData, apply, apply_with, log,
-    overlay, repair, rollback,
+    Origin, Patch, PatchFault, PatchReader, PieceCache, Repaired, SizeParts, State, TrailingData, apply,
+    apply_with, log, overlay, overlay_with, repair, rollback,
 };

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use self::base::{Usable, check_base, check_state};
 use self::commit::{ImageChange, Sink, TrailingData, check_trailing, commit, recover};
-use self::lazy_region::{LazyRegion, PIECES_KEPT};
+use self::lazy_region::{LazyRegion, PieceCache};
 use self::medium::Medium;
 use self::resume::{ApplyProgress, pieces_there};
 use self::rollback::{Rollback, rollback};
@@ -156,20 +156,23 @@ fn check_result(result: &dyn Source, header: &Header, base: &PartDigests, cancel
     }
 }
 
-/// The image that `patch` makes of `base`, in memory. Pieces of the patch are decoded when they are read, and mostly up to 64 MiB of them stay in
+/// The image that `patch` makes of `base`, in memory. Pieces of the patch are decoded when they are read, and at most 64 MiB of them stay in
 /// memory. All are decoded once here, to compare the digest of the result.
 ///
 /// # Errors
 /// As [`apply`]; nothing is written.
 pub fn overlay(base: Arc<dyn Source>, patch: &Patch, cancel: &AtomicBool) -> Result<Arc<dyn Source>> {
-    overlay_keeping(base, patch, PIECES_KEPT, cancel)
+    overlay_with(base, patch, &PieceCache::default(), cancel)
 }
 
-/// As [`overlay`]; `kept` decoded pieces stay in memory.
-pub(crate) fn overlay_keeping(
+/// As [`overlay`]; decoded pieces stay in `cache`. Patches that are laid over each other share one, so that their number does not count.
+///
+/// # Errors
+/// As [`overlay`].
+pub fn overlay_with(
     base: Arc<dyn Source>,
     patch: &Patch,
-    kept: usize,
+    cache: &PieceCache,
     cancel: &AtomicBool,
 ) -> Result<Arc<dyn Source>> {
     let header = patch.header();
@@ -187,7 +190,7 @@ pub(crate) fn overlay_keeping(
     let base: Arc<dyn Source> = Arc::new(MaskedSource::new(base, &area)?);
     patch.check_encoders()?;
     let image = open_base(Box::new(Arc::clone(&base)))?;
-    let region = Arc::new(LazyRegion::new(patch, patch.pieces(Arc::clone(&base), &image, 1)?, kept));
+    let region = Arc::new(LazyRegion::new(patch, patch.pieces(Arc::clone(&base), &image, 1)?, cache));
     let mut overlay = Overlay::new(Arc::clone(&base), header.base_size, Box::new(Arc::clone(&region)))
         .with(SECTOR_POS, &header.sector);
     if let Some((pos, bytes)) = &header.root {

@@ -35,11 +35,12 @@ mod numbers;
 mod sequence;
 
 pub use self::apply::commit::{TrailingData, check_trailing, recover};
+pub use self::apply::lazy_region::PieceCache;
 pub use self::apply::medium::{FileMedium, Medium};
 pub use self::apply::repair::{Repaired, repair};
 pub use self::apply::resume::ApplyProgress;
 pub use self::apply::rollback::rollback;
-pub use self::apply::{apply, apply_with, overlay};
+pub use self::apply::{apply, apply_with, overlay, overlay_with};
 pub use self::error::{AfterFailure, Error, PatchFault, Result};
 pub use self::format::change::{Change, ChangeKind, NewParents};
 pub use self::format::reader::{Patch, SizeParts};

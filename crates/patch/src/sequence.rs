@@ -9,9 +9,10 @@ use std::sync::atomic::AtomicBool;
 
 use crate::apply::base::check_state;
 use crate::apply::commit::TrailingData;
+use crate::apply::lazy_region::PieceCache;
 use crate::apply::medium::Medium;
 use crate::apply::resume::ApplyProgress;
-use crate::apply::{apply_with, overlay};
+use crate::apply::{apply_with, overlay_with};
 use crate::error::{Error, PatchFault, Result};
 use crate::format::reader::Patch;
 use crate::format::start::Start;
@@ -272,13 +273,14 @@ impl PatchReader {
         )
     }
 
-    /// The image that the patches that fit make of `base`, in memory, in their order, each as [`overlay`] does.
+    /// The image that the patches that fit make of `base`, in memory, in their order, each as [`overlay_with`] does.
     ///
     /// # Errors
-    /// As [`overlay`]; [`PatchFault::NoneFits`].
+    /// As [`overlay_with`]; [`PatchFault::NoneFits`].
     pub fn overlay(
         &mut self,
         base: Arc<dyn Source>,
+        cache: &PieceCache,
         cancel: &AtomicBool,
     ) -> Result<(Arc<dyn Source>, AppliedPatches)> {
         let mut image = base;
@@ -286,7 +288,7 @@ impl PatchReader {
             &mut image,
             |image| &**image,
             |image, patch| {
-                *image = overlay(Arc::clone(image), patch, cancel)?;
+                *image = overlay_with(Arc::clone(image), patch, cache, cancel)?;
                 Ok(())
             },
         )?;

@@ -7,7 +7,7 @@ use super::create::create;
 use super::create::options::{CreateOptions, PatchSummary};
 use crate::error::{Error, Result};
 use crate::options::source::SourceFormat;
-use ferofs_patch::{Error as ApplyError, PatchReader};
+use ferofs_patch::{Error as ApplyError, PatchReader, PieceCache};
 use ferofs_read::{FileSource, Image, Source};
 
 /// Makes a patch that leads from the image `base` to the tree that `patches` show, one applied to the result of the other, and
@@ -24,12 +24,12 @@ pub fn compose(
 ) -> Result<PatchSummary> {
     let mut options = options.clone();
     let mut image: Arc<dyn Source> = Arc::new(FileSource::open(base, 0)?);
-    let mut last = None;
+    let (cache, mut last) = (PieceCache::default(), None);
     for path in patches {
         let in_patch =
             |error: ApplyError| Error::InPatch { path: path.clone(), cause: Box::new(error.into()) };
         let cancel = &options.build.run.cancel;
-        let next = PatchReader::open(path).and_then(|mut patches| patches.overlay(image, cancel));
+        let next = PatchReader::open(path).and_then(|mut patches| patches.overlay(image, &cache, cancel));
         let (next, applied) = next.map_err(in_patch)?;
         image = next;
         last = applied.time.map(|time| (path, time));

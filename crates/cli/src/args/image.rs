@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use ferofs::build::host::open::follow_links;
-use ferofs::patch::PatchReader;
+use ferofs::patch::{PatchReader, PieceCache};
 use ferofs::read::{FileSource, Image, OpenOptions, Source};
 use ferofs::verity::check_end;
 
@@ -130,9 +130,11 @@ impl OpenFiles {
         if has_end_to_check {
             check_end(&primary).about(&self.path)?;
         }
+        // One for all patches, so that the number of patches does not count.
+        let cache = PieceCache::default();
         for (path, file) in self.patches {
             let mut patches = PatchReader::new(Arc::new(file)).about(&path)?;
-            (primary, _) = patches.overlay(primary, &AtomicBool::new(false)).about(&path)?;
+            (primary, _) = patches.overlay(primary, &cache, &AtomicBool::new(false)).about(&path)?;
         }
         let extra = self.extra.into_iter().map(|file| Box::new(file) as Box<dyn Source>).collect();
         Image::open_with(Box::new(primary), extra, options).about(&self.path)

@@ -15,28 +15,87 @@ use crate::format::reader::{Patch, PieceDecoder};
 use crate::image::digest::{PieceDigest, of_piece};
 use ferofs_read::{Image, Source};
 
-/// Decoded pieces that stay in memory: mostly 64 MiB. A patch with more of them is read slower in places that are far from each other: each read of a
-/// piece that is not there decodes up to 4 MiB of content.
-pub(crate) const PIECES_KEPT: usize = 16;
+/// Decoded pieces of all patches of an image, which stay in memory so that they need not be decoded again. A clone is the same cache.
+#[derive(Clone, Debug)]
+pub struct PieceCache {
+    /// The last used one first. Pieces with the same digest have the same bytes.
+    pieces: Arc<Mutex<VecDeque<DecodedPiece>>>,
+    /// The most bytes of them.
+    limit: usize,
+}
+
+type DecodedPiece = (PieceDigest, Arc<Vec<u8>>);
+
+/// The most pieces in a cache: it is searched from its start to its end.
+const PIECES_MAX: usize = 64;
+
+impl PieceCache {
+    /// A cache of at most `limit` bytes.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        Self { pieces: Arc::default(), limit }
+    }
+
+    /// Bytes of the pieces in it.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.pieces.lock().iter().map(|(_, bytes)| bytes.len()).sum()
+    }
+
+    /// A piece that is there. It was used last from now on.
+    fn get(&self, digest: PieceDigest) -> Option<Arc<Vec<u8>>> {
+        let mut pieces = self.pieces.lock();
+        let at = pieces.iter().position(|(known, _)| *known == digest)?;
+        let piece = pieces.remove(at)?;
+        let bytes = Arc::clone(&piece.1);
+        pieces.push_front(piece);
+        Some(bytes)
+    }
+
+    fn put(&self, digest: PieceDigest, bytes: &Arc<Vec<u8>>) {
+        self.make_space(bytes.len());
+        if bytes.len() <= self.limit {
+            self.pieces.lock().push_front((digest, Arc::clone(bytes)));
+        }
+    }
+
+    /// Frees space for a piece of `len` bytes.
+    fn make_space(&self, len: usize) {
+        let mut pieces = self.pieces.lock();
+        pieces.truncate(PIECES_MAX - 1);
+        let mut held = len;
+        let fits = |(_, bytes): &&DecodedPiece| {
+            held = held.saturating_add(bytes.len());
+            held <= self.limit
+        };
+        let kept = pieces.iter().take_while(fits).count();
+        pieces.truncate(kept);
+    }
+}
+
+impl Default for PieceCache {
+    /// 64 MiB. Patches that append more are read slower in places that are far from each other: each read of a piece that is not there decodes
+    /// up to 4 MiB of content.
+    fn default() -> Self {
+        Self::new(64 << 20)
+    }
+}
 
 /// The bytes that a patch appends.
 pub(crate) struct LazyRegion {
     /// The positions of each piece, from the start of the region on, and its digest.
     pieces: Vec<(Range<u64>, PieceDigest)>,
     decoder: Mutex<PieceDecoder<Arc<dyn Source>>>,
-    /// The numbers and bytes of pieces, the last used one first.
-    kept: Mutex<VecDeque<(usize, Arc<Vec<u8>>)>>,
-    /// The most of them.
-    kept_max: usize,
+    cache: PieceCache,
 }
 
 impl LazyRegion {
-    /// What `decoder` makes of the pieces of `patch`, of which `kept_max` stay in memory.
-    pub(crate) fn new(patch: &Patch, decoder: PieceDecoder<Arc<dyn Source>>, kept_max: usize) -> Self {
+    /// What `decoder` makes of the pieces of `patch`.
+    pub(crate) fn new(patch: &Patch, decoder: PieceDecoder<Arc<dyn Source>>, cache: &PieceCache) -> Self {
         let start = patch.base_size();
         let within = |range: Range<u64>| range.start.saturating_sub(start)..range.end.saturating_sub(start);
         let pieces = patch.appended().map(|(range, digest)| (within(range), digest)).collect();
-        Self { pieces, decoder: Mutex::new(decoder), kept: Mutex::default(), kept_max }
+        Self { pieces, decoder: Mutex::new(decoder), cache: cache.clone() }
     }
 
     /// Reads the files of the base through `image` from now on.
@@ -44,32 +103,17 @@ impl LazyRegion {
         self.decoder.lock().set_image(image);
     }
 
-    /// The number of pieces in memory.
-    #[cfg(test)]
-    pub(crate) fn kept_pieces(&self) -> usize {
-        self.kept.lock().len()
-    }
-
-    /// A piece that is in memory. It was used last from now on.
-    fn kept(&self, number: usize) -> Option<Arc<Vec<u8>>> {
-        let mut kept = self.kept.lock();
-        let at = kept.iter().position(|(known, _)| *known == number)?;
-        let piece = kept.remove(at)?;
-        let bytes = Arc::clone(&piece.1);
-        kept.push_front(piece);
-        Some(bytes)
-    }
-
     fn piece(&self, number: usize, digest: PieceDigest) -> Result<Arc<Vec<u8>>> {
-        if let Some(bytes) = self.kept(number) {
+        if let Some(bytes) = self.cache.get(digest) {
             return Ok(bytes);
         }
         // One piece is decoded at a time, so that memory is bounded.
         let mut decoder = self.decoder.lock();
-        if let Some(bytes) = self.kept(number) {
+        if let Some(bytes) = self.cache.get(digest) {
             return Ok(bytes);
         }
-        self.kept.lock().truncate(self.kept_max.saturating_sub(1));
+        let len = self.pieces.get(number).map_or(0, |(range, _)| range.end.saturating_sub(range.start));
+        self.cache.make_space(usize::try_from(len).unwrap_or(usize::MAX));
         let mut bytes = Vec::new();
         let decoded = decoder.decode(number, &mut bytes, || Ok(()));
         decoder.release();
@@ -79,9 +123,7 @@ impl LazyRegion {
             return Err(Error::Patch(PatchFault::ResultDiffers));
         }
         let bytes = Arc::new(bytes);
-        if self.kept_max > 0 {
-            self.kept.lock().push_front((number, Arc::clone(&bytes)));
-        }
+        self.cache.put(digest, &bytes);
         Ok(bytes)
     }
 }

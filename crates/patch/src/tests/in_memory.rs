@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::apply::lazy_region::LazyRegion;
-use crate::apply::overlay_keeping;
 
 /// A patch whose appended bytes are several pieces.
 pub(super) fn fixture(compression: Option<Compression>) -> Fixture {
@@ -33,8 +32,9 @@ fn any_range_has_the_bytes_of_the_applied_patch_whatever_stays_in_memory() {
         let fixture = fixture(compression);
         let (expected, patch) = (applied(&fixture), fixture.patch());
         assert!(patch.appended().count() >= 3);
-        for kept in [0, 1, 2, 16] {
-            let image = overlay_keeping(Arc::new(fixture.image()), &patch, kept, &go).unwrap();
+        for limit in [0, 2 << 20, 5 << 20, 64 << 20] {
+            let image =
+                overlay_with(Arc::new(fixture.image()), &patch, &PieceCache::new(limit), &go).unwrap();
             assert_eq!(image.size(), expected.len() as u64);
             // Four readers at the same time.
             std::thread::scope(|scope| {
@@ -47,7 +47,7 @@ fn any_range_has_the_bytes_of_the_applied_patch_whatever_stays_in_memory() {
                             let len = random(&mut seed) % (expected.len() - start).min(3 << 20);
                             let mut bytes = vec![0; len];
                             image.read_exact_at(start as u64, &mut bytes).unwrap();
-                            assert!(bytes == expected[start..start + len], "{kept} {start} {len}");
+                            assert!(bytes == expected[start..start + len], "{limit} {start} {len}");
                         }
                     });
                 }
@@ -62,15 +62,16 @@ fn only_the_last_pieces_stay_in_memory() {
     let fixture = fixture(None);
     let (base, patch): (Arc<dyn Source>, _) = (Arc::new(fixture.image()), fixture.patch());
     let image = Image::open(Arc::clone(&base)).unwrap();
-    for kept in [0, 2] {
-        let region = LazyRegion::new(&patch, patch.pieces(Arc::clone(&base), &image, 1).unwrap(), kept);
+    for limit in [0, 9 << 20] {
+        let cache = PieceCache::new(limit);
+        let region = LazyRegion::new(&patch, patch.pieces(Arc::clone(&base), &image, 1).unwrap(), &cache);
         region.read_exact_at(0, &mut vec![0; region.size() as usize]).unwrap();
-        assert_eq!(region.kept_pieces(), kept);
+        assert!(cache.bytes() <= limit && (limit == 0 || cache.bytes() >= 4 << 20), "{}", cache.bytes());
     }
 }
 
 #[test]
-fn a_patch_is_laid_over_another_one() {
+fn several_patches_share_one_cache() {
     let go = AtomicBool::new(false);
     let fixture = fixture(None);
     let first = fixture.patch();
@@ -94,11 +95,13 @@ fn a_patch_is_laid_over_another_one() {
     if let Some((pos, root)) = &first.header().root {
         old[*pos as usize..*pos as usize + root.len()].fill(0);
     }
-    let image = overlay(Arc::new(old), &first, &go).unwrap();
-    let image = overlay(image, &second, &go).unwrap();
+    let cache = PieceCache::new(5 << 20);
+    let image = overlay_with(Arc::new(old), &first, &cache, &go).unwrap();
+    let image = overlay_with(image, &second, &cache, &go).unwrap();
     let mut bytes = vec![0; image.size() as usize];
     image.read_exact_at(0, &mut bytes).unwrap();
     assert!(bytes == both);
+    assert!((1..=5 << 20).contains(&cache.bytes()), "{}", cache.bytes());
 }
 
 const SECTOR: usize = 1024;
@@ -114,7 +117,7 @@ fn applied_to(image: Vec<u8>, patch: &Patch) -> Vec<u8> {
 fn a_piece_that_is_decoded_again_must_be_the_same() {
     let fixture = Fixture::new(Some(Compression::lz4(0).unwrap()));
     let (base, patch) = (Arc::new(Recorder::new(fixture.image())), fixture.patch());
-    let image = overlay_keeping(base.clone(), &patch, 0, &AtomicBool::new(false)).unwrap();
+    let image = overlay_with(base.clone(), &patch, &PieceCache::new(0), &AtomicBool::new(false)).unwrap();
     let start = patch.base_size();
     let read = || {
         // Both pieces, so that each read decodes again.

@@ -161,7 +161,7 @@ impl FoundUnit {
         Self { at, size, owner, offset, len, extents: vec![extent] }
     }
 
-    /// Encodes the content again as [`Patch`](crate::incremental::Patch) will, and lets the payload carry each extent that does not
+    /// Encodes the content again as [`Patch`](ferofs_patch::Patch) will, and lets the payload carry each extent that does not
     /// become the same bytes. `appended` is what the image has.
     pub(crate) fn check(
         &self,
