@@ -146,13 +146,16 @@ pub(crate) const fn work_limit(option: u32) -> Option<u32> {
     if option == 0 { None } else { Some(option) }
 }
 
+/// Whether two names are of one file, also if it does not exist yet, or of one device.
+pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
+    FileIdentity::of(one).is_some_and(|identity| FileIdentity::of(other) == Some(identity))
+}
+
 /// Fails if `output` is one of the input files, which writing it would destroy.
 pub(crate) fn refuse_as_output(output: &Path, inputs: &[&Path]) -> Result<(), Failure> {
-    match FileIdentity::of(output) {
-        Some(own) if inputs.iter().any(|input| FileIdentity::of(input).as_ref() == Some(&own)) => {
-            Err(Failure::about(output, "the output file is also an input or another output"))
-        }
-        _ => Ok(()),
+    match inputs.iter().any(|input| is_same_file(output, input)) {
+        true => Err(Failure::about(output, "the output file is also an input or another output")),
+        false => Ok(()),
     }
 }
 

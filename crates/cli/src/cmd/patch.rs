@@ -5,7 +5,6 @@ mod args;
 mod create;
 mod show;
 
-use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -16,10 +15,11 @@ use ferofs::read::{FileSource, Hex};
 use indicatif::HumanBytes;
 
 use self::args::{EncodingArgs, TrailingArgs};
-use crate::args::image::refuse_as_output;
+use crate::args::image::is_same_file;
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::args::signature::SignArgs;
 use crate::cmd::build::source_date_epoch;
+use crate::cmd::verity::sidecar::warn_of_seal;
 use crate::exit::{About, Failure, Outcome};
 use crate::print::output::{is_strict, message, print_line};
 use crate::print::verbosity::{OutputArgs, wants_summary};
@@ -177,6 +177,7 @@ fn run_log(args: &LogArgs) -> Outcome {
 fn run_rollback(args: &RollbackArgs) -> Outcome {
     args.shown.apply();
     let medium = FileMedium::open(&args.image).about(&args.image)?;
+    warn_of_seal(&args.image)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let time = source_date_epoch()?.unwrap_or(i64::try_from(now).unwrap_or(i64::MAX));
     let state = rollback(&medium, args.to, args.trailing.trailing(), time).about(&args.image)?;
@@ -198,12 +199,15 @@ fn run_repair(args: &RepairArgs) -> Outcome {
 
 fn run_squash(args: &SquashArgs) -> Outcome {
     args.shown.apply();
-    if let Some(out) = &args.out {
-        args.overwrite.check(out, OutputKind::Image { offset: 0 })?;
-        // A regular file is replaced when the new image is complete, a device is written in place.
-        if std::fs::metadata(out).is_ok_and(|metadata| metadata.file_type().is_block_device()) {
-            refuse_as_output(out, &[&args.image])?;
+    match &args.out {
+        Some(out) if is_same_file(out, &args.image) => {
+            return Err(Failure::about(
+                out,
+                "is the image itself: --in-place replaces it, and loses its history",
+            ));
         }
+        Some(out) => args.overwrite.check(out, OutputKind::Image { offset: 0 })?,
+        None => warn_of_seal(&args.image)?,
     }
     let mut options = squash_options(&args.image).about(&args.image)?;
     options.run.workers = args.encoding.workers;

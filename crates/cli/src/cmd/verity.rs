@@ -2,7 +2,7 @@
 
 mod format;
 mod params;
-mod sidecar;
+pub(super) mod sidecar;
 
 use std::io::Write;
 use std::num::NonZeroUsize;

@@ -99,6 +99,10 @@ pub(super) fn check_base(
 ) -> Result<PartDigests> {
     let header = patch.header();
     let fault = |fault| Err(Error::Patch(fault));
+    let (expected, found) = (area.size(), image.size());
+    if found < expected {
+        return fault(PatchFault::Truncated { expected, found });
+    }
     let mut masked = MaskedSource::new(image, area)?;
     if let Some((pos, bytes)) = &header.root {
         // The slots of the root hold zeroes, or this very root if applying the patch was interrupted.

@@ -56,7 +56,9 @@ fn restore<M: Medium>(medium: &M, is_valid: bool) -> Result<Option<u64>> {
     let mut end = medium.size();
     while let Some(record) = last_record(medium, end)? {
         end = record.end.saturating_sub(1);
-        if found[MAGIC] == record.after[MAGIC] && found[UUID] != record.after[UUID] {
+        // The record of an image that was here before.
+        if found[MAGIC] == record.after[MAGIC] && found[UUID] != record.after[UUID] && found[UUID] != [0; 16]
+        {
             continue;
         }
         let Some((sector, number)) = target(medium, &record)? else { continue };

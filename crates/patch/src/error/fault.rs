@@ -62,6 +62,16 @@ pub enum PatchFault {
         /// The number of the state that the image is in.
         found: u64,
     },
+    /// The file or device ends before the image does.
+    #[error(
+        "the image should have {expected} bytes, and the file has {found}: it was cut off; copy the image again"
+    )]
+    Truncated {
+        /// Bytes of the image, as its superblock says.
+        expected: u64,
+        /// Bytes of the file or device.
+        found: u64,
+    },
     /// The image has the base's UUID and the number of its state, but other bytes.
     #[error(
         "the image is not the patch's base: some of its bytes are others (it was changed, squashed or built again, or other \

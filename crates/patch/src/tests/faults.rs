@@ -199,6 +199,12 @@ fn torn_superblocks_are_restored() {
                 Repaired::Leftovers => assert!(torn == *before, "{cut}"),
             }
         }
+        // A part of the sector is lost, with the UUID.
+        let mut torn = after.clone();
+        torn[1036..1096].fill(0);
+        let medium = Recorder::new(torn);
+        assert_eq!(repair(&medium).unwrap(), Repaired::Superblock(state));
+        assert!(*medium.bytes.lock().unwrap() == *after);
         // The sector is lost.
         for lost in [0, 0xff, 0x5a] {
             let mut torn = after.clone();

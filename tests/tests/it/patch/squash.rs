@@ -71,6 +71,15 @@ fn in_place_the_new_image_has_the_attributes_of_the_old_one() {
     assert_eq!(ferofs().args(["patch", "squash"]).arg(&image).run().code, 2);
     let both = ferofs().args(["patch", "squash", "--in-place"]).args([&image, &link]).run();
     assert_eq!(both.code, 2);
+    // The image itself is no new image, by any of its names.
+    let again = fixture.path("again");
+    fs::hard_link(&image, &again).unwrap();
+    let before = fs::metadata(&image).unwrap();
+    for name in [&image, &link, &again] {
+        let refused = ferofs().args(["patch", "squash", "--force"]).args([&image, name]).run().failure(1);
+        assert!(refused.stderr.contains("--in-place"), "{}", refused.stderr);
+        assert_eq!(fs::metadata(&image).unwrap().ino(), before.ino());
+    }
 }
 
 #[test]

@@ -336,6 +336,20 @@ fn a_patch_that_does_not_fit_is_refused() {
         fs::write(&other, changed).unwrap();
         refused(&other, &patch, "changed");
     }
+    // The right image, cut off.
+    fs::write(&other, &base[..base.len() - 4096]).unwrap();
+    refused(&other, &patch, "copy the image again");
+    // A patch makes a seal beside the image wrong.
+    let seal = fixture.path("image.verity");
+    fs::write(&seal, "").unwrap();
+    let apply_with =
+        |option: &[&str]| ferofs().args(["patch", "apply"]).args(option).args([&image, &patch]).run();
+    assert!(apply_with(&["--strict"]).failure(1).stderr.contains("image.verity: is a seal"));
+    assert!(fs::read(&image).unwrap() == base);
+    fs::write(&other, &base).unwrap();
+    assert!(apply_with(&["--quiet"]).success().stderr.contains("image.verity: is a seal"));
+    fs::remove_file(&seal).unwrap();
+    fs::rename(&other, &image).unwrap();
     // Applied twice, and applied after another patch.
     apply(&image, &patch);
     refused(&image, &patch, "applied already");

@@ -12,6 +12,7 @@ use serde_json::json;
 
 use super::args::TrailingArgs;
 use crate::args::signature;
+use crate::cmd::verity::sidecar::warn_of_seal;
 use crate::exit::{About, Failure, Outcome};
 use crate::print::output::print_line;
 use crate::print::progress::Display;
@@ -62,6 +63,7 @@ pub(super) fn run(args: &ApplyArgs) -> Outcome {
         None => Input::All(PatchReader::open(&args.patch).about(patch_name)?),
     };
     let medium = FileMedium::open(&args.image).about(&args.image)?;
+    warn_of_seal(&args.image)?;
     let cancel = Arc::new(AtomicBool::new(false));
     cancel_on_signals(&cancel, GRACE_PERIOD_IN_PLACE)?;
     let progress = Arc::new(ApplyProgress::default());

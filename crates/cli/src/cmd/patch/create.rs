@@ -14,6 +14,7 @@ use super::show;
 use crate::args::exclude::ExcludeArgs;
 use crate::args::image::refuse_as_output;
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
+use crate::cmd::verity::sidecar::warn_of_seal;
 use crate::exit::{About, Failure, Outcome};
 use crate::print::output::{message, print_line};
 use crate::print::progress::Display;
@@ -215,6 +216,7 @@ pub(super) fn add(args: &AddArgs) -> Outcome {
     }
     cancel_on_signals(&options.build.run.cancel, GRACE_PERIOD_IN_PLACE)?;
     let display = show_progress(&options);
+    warn_of_seal(&args.image)?;
     let added = patch::add(&args.image, &options, args.trailing.trailing()).about(&args.image);
     drop(display);
     match added? {

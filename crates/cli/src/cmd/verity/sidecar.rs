@@ -7,7 +7,8 @@ use clap::ValueEnum;
 use ferofs::build::NewFile;
 use ferofs::verity::Digest;
 
-use crate::exit::Failure;
+use crate::exit::{Failure, warn};
+use ferofs::escape::Escaped;
 
 /// A program that looks for seals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -46,6 +47,16 @@ impl Sidecar {
         };
         write(&self.root_file(image), &text)
     }
+}
+
+/// Warns of a seal beside `image`, which is about to change.
+pub(in crate::cmd) fn warn_of_seal(image: &Path) -> Result<(), Failure> {
+    let roots = [Sidecar::Systemd, Sidecar::Containerd].map(|sidecar| sidecar.root_file(image));
+    let beside = Sidecar::Systemd.hash_file(image).into_iter().chain(roots).find(|path| path.exists());
+    beside.map_or(Ok(()), |path| {
+        let path = Escaped::path(&path);
+        warn(format_args!("{path}: is a seal of the image as it was: make it again (ferofs verity format)"))
+    })
 }
 
 /// Writes a file, which gets its name when it is complete.
