@@ -15,7 +15,7 @@ use ferofs::read::{FileSource, Hex};
 use indicatif::HumanBytes;
 
 use self::args::{EncodingArgs, TrailingArgs};
-use crate::args::image::is_same_file;
+use crate::args::image::{is_same_file, refuse_as_output};
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::args::signature::SignArgs;
 use crate::cmd::build::source_date_epoch;
@@ -200,13 +200,16 @@ fn run_repair(args: &RepairArgs) -> Outcome {
 fn run_squash(args: &SquashArgs) -> Outcome {
     args.shown.apply();
     match &args.out {
-        Some(out) if is_same_file(out, &args.image) => {
+        Some(out) if out.is_file() && is_same_file(out, &args.image) => {
             return Err(Failure::about(
                 out,
                 "is the image itself: --in-place replaces it, and loses its history",
             ));
         }
-        Some(out) => args.overwrite.check(out, OutputKind::Image { offset: 0 })?,
+        Some(out) => {
+            refuse_as_output(out, &[&args.image])?;
+            args.overwrite.check(out, OutputKind::Image { offset: 0 })?;
+        }
         None => warn_of_seal(&args.image)?,
     }
     let mut options = squash_options(&args.image).about(&args.image)?;

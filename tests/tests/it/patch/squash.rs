@@ -86,6 +86,8 @@ fn in_place_the_new_image_has_the_attributes_of_the_old_one() {
 fn in_place_the_old_image_stays_if_anything_fails() {
     let fixture = Fixture::empty();
     let image = patched(&fixture);
+    // Other permissions than those of a new file, so that the new image has to get them.
+    fs::set_permissions(&image, fs::Permissions::from_mode(0o600)).unwrap();
     let (bytes, before) = (fs::read(&image).unwrap(), names(&fixture));
     let assert_old = |what: &str| {
         assert!(fs::read(&image).unwrap() == bytes, "{what}");
