@@ -8,6 +8,11 @@ pub const ACCESS: &[u8] = b"system.posix_acl_access";
 /// The name of the ACL that new files in a directory inherit.
 pub const DEFAULT: &[u8] = b"system.posix_acl_default";
 
+/// The tag of an entry for a named user.
+pub const USER: u16 = 0x02;
+/// The tag of an entry for a named group.
+pub const GROUP: u16 = 0x08;
+
 /// One entry; the numbers are permissions (4 read, 2 write, 1 execute), after an id where there is one.
 #[derive(Clone, Copy, Debug)]
 pub enum Entry {
@@ -31,9 +36,9 @@ pub fn encode(entries: &[Entry]) -> Vec<u8> {
     for entry in entries {
         let (tag, permissions, id) = match *entry {
             Entry::Owner(permissions) => (0x01u16, permissions, u32::MAX),
-            Entry::User(id, permissions) => (0x02, permissions, id),
+            Entry::User(id, permissions) => (USER, permissions, id),
             Entry::OwningGroup(permissions) => (0x04, permissions, u32::MAX),
-            Entry::Group(id, permissions) => (0x08, permissions, id),
+            Entry::Group(id, permissions) => (GROUP, permissions, id),
             Entry::Mask(permissions) => (0x10, permissions, u32::MAX),
             Entry::Other(permissions) => (0x20, permissions, u32::MAX),
         };

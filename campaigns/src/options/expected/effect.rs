@@ -1,5 +1,8 @@
 //! The effects of settings on the tree that an image shows.
 
+use std::collections::BTreeMap;
+
+use ferofs_tests::acl;
 use ferofs_tests::compare::Field;
 use sha2::{Digest, Sha256};
 
@@ -49,8 +52,14 @@ impl Effect {
             Effect::TimesMayDiffer => return Some(Field::Mtime),
             Effect::Uid(uid) => model.used().for_each(|file| file.uid = *uid),
             Effect::Gid(gid) => model.used().for_each(|file| file.gid = *gid),
-            Effect::AddUid(offset) => model.used().for_each(|file| file.uid = file.uid.wrapping_add(*offset)),
-            Effect::AddGid(offset) => model.used().for_each(|file| file.gid = file.gid.wrapping_add(*offset)),
+            Effect::AddUid(offset) => model.used().for_each(|file| {
+                file.uid = file.uid.wrapping_add(*offset);
+                add_to_acls(&mut file.xattrs, acl::USER, *offset);
+            }),
+            Effect::AddGid(offset) => model.used().for_each(|file| {
+                file.gid = file.gid.wrapping_add(*offset);
+                add_to_acls(&mut file.xattrs, acl::GROUP, *offset);
+            }),
             Effect::NoXattrs => model.used().for_each(|file| file.xattrs.clear()),
             Effect::Label(key, value) => model.used().for_each(|file| {
                 file.xattrs.insert(key.to_vec(), value.to_vec());
@@ -88,5 +97,17 @@ impl Effect {
             }
         }
         None
+    }
+}
+
+/// Adds `offset` to the IDs of the entries with this tag.
+fn add_to_acls(xattrs: &mut BTreeMap<Vec<u8>, Vec<u8>>, tag: u16, offset: u32) {
+    for (_, value) in
+        xattrs.iter_mut().filter(|(name, _)| [acl::ACCESS, acl::DEFAULT].contains(&name.as_slice()))
+    {
+        for entry in value[4..].chunks_exact_mut(8).filter(|entry| entry[..2] == tag.to_le_bytes()) {
+            let id = u32::from_le_bytes([entry[4], entry[5], entry[6], entry[7]]);
+            entry[4..].copy_from_slice(&id.wrapping_add(offset).to_le_bytes());
+        }
     }
 }
