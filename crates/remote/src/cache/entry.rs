@@ -12,7 +12,7 @@ use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use serde::{Deserialize, Serialize};
 
 use super::local::LocalBits;
-use super::presence::{Presence, UNIT, boot_id, to_u64, units_in};
+use super::presence::{Presence, UNIT, boot_id, range_of, to_u64, units_in};
 use crate::error::{Error, Result};
 
 /// The content of `info.json`: the size and origin of an object.
@@ -227,7 +227,7 @@ impl Entry {
 
     /// Stores verified bytes: whole units, except at the end of the object.
     pub(crate) fn store(&self, start: u64, bytes: &[u8]) -> io::Result<()> {
-        let units = units_in(&(start..start.saturating_add(to_u64(bytes.len()))));
+        let units = units_in(&range_of(start, bytes));
         let stored = self.presence.set(units.clone(), || self.data.write_all_at(bytes, start));
         if let Err(error) = stored {
             // On a full disk a part was written, which nobody would ever free: no bit names it.

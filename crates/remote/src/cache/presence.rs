@@ -36,6 +36,33 @@ pub(crate) const fn units_in(range: &Range<u64>) -> Range<u64> {
     range.start / UNIT..range.end.div_ceil(UNIT)
 }
 
+/// The range of `bytes`, which start at `start`.
+pub(crate) fn range_of(start: u64, bytes: &[u8]) -> Range<u64> {
+    start..start.saturating_add(to_u64(bytes.len()))
+}
+
+/// The bytes of `units`. The last unit of an object can have fewer.
+pub(crate) const fn bytes_of(units: &Range<u64>) -> Range<u64> {
+    units.start.saturating_mul(UNIT)..units.end.saturating_mul(UNIT)
+}
+
+/// The smallest range around `range` whose ends are multiples of `align`, which is not 0.
+#[expect(clippy::arithmetic_side_effects, reason = "`align` is not 0")]
+pub(crate) fn widened(range: &Range<u64>, align: u64) -> Range<u64> {
+    range.start / align * align..range.end.checked_next_multiple_of(align).unwrap_or(u64::MAX)
+}
+
+/// The largest range within `range` whose ends are multiples of `align`, which is not 0. It can end before it starts.
+#[expect(clippy::arithmetic_side_effects, reason = "`align` is not 0")]
+pub(crate) fn narrowed(range: &Range<u64>, align: u64) -> Range<u64> {
+    range.start.checked_next_multiple_of(align).unwrap_or(u64::MAX)..range.end / align * align
+}
+
+/// The length of `range`.
+pub(crate) const fn len_of(range: &Range<u64>) -> u64 {
+    range.end.saturating_sub(range.start)
+}
+
 /// The two files.
 #[derive(Debug)]
 pub(crate) struct Presence {
