@@ -15,7 +15,7 @@ use super::queue::{Queue, Urgency};
 use super::reuse::{GapBudget, KnownBlocks};
 use super::speed::Speed;
 use super::stats::{Counters, add};
-use crate::cache::{Cache, Claims, Entry, UNIT, bytes_of, to_u64, units_in, widened};
+use crate::cache::{Cache, Claims, Entry, UNIT, to_u64, units_in, widened};
 use crate::object::RemoteObject;
 
 /// Bytes stored between two looks at the size of the cache.
@@ -82,12 +82,6 @@ impl Shared {
         Failure { text: format!("{}: {reason}", self.object.location()).into(), is_timeout }
     }
 
-    /// The bytes of `units`.
-    pub(super) fn bytes(&self, units: &Range<u64>) -> Range<u64> {
-        let bytes = bytes_of(units);
-        bytes.start..bytes.end.min(self.entry.size())
-    }
-
     /// The smallest range around `units` that can be checked.
     pub(super) fn align(&self, units: &Range<u64>) -> Range<u64> {
         let align = self.check.as_ref().map_or(1, |check| check.align().div_ceil(UNIT)).max(1);
@@ -128,7 +122,7 @@ impl Shared {
     /// The units of the hash tree that the check of `units` needs and that are not stored, the highest level first.
     pub(super) fn needs(&self, units: &Range<u64>) -> Vec<Range<u64>> {
         let Some(check) = &self.check else { return Vec::new() };
-        let ranges = check.needs(&self.bytes(units));
+        let ranges = check.needs(&self.entry.bytes_of(units));
         let needs = ranges.into_iter().map(|range| units_in(&range));
         needs.filter(|need| !self.missing(need.clone()).is_empty()).collect()
     }

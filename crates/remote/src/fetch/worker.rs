@@ -171,7 +171,7 @@ impl Job<'_> {
     /// several requests, jobs of other workers.
     fn copy_known(&mut self) {
         let shared = self.shared;
-        let range = shared.bytes(&self.units);
+        let range = shared.entry.bytes_of(&self.units);
         let Some((known, check)) = shared.known.as_ref().zip(shared.check.as_ref()) else { return };
         // Without its hashes nothing is known of the range; the fetch that follows will tell why.
         if known.is_empty() || range.start >= check.border() || self.needs(&self.units).is_err() {
@@ -246,7 +246,7 @@ impl Job<'_> {
             self.pause(CLAIM_PAUSE);
         };
         for run in shared.missing(units.clone()) {
-            self.fetch_run(shared.bytes(&shared.align(&run)))?;
+            self.fetch_run(shared.entry.bytes_of(&shared.align(&run)))?;
         }
         drop(claim);
         Ok(())

@@ -200,8 +200,8 @@ impl RemoteImage {
     /// The blocks of other images on this machine, if there are others and this image is not complete.
     fn known_blocks(&self, params: Params) -> Option<Arc<KnownBlocks>> {
         let key = self.known.key();
-        let missing = self.entry.missing(0..self.entry.size().div_ceil(UNIT)).unwrap_or_default();
-        if missing.is_empty() || (self.reuse.is_empty() && !self.cache.has_others(&key)) {
+        let is_complete = self.entry.has(0..self.entry.size()).unwrap_or(true);
+        if is_complete || (self.reuse.is_empty() && !self.cache.has_others(&key)) {
             return None;
         }
         let (files, cache, location) = (self.reuse.clone(), self.cache.clone(), self.location.clone());

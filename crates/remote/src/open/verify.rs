@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::known::Known;
-use crate::cache::{Cache, Entry, UNIT, bytes_of, len_of, to_usize, units_in};
+use crate::cache::{Cache, Entry, UNIT, len_of, to_usize, units_in};
 use crate::error::{Error, Result};
 use crate::fetch::{Check, Checked, TreeCheck};
 
@@ -54,8 +54,7 @@ fn runs(entry: &Entry, units: Range<u64>) -> Result<Vec<Range<u64>>> {
 }
 
 fn verify_run(entry: &Entry, check: &TreeCheck, run: Range<u64>, verified: &mut VerifiedEntry) -> Result<()> {
-    let Range { start: mut at, end } = bytes_of(&run);
-    let end = end.min(entry.size());
+    let Range { start: mut at, end } = entry.bytes_of(&run);
     while at < end {
         let mut range = at..end.min(at.saturating_add(PIECE));
         at = range.end;
