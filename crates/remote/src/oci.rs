@@ -9,12 +9,10 @@ mod credentials;
 mod image;
 mod manifest;
 mod options;
-#[allow(clippy::arithmetic_side_effects, clippy::as_conversions, reason = "sends what this program has made")]
 mod push;
 mod reference;
 mod registry;
 mod resolve;
-#[allow(clippy::arithmetic_side_effects, clippy::as_conversions, reason = "sends what this program has made")]
 mod upload;
 
 pub use self::config::ImageConfig;
