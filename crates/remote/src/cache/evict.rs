@@ -13,6 +13,7 @@ use super::entry::{DATA, Entry, EntryInfo, USE, read_info};
 use super::folder::Cache;
 use super::presence::UNIT;
 use crate::error::{Error, Result};
+use crate::named::is_named;
 
 /// An entry of the cache, as `ferofs cache ls` shows it.
 #[derive(Clone, Debug)]
@@ -133,10 +134,15 @@ impl Cache {
     /// [`Error::Cache`].
     pub fn remove(&self, key: &str) -> Result<bool> {
         let path = self.path_of(key)?;
-        let Ok(used) = OpenOptions::new().read(true).write(true).open(path.join(USE)) else {
+        let use_path = path.join(USE);
+        let Ok(used) = OpenOptions::new().read(true).write(true).open(&use_path) else {
             return Ok(false);
         };
         if flock(&used, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Ok(false);
+        }
+        // Others may have removed the entry and made it again since the file was opened: then they use it, with another lock.
+        if !is_named(&used, &use_path).map_err(Error::cache(&use_path, "read"))? {
             return Ok(false);
         }
         let removed = self.folder.join(format!("{REMOVED}{key}-{}", std::process::id()));
