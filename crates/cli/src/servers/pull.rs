@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use ferofs::build::{SourceFormat, Whiteouts};
 use ferofs::escape::Escaped;
+use ferofs::read::keep_access;
 use ferofs::verity::Digest;
 use ferofs_remote::cache::Cache;
 use ferofs_remote::http::Client;
 use ferofs_remote::oci::{LayerKind, Reference, RegistryImage};
 use ferofs_remote::open::Connected;
 use ferofs_remote::pull::{PullOptions, pull, verify};
-use ferofs_remote::{Location, Validator};
+use ferofs_remote::{Error, Location, Validator};
 use serde_json::json;
 
 use super::form::FormArgs;
@@ -139,6 +140,7 @@ impl Args {
         (options.root, options.hash_offset) = (self.roothash, self.hash_offset);
         options.reuse.clone_from(&self.reuse);
         options.cache = self.cache();
+        options.replace_image = self.overwrite.is_forced();
         options
     }
 
@@ -155,8 +157,13 @@ impl Args {
             || matches!(connected.object.validator(), Validator::Sha256(_));
         let unverified = || {
             format!(
-                "{}: nothing tells whether the bytes are right: --roothash does",
-                Escaped::path(&self.file)
+                "{}: nothing tells whether the bytes are right{}: --roothash does",
+                Escaped::path(&self.file),
+                if matches!(connected.object.validator(), Validator::None) {
+                    ", nor whether the object changed while it was fetched (the server sends no ETag and no Last-Modified)"
+                } else {
+                    ""
+                }
             )
         };
         if is_strict() && !is_certain {
@@ -167,7 +174,11 @@ impl Args {
         let transfer = Transfer::start("fetched");
         let pulled = pull(connected, &self.file, &options, &|done| transfer.set(done, size));
         drop(transfer);
-        let pulled = pulled.map_err(Failure::complete)?;
+        let pulled = pulled.map_err(|error| match error {
+            // It names no file.
+            Error::Verity(error) => Failure::about(&self.file, error),
+            error => Failure::complete(error),
+        })?;
         if self.json {
             let object = json!({
                 "location": from.to_string(),
@@ -181,6 +192,12 @@ impl Args {
             writeln!(std::io::stdout().lock(), "{object}")?;
         } else if !pulled.is_verified {
             warn(unverified())?;
+        }
+        if !pulled.is_image {
+            let file = Escaped::path(&self.file);
+            warn(format_args!(
+                "{file}: has no superblock of EROFS: unless it is data of chunks, it cannot be mounted"
+            ))?;
         }
         Ok(0)
     }
@@ -217,7 +234,10 @@ impl Args {
                 (path, root)
             }
         };
-        std::fs::rename(&file, &self.file).map_err(|error| Failure::about(&self.file, error))?;
+        let renamed = File::open(&file)
+            .and_then(|new| keep_access(&new, &self.file))
+            .and_then(|()| std::fs::rename(&file, &self.file));
+        renamed.map_err(|error| Failure::about(&self.file, error))?;
         let synced = File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all());
         synced.map_err(|error| Failure::about(&self.file, error))?;
         if self.json {
