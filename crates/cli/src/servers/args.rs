@@ -14,7 +14,7 @@ use ferofs_remote::open::{Connect, Known, OpenRemote, RemoteImage};
 use self::remote::RemoteArgs;
 use crate::args::byte_size;
 use crate::args::seal::SealArgs;
-use crate::exit::Failure;
+use crate::exit::{Failure, warn};
 
 /// The help of the argument that names an image.
 pub(crate) const IMAGE_HELP: &str =
@@ -138,7 +138,13 @@ impl ServerArgs {
         let name = self.name(location)?;
         let connect = self.connect(location)?;
         let options = self.open_options(seal);
-        RemoteImage::open(&name, connect, self.cache.open()?, &options).map_err(Failure::complete)
+        let image = RemoteImage::open(&name, connect, self.cache.open()?, &options);
+        let image = image.map_err(Failure::complete)?;
+        if !image.notices_changes() {
+            let problem = "the server sends no ETag and no Last-Modified, and there is no root hash: if the image changes there while it is read, this is not noticed, and bytes of both versions are mixed";
+            warn(format_args!("{name}: {problem}"))?;
+        }
+        Ok(image)
     }
 
     /// As [`Self::open_image`], for an image that another process has opened.
