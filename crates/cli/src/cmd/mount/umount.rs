@@ -16,8 +16,8 @@ use crate::cmd::mount::umount::mount_table::mount_at;
 use crate::cmd::mount::unmount_helper;
 use crate::exit::{Failure, Outcome};
 
-/// Types of mounts that ferofs unmounts.
-const OWN_TYPES: [&str; 3] = ["erofs", "fuse.ferofs", "fuse.erofsfuse"];
+/// Types of mounts that ferofs unmounts and changes.
+pub(super) const OWN_TYPES: [&str; 3] = ["erofs", "fuse.ferofs", "fuse.erofsfuse"];
 
 /// How often a mount is looked at. Two suffice if no other process uses it at the same time.
 const ATTEMPTS: usize = 16;
