@@ -409,32 +409,6 @@ fn the_cache_removes_the_least_recently_used_and_nothing_in_use() {
 }
 
 #[test]
-fn an_entry_that_was_removed_and_made_again_is_not_removed_in_use() {
-    let folder = tempfile::tempdir().unwrap();
-    let cache = Cache::open(&folder.path().join("cache"), None).unwrap();
-    let ended = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        for _ in 0..3 {
-            // Only the time of their calls matters: one may find what another one is removing.
-            scope.spawn(|| {
-                while !ended.load(Ordering::SeqCst) {
-                    let _ = cache.remove("object");
-                }
-            });
-        }
-        let user = scope.spawn(|| {
-            for _ in 0..1000 {
-                let entry = entry(&cache, 1);
-                assert!(entry.path().join("info.json").exists(), "it is in use");
-            }
-        });
-        let result = user.join();
-        ended.store(true, Ordering::SeqCst);
-        assert!(result.is_ok());
-    });
-}
-
-#[test]
 fn the_limit_of_the_cache_is_kept_from_the_start() {
     let folder = tempfile::tempdir().unwrap();
     let large = Cache::open(&folder.path().join("cache"), None).unwrap();

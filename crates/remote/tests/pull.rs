@@ -61,9 +61,11 @@ fn the_access_of_the_replaced_file_stays() {
     write(&other, "").unwrap();
     pull_to(&path, &server, &PullOptions::default()).unwrap();
     assert_eq!(mode_of(&path), mode_of(&other), "as any new file");
-    set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
-    pull_to(&path, &server, &PullOptions::default()).unwrap();
-    assert_eq!(mode_of(&path), 0o600);
+    for mode in [0o600, 0o640, 0o664] {
+        set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        pull_to(&path, &server, &PullOptions::default()).unwrap();
+        assert_eq!(mode_of(&path), mode);
+    }
 }
 
 #[test]
