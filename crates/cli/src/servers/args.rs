@@ -75,7 +75,7 @@ pub(crate) struct OnError(Duration);
 
 /// With `eio`: one retry of a lost packet and of a closed connection is possible.
 const EIO_TIME: Duration = Duration::from_secs(3);
-/// The time for the first requests.
+/// The time for the first requests without `--on-error`.
 const CONNECT_TIME: Duration = Duration::from_secs(30);
 /// Without the option.
 const WAIT_TIME: Duration = Duration::from_secs(60);
@@ -141,7 +141,7 @@ impl ServerArgs {
         let image = RemoteImage::open(&name, connect, self.cache.open()?, &options);
         let image = image.map_err(Failure::complete)?;
         if !image.notices_changes() {
-            let problem = "the server sends no ETag and no Last-Modified, and there is no root hash: if the image changes there while it is read, this is not noticed, and bytes of both versions are mixed";
+            let problem = "the server sends no strong ETag and no Last-Modified, and there is no root hash: if the image changes while it is read, this may not be noticed, and bytes of both versions are mixed";
             warn(format_args!("{name}: {problem}"))?;
         }
         Ok(image)
@@ -200,7 +200,8 @@ impl ServerArgs {
 
     fn connect(&self, location: &Path) -> Result<Connect, Failure> {
         let (location, options) = (remote::location(location)?, self.remote.options()?);
-        Ok(Box::new(move || location.open(&options, Instant::now() + CONNECT_TIME)))
+        let time = self.on_error.map_or(CONNECT_TIME, |OnError(time)| time);
+        Ok(Box::new(move || location.open(&options, Instant::now() + time)))
     }
 
     /// Starts to fetch `image` in this process, at first the metadata near its root if that is wanted.

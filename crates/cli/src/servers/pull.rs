@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ferofs::build::{SourceFormat, Whiteouts};
 use ferofs::escape::Escaped;
@@ -23,7 +23,7 @@ use serde_json::json;
 use super::form::FormArgs;
 use super::layers::{LayerFile, Target, build, fetch};
 use super::scratch::{Scratch, cancel_on_signals};
-use super::transfer::{Transfer, deadline};
+use super::transfer::Transfer;
 use crate::args::byte_size;
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::args::threads;
@@ -73,7 +73,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value = "4")]
     connections: NonZeroUsize,
 
-    /// Seconds after which the command fails if a part of the image does not arrive
+    /// Seconds after which the command fails if the server does not answer, or a part of the image does not arrive
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     timeout: u32,
 
@@ -111,7 +111,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     {
         let remote = args.remote.options()?;
         let client = Client::new(&remote.tls).map_err(Failure::complete)?;
-        let image = RegistryImage::open(client, reference, &remote.oci, deadline());
+        let image = RegistryImage::open(client, reference, &remote.oci, args.deadline());
         let image = image.map_err(Failure::complete)?;
         let kinds: Vec<LayerKind> = image.layers().map(|layer| layer.kind).collect();
         let is_used = |kind: &LayerKind| *kind != LayerKind::Other;
@@ -127,7 +127,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
             None => Err(Failure::about(&args.from, "has no layer that is an EROFS image or a tar archive")),
         };
     }
-    let connected = from.open(&args.remote.options()?, deadline()).map_err(Failure::complete)?;
+    let connected = from.open(&args.remote.options()?, args.deadline()).map_err(Failure::complete)?;
     args.fetch(&from, &connected)
 }
 
@@ -142,6 +142,11 @@ impl Args {
         options.cache = self.cache();
         options.replace_image = self.overwrite.is_forced();
         options
+    }
+
+    /// When an answer to a request that starts now must be complete.
+    fn deadline(&self) -> Instant {
+        Instant::now() + Duration::from_secs(self.timeout.into())
     }
 
     /// The cache, if it is there and belongs to this user: otherwise all is fetched.
@@ -160,7 +165,7 @@ impl Args {
                 "{}: nothing tells whether the bytes are right{}: --roothash does",
                 Escaped::path(&self.file),
                 if matches!(connected.object.validator(), Validator::None) {
-                    ", nor whether the object changed while it was fetched (the server sends no ETag and no Last-Modified)"
+                    ", nor whether they are of one version (the server sends no strong ETag and no Last-Modified)"
                 } else {
                     ""
                 }
@@ -208,7 +213,7 @@ impl Args {
         cancel_on_signals(&cancel)?;
         let folder = self.file.parent().filter(|folder| !folder.as_os_str().is_empty());
         let scratch = Scratch::new(folder.unwrap_or(Path::new(".")))?;
-        let config = image.config(deadline()).map_err(Failure::complete)?;
+        let config = image.config(self.deadline()).map_err(Failure::complete)?;
         // The root hash is that of the result, and not of a layer.
         let mut options = self.options();
         (options.root, options.hash_offset) = (None, None);
