@@ -287,6 +287,37 @@ fn fields_of_the_superblock_are_checked() {
 }
 
 #[test]
+fn devices_have_addresses_of_their_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("source");
+    fs::create_dir_all(&source).unwrap();
+    fs::write(source.join("file"), [7; 3 * 4096]).unwrap();
+    let mut options = build::Options::new(&source);
+    let (path, device) = (dir.path().join("image"), dir.path().join("device"));
+    let mut chunks = build::ChunkOptions::new(4096);
+    chunks.device = Some(device.clone());
+    options.data.chunks = Some(chunks);
+    options.image.checksum = false;
+    build::build(&options, &path).unwrap();
+    let (bytes, device) = (fs::read(path).unwrap(), fs::read(device).unwrap());
+    let open = |bytes: Vec<u8>| {
+        Image::open_with(Box::new(bytes), vec![Box::new(device.clone())], &Default::default()).unwrap()
+    };
+    let image = open(bytes.clone());
+    let (slot, blocks) = (image.superblock().device_table.get(), image.superblock().blocks);
+    // After the tag and the number of blocks.
+    let start = usize::try_from(slot).unwrap() + 64 + 4;
+    let overlaps = |address: u64| {
+        let mut bytes = bytes.clone();
+        bytes[start..start + 4].copy_from_slice(&u32::try_from(address).unwrap().to_le_bytes());
+        let report = check(&open(bytes), &Options::default()).unwrap();
+        let is_overlap = |found: &&Finding| found.corruption.structure == Structure::DeviceTable;
+        report.findings.iter().filter(is_overlap).count()
+    };
+    assert_eq!([blocks - 1, blocks, blocks + 1].map(overlaps), [1, 0, 0]);
+}
+
+#[test]
 fn settings_of_algorithms_are_those_that_linux_mounts() {
     use ferofs_codec::{Algorithm, Params};
     let dir = tempfile::tempdir().unwrap();
@@ -320,6 +351,36 @@ fn settings_of_algorithms_are_those_that_linux_mounts() {
         };
         assert_eq!((about_image(good), about_image(bad)), (vec![], vec!["field-value"]), "{algorithm:?}");
     }
+}
+
+/// Old kernels need the announcement to know that they cannot read these files.
+#[test]
+fn features_that_files_use_are_announced() {
+    use ferofs_format::Incompat;
+    let mut tampered = Tampered::new();
+    let announced = tampered.image.superblock().incompat;
+    assert!(announced.contains(Incompat::LZ4_0PADDING));
+    tampered.put(1024 + 0x50, announced.difference(Incompat::LZ4_0PADDING).bits().to_le_bytes());
+    assert_eq!(tampered.rules(), [("text".to_owned(), "feature-not-set")]);
+}
+
+/// The index of the last file is cut off with the end of the image.
+#[test]
+fn metadata_ends_within_the_image() {
+    let tampered = Tampered::new();
+    let end = tampered.bytes.len();
+    let text = tampered.image.resolve("text".as_ref(), true).unwrap();
+    let extents = tampered.image.extents(&text, FileOffset::new(0)).unwrap();
+    let metadata_end = usize::try_from(extents.metadata_end().unwrap().pos.get()).unwrap();
+    assert!(metadata_end <= end);
+    let of_text = |len: usize| {
+        let found = findings(tampered.bytes[..len].to_vec());
+        let is_map = |found: &&Finding| {
+            matches!(found.corruption.fault, ferofs_format::Fault::OutOfRange { field: "map", .. })
+        };
+        found.iter().filter(is_map).any(|found| found.path == Path::new("text"))
+    };
+    assert!(!of_text(metadata_end) && of_text(metadata_end - 1));
 }
 
 #[test]
