@@ -70,7 +70,7 @@ impl<S: Source, T: Source> VerifiedSource<S, T> {
         let verifier = BlockVerifier::new(tree, tree_start, data_blocks, params, root)?;
         if image.size() < verifier.layout().data_len() {
             let need = verifier.layout().data_len();
-            return Err(Error::Short { what: "the image", need, have: image.size() });
+            return Err(Error::Short { what: "by the hash tree, the image", need, have: image.size() });
         }
         let parts = to_usize(data_blocks.div_ceil(PART));
         let mut checked = Vec::new();
