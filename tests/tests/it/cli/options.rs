@@ -73,15 +73,15 @@ fn wrong_values_are_told_with_what_is_taken() {
     // The value is not an option of its own.
     for (args, name) in [(&["-b", "-1"], "'--block-size <SIZE>'"), (&["--workers", "-1"], "'--workers <N>'")]
     {
-        let outcome =
-            ferofs().arg("build").args(args).args([fixture.source(), image.clone()]).run().failure(2);
+        let outcome = ferofs().arg("build").args(args).args([fixture.source(), image.clone()]).run();
         let expected = format!("invalid value '-1' for {name}: ");
-        assert!(outcome.stderr.contains(&expected), "{args:?}: {}", outcome.stderr);
+        assert!(outcome.code == 2 && outcome.stderr.contains(&expected), "{args:?}: {}", outcome.stderr);
     }
     let mkfs = |option: &str, value: &str| {
         let outcome =
             mkfs_command(&fixture).args([option, value]).args([image.clone(), fixture.source()]).run();
-        outcome.failure(1).stderr
+        assert_eq!(outcome.code, 1);
+        outcome.stderr
     };
     for (option, value, expected) in [
         ("-b", "-1", "invalid value '-1' for '-b <#>': "),

@@ -165,7 +165,10 @@ fn a_compress_hint_of_no_file_is_told() {
     let hints = fixture.path("hints");
     fs::write(&hints, "65536 ^etc/\n4096 \\.so$\n0 hosts\n").unwrap();
     let option = format!("--compress-hints={}", hints.display());
-    let build = |options: &[&str]| build(&fixture, &[&["-z", "lz4", "-C", "64K", &option], options].concat());
+    let build = |options: &[&str]| {
+        let compressed = ferofs().args(["build", "-z", "lz4", "-C", "64K", &option]).args(options);
+        compressed.args([fixture.source(), fixture.path("image")]).run()
+    };
     let told = build(&["--quiet"]).success().stderr;
     assert_eq!(told, "ferofs: \\.so$: the compress hint is for no file: no path in the image matches it\n");
     fs::remove_file(fixture.path("image")).unwrap();

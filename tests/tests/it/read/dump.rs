@@ -207,7 +207,7 @@ fn more_devices_than_the_image_has_are_refused() {
     let device = format!("--device={}", image.display());
     let mut commands: Vec<Run> =
         ["fsck.erofs", "dump.erofs"].map(|program| Run::new(links.join(program))).into_iter().collect();
-    commands.extend(["ls", "extract", "inspect"].map(|command| ferofs().arg(command)));
+    commands.extend(["ls", "check", "inspect"].map(|command| ferofs().arg(command)));
     for command in commands {
         let outcome = command.args([device.as_str(), image.to_str().unwrap()]).run();
         assert!(
