@@ -13,7 +13,7 @@ use ferofs::read::{EngineOptions, Image, LowMemory, OpenOptions, Pinned, Profile
 
 use crate::args::byte_size;
 use crate::args::image::OpenFiles;
-use crate::cmd::mount::written_files::open_without_waiting;
+use crate::args::overwrite::open_without_waiting;
 use crate::exit::{About, Failure};
 
 #[derive(clap::Args, Clone, Debug, Default)]

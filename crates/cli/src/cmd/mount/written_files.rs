@@ -1,12 +1,7 @@
 //! Refuses files of `ferofs mount` that would replace what they must not (--pid-file, --record-profile, --log-file), or that the mount would hide.
 
-use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-
-use rustix::fs::OFlags;
-use rustix::io::Errno;
 
 use crate::args::image::{refuse_as_outputs, writes_below};
 use crate::cmd::mount::args::Args;
@@ -52,18 +47,6 @@ fn check_files(args: &Args) -> Result<(), Failure> {
         }
     }
     args.pid_file.as_deref().map_or(Ok(()), check_pid_file)
-}
-
-/// Opens a file that a mount writes, without waiting for a program that reads it. Writing to it does not wait either.
-pub(super) fn open_without_waiting(options: &mut OpenOptions, path: &Path) -> Result<File, Failure> {
-    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = options.custom_flags(flags.bits() as i32).open(path);
-    file.map_err(|error| match error.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(Errno::NXIO) => {
-            Failure::about(path, "a FIFO that no program reads, or a socket: give a regular file")
-        }
-        _ => Failure::about(path, error),
-    })
 }
 
 /// The file is removed with the mount, so that it must not be anything else.

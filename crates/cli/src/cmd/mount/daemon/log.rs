@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
-use crate::cmd::mount::written_files::open_without_waiting;
+use crate::args::overwrite::open_without_waiting;
 use crate::exit::Failure;
 
 /// The socket of syslog or journald.
