@@ -287,37 +287,6 @@ fn fields_of_the_superblock_are_checked() {
 }
 
 #[test]
-fn devices_have_addresses_of_their_own() {
-    let dir = tempfile::tempdir().unwrap();
-    let source = dir.path().join("source");
-    fs::create_dir_all(&source).unwrap();
-    fs::write(source.join("file"), [7; 3 * 4096]).unwrap();
-    let mut options = build::Options::new(&source);
-    let (path, device) = (dir.path().join("image"), dir.path().join("device"));
-    let mut chunks = build::ChunkOptions::new(4096);
-    chunks.device = Some(device.clone());
-    options.data.chunks = Some(chunks);
-    options.image.checksum = false;
-    build::build(&options, &path).unwrap();
-    let (bytes, device) = (fs::read(path).unwrap(), fs::read(device).unwrap());
-    let open = |bytes: Vec<u8>| {
-        Image::open_with(Box::new(bytes), vec![Box::new(device.clone())], &Default::default()).unwrap()
-    };
-    let image = open(bytes.clone());
-    let (slot, blocks) = (image.superblock().device_table.get(), image.superblock().blocks);
-    // After the tag and the number of blocks.
-    let start = usize::try_from(slot).unwrap() + 64 + 4;
-    let overlaps = |address: u64| {
-        let mut bytes = bytes.clone();
-        bytes[start..start + 4].copy_from_slice(&u32::try_from(address).unwrap().to_le_bytes());
-        let report = check(&open(bytes), &Options::default()).unwrap();
-        let is_overlap = |found: &&Finding| found.corruption.structure == Structure::DeviceTable;
-        report.findings.iter().filter(is_overlap).count()
-    };
-    assert_eq!([blocks - 1, blocks, blocks + 1].map(overlaps), [1, 0, 0]);
-}
-
-#[test]
 fn settings_of_algorithms_are_those_that_linux_mounts() {
     use ferofs_codec::{Algorithm, Params};
     let dir = tempfile::tempdir().unwrap();
@@ -351,17 +320,6 @@ fn settings_of_algorithms_are_those_that_linux_mounts() {
         };
         assert_eq!((about_image(good), about_image(bad)), (vec![], vec!["field-value"]), "{algorithm:?}");
     }
-}
-
-/// Old kernels need the announcement to know that they cannot read these files.
-#[test]
-fn features_that_files_use_are_announced() {
-    use ferofs_format::Incompat;
-    let mut tampered = Tampered::new();
-    let announced = tampered.image.superblock().incompat;
-    assert!(announced.contains(Incompat::LZ4_0PADDING));
-    tampered.put(1024 + 0x50, announced.difference(Incompat::LZ4_0PADDING).bits().to_le_bytes());
-    assert_eq!(tampered.rules(), [("text".to_owned(), "feature-not-set")]);
 }
 
 /// The index of the last file is cut off with the end of the image.
