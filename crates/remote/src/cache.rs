@@ -25,4 +25,4 @@ pub use self::entry::{Entry, EntryInfo};
 pub use self::evict::{Collected, Usage};
 pub use self::folder::Cache;
 pub use self::presence::UNIT;
-pub(crate) use self::presence::{bytes_of, len_of, narrowed, range_of, to_u64, to_usize, units_in, widened};
+pub(crate) use self::presence::{bytes_of, units_in};

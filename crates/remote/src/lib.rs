@@ -21,6 +21,7 @@ pub mod fetch;
 pub mod http;
 pub mod location;
 mod named;
+mod numbers;
 pub mod object;
 pub mod oci;
 pub mod open;

@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use crate::cache::range_of;
 use crate::error::{FetchError, FetchErrorKind};
+use crate::numbers::range_of;
 
 /// Tells whether two answers are about the same bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]

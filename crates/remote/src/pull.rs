@@ -16,9 +16,10 @@ use sha2::{Digest as _, Sha256};
 
 use self::partial::{Partial, are_wrong_bytes};
 use self::reuse::Reuse;
-use crate::cache::{Cache, len_of, to_u64, to_usize};
+use crate::cache::Cache;
 use crate::error::{Error, FetchErrorKind, Result, open_file};
 use crate::fetch::{Counters, Patience, RetryOptions, fetch};
+use crate::numbers::{len_of, to_u64, to_usize};
 use crate::object::{RemoteObject, Validator, later};
 use crate::open::{Connected, bases, open_files};
 

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use ferofs_read::{Access, ReadRange, Source};
 
 use self::read_ahead::ReadAhead;
-use crate::cache::{Entry, range_of};
+use crate::cache::Entry;
 use crate::fetch::{Failure, Fetcher};
+use crate::numbers::range_of;
 use crate::object::later;
 
 /// Fetches bytes into the cache: a [`Fetcher`] of this process, or one of another process

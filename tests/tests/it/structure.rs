@@ -83,7 +83,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
     (
         "remote",
         &[
-            &["error", "named"],
+            &["error", "named", "numbers"],
             &["object", "confine"],
             &["cache"],
             &["http"],

@@ -15,6 +15,8 @@ use std::os::unix::fs::FileExt;
 use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
 
+use crate::numbers::{to_u64, to_usize};
+
 /// Bytes of a unit: the smallest part of an object that is fetched and stored. A block of most hash trees.
 pub const UNIT: u64 = 4096;
 /// Bytes before the bits in `present`.
@@ -38,31 +40,9 @@ pub(crate) const fn units_in(range: &Range<u64>) -> Range<u64> {
     range.start / UNIT..range.end.div_ceil(UNIT)
 }
 
-/// The range of `bytes`, which start at `start`.
-pub(crate) fn range_of(start: u64, bytes: &[u8]) -> Range<u64> {
-    start..start.saturating_add(to_u64(bytes.len()))
-}
-
 /// The bytes of `units`, if all are whole ones.
 pub(crate) const fn bytes_of(units: &Range<u64>) -> Range<u64> {
     units.start.saturating_mul(UNIT)..units.end.saturating_mul(UNIT)
-}
-
-/// The smallest range around `range` whose ends are multiples of `align`, which is not 0.
-#[expect(clippy::arithmetic_side_effects, reason = "`align` is not 0")]
-pub(crate) fn widened(range: &Range<u64>, align: u64) -> Range<u64> {
-    range.start / align * align..range.end.checked_next_multiple_of(align).unwrap_or(u64::MAX)
-}
-
-/// The largest range within `range` whose ends are multiples of `align`, which is not 0. It can end before it starts.
-#[expect(clippy::arithmetic_side_effects, reason = "`align` is not 0")]
-pub(crate) fn narrowed(range: &Range<u64>, align: u64) -> Range<u64> {
-    range.start.checked_next_multiple_of(align).unwrap_or(u64::MAX)..range.end / align * align
-}
-
-/// The length of `range`.
-pub(crate) const fn len_of(range: &Range<u64>) -> u64 {
-    range.end.saturating_sub(range.start)
 }
 
 /// The two files.
@@ -297,17 +277,6 @@ fn read_at_most(file: &File, pos: u64, buf: &mut [u8]) -> io::Result<usize> {
         }
     }
     Ok(done)
-}
-
-/// A length in memory as a length on the disk.
-pub(crate) fn to_u64(len: usize) -> u64 {
-    // `usize` has at most 64 bits.
-    u64::try_from(len).unwrap_or(u64::MAX)
-}
-
-/// A number of bytes that are in memory.
-pub(crate) fn to_usize(number: u64) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

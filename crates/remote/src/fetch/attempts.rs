@@ -3,9 +3,9 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use crate::cache::{range_of, to_u64};
 use crate::error::{FetchError, FetchErrorKind};
 use crate::fetch::stats::{Counters, add};
+use crate::numbers::{range_of, to_u64};
 use crate::object::{Answer, RemoteObject, later};
 
 /// How long requests may take, and when they are sent again.

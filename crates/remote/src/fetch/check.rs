@@ -7,7 +7,8 @@ use std::sync::Arc;
 use ferofs_read::Source;
 use ferofs_verity::{BlockVerifier, Digest, Error, IntegrityError, Seal, TreeLayout};
 
-use crate::cache::{Entry, UNIT, range_of, to_usize, units_in};
+use crate::cache::{Entry, UNIT, units_in};
+use crate::numbers::{range_of, to_usize};
 
 /// The outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

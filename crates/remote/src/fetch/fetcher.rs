@@ -17,8 +17,9 @@ use super::reuse::{GapBudget, KnownBlocks};
 use super::shared::{Shared, State, Waiter};
 use super::speed::Speed;
 use super::stats::{Counters, FetchStats, add};
-use crate::cache::{Cache, Claims, Entry, UNIT, len_of, to_usize, units_in, widened};
+use crate::cache::{Cache, Claims, Entry, UNIT, units_in};
 use crate::error::{Error, Result};
+use crate::numbers::{len_of, to_usize, widened};
 use crate::object::RemoteObject;
 
 /// Units that are queued in the background with their hashes: 512 MiB, whose hashes are 4 MiB.

@@ -15,7 +15,8 @@ use super::queue::{Queue, Urgency};
 use super::reuse::{GapBudget, KnownBlocks};
 use super::speed::Speed;
 use super::stats::{Counters, add};
-use crate::cache::{Cache, Claims, Entry, UNIT, to_u64, units_in, widened};
+use crate::cache::{Cache, Claims, Entry, UNIT, units_in};
+use crate::numbers::{to_u64, widened};
 use crate::object::RemoteObject;
 
 /// Bytes stored between two looks at the size of the cache: an eighth of its limit, but not less than what a few workers store at the same time,

@@ -11,8 +11,9 @@ use super::queue::{Urgency, overlap};
 use super::reuse::{copy_blocks, copy_hashes};
 use super::shared::{Shared, State};
 use super::stats::add;
-use crate::cache::{UNIT, bytes_of, len_of, range_of, to_u64, to_usize, units_in};
+use crate::cache::{UNIT, bytes_of, units_in};
 use crate::error::FetchErrorKind;
+use crate::numbers::{len_of, range_of, to_u64, to_usize};
 use crate::object::later;
 
 /// Bytes that are checked and stored at a time, if blocks are not larger.

@@ -21,9 +21,9 @@ use super::reference::Reference;
 use super::registry::{Registry, digest_of, unexpected};
 use super::resolve::this_platform;
 use super::upload::{Blob, Stored, mount, retried, store};
-use crate::cache::{to_u64, to_usize};
 use crate::error::{Error, FetchErrorKind, Result, open_file};
 use crate::http::{Client, header};
+use crate::numbers::{to_u64, to_usize};
 use crate::object::later;
 
 /// How to store an image.

@@ -9,9 +9,9 @@ use ureq::http::Response;
 use url::Url;
 
 use super::registry::{Registry, unexpected};
-use crate::cache::{range_of, to_usize};
 use crate::error::{Error, FetchErrorKind, Result};
 use crate::http::{error_of, header};
+use crate::numbers::{range_of, to_usize};
 use crate::object::later;
 
 /// Bytes of one request. Small blobs are sent by one. Registries' stores want at least 5 MiB.

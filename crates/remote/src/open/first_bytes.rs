@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use crate::cache::{to_u64, to_usize};
 use crate::error::{FetchError, FetchErrorKind};
+use crate::numbers::{to_u64, to_usize};
 use crate::object::{Answer, RemoteObject, Validator};
 
 /// Answers one request for a part of the first bytes from memory: if the bytes are wrong, the server is asked the next time.

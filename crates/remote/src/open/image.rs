@@ -14,9 +14,10 @@ use super::known::Known;
 use super::lazy::{Connect, LazyObject, Piece, Preloaded};
 use super::options::{Connected, OpenRemote};
 use super::profile;
-use crate::cache::{Cache, Entry, UNIT, narrowed, range_of, to_u64, to_usize};
+use crate::cache::{Cache, Entry, UNIT};
 use crate::error::{Error, Result};
 use crate::fetch::{Check, Checked, FetchOptions, Fetcher, KnownBlocks, TreeCheck};
+use crate::numbers::{narrowed, range_of, to_u64, to_usize};
 use crate::object::{RemoteObject, Validator, later};
 use crate::source::Supply;
 

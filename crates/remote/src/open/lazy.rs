@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 
 use super::known::Known;
 use super::options::Connected;
-use crate::cache::{len_of, range_of, to_usize};
 use crate::error::{Error, FetchErrorKind, Result};
+use crate::numbers::{len_of, range_of, to_usize};
 use crate::object::{Answer, RemoteObject, Validator};
 
 /// Connects to the server of an image.

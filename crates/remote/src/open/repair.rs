@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use ferofs_read::{Access, ReadRange, Source};
 use ferofs_verity::{IntegrityError, Seal, VerifiedSource};
 
-use crate::cache::range_of;
 use crate::error::Result;
+use crate::numbers::range_of;
 use crate::object::later;
 use crate::source::Supply;
 

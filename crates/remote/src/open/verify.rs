@@ -4,9 +4,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::known::Known;
-use crate::cache::{Cache, Entry, UNIT, len_of, to_usize, units_in};
+use crate::cache::{Cache, Entry, UNIT, units_in};
 use crate::error::{Error, Result};
 use crate::fetch::{Check, Checked, TreeCheck};
+use crate::numbers::{len_of, to_usize};
 
 /// The result of [`verify_entry`], in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -12,9 +12,9 @@ use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, openat};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
-use crate::cache::{to_u64, to_usize};
 use crate::error::{Error, FetchErrorKind, Result};
 use crate::named::is_named;
+use crate::numbers::{to_u64, to_usize};
 use crate::object::{RemoteObject, Validator};
 
 /// The partial file is synced at each multiple of this number of bytes, before more is written. After a crash of the system, the bytes before

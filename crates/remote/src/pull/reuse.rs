@@ -13,11 +13,12 @@ use ferofs_read::{FileSource, Source};
 use ferofs_verity::{BlockVerifier, Digest, Seal, appended_position};
 
 use super::partial::unnamed_file;
-use crate::cache::{UNIT, range_of, to_u64, to_usize};
+use crate::cache::UNIT;
 use crate::error::{Error, FetchErrorKind, Result};
 use crate::fetch::{
     Base, Check, Checked, GapBudget, KnownBlocks, copy_blocks, copy_hashes, leaves, subtract,
 };
+use crate::numbers::{range_of, to_u64, to_usize};
 
 /// Known blocks, and the digests of the image.
 pub(super) struct Reuse {

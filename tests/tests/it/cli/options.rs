@@ -15,6 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::fixture::Fixture;
 use crate::common::image_editor::{I_XATTR_ICOUNT, ImageEditor};
+use crate::common::mkfs::mkfs_command;
 
 /// Offset of the superblock, and fields in it (FORMAT.md 1).
 const SUPER: usize = 1024;
@@ -68,6 +69,28 @@ fn wrong_values_are_told_with_what_is_taken() {
         let outcome = ferofs().arg("build").args(args).args([fixture.source(), image.clone()]).run();
         assert!(outcome.code != 0 && outcome.stderr.contains(expected), "{args:?}: {}", outcome.stderr);
         assert!(!image.exists(), "{args:?}");
+    }
+    // The value is not an option of its own.
+    for (args, name) in [(&["-b", "-1"], "'--block-size <SIZE>'"), (&["--workers", "-1"], "'--workers <N>'")]
+    {
+        let outcome = ferofs().arg("build").args(args).args([fixture.source(), image.clone()]).run();
+        let expected = format!("invalid value '-1' for {name}: ");
+        assert!(outcome.code == 2 && outcome.stderr.contains(&expected), "{args:?}: {}", outcome.stderr);
+    }
+    let mkfs = |option: &str, value: &str| {
+        let outcome =
+            mkfs_command(&fixture).args([option, value]).args([image.clone(), fixture.source()]).run();
+        assert_eq!(outcome.code, 1);
+        outcome.stderr
+    };
+    for (option, value, expected) in [
+        ("-b", "-1", "invalid value '-1' for '-b <#>': "),
+        ("-C", "-1", "invalid value '-1' for '-C <#>': "),
+        ("--force-uid", "-1", "'--force-uid <#>': not a number from 0 to 4294967295"),
+        ("-T", "x", "'-T <#>': not a number from -9223372036854775808 to 9223372036854775807"),
+    ] {
+        let told = mkfs(option, value);
+        assert!(told.contains(expected), "{option} {value}: {told}");
     }
     ferofs().args(["build", "--offset", "8K"]).args([fixture.source(), image]).run().success();
     let missing = fixture.path("no-directory");
@@ -431,19 +454,35 @@ fn presets_give_the_same_images_as_their_options() {
     let fixture = Fixture::new(&tree::Options::small());
     let fixed = ["-T1", "-Uclear"];
     for (preset, options) in [
-        ("fast", &["-z", "lz4"][..]),
-        ("balanced", &["-z", "lz4hc,9", "-C", "64K", "-E", "ztailpacking"]),
-        ("small", &["-z", "zstd,level=19", "-C", "256K", "-E", "fragments"]),
-        ("android", &["-z", "lz4hc,9"]),
-        ("live", &["-z", "zstd,level=12", "-C", "64K", "-E", "ztailpacking"]),
+        ("default", &["-z", "lz4"][..]),
+        ("fast", &["-z", "lz4", "-C", "4K", "-E", "^fragments"]),
+        ("small", &["-z", "zstd,level=12", "-C", "1M"]),
+        (
+            "smallest",
+            &[
+                "-z",
+                "lzma,6",
+                "-C",
+                "1M",
+                "-E",
+                "all-fragments",
+                "-m",
+                "64K",
+                "--compress-directories",
+                "--order",
+                "similar",
+            ],
+        ),
+        ("android", &["-z", "lz4hc,9", "-C", "4K", "-E", "^fragments"]),
     ] {
         let image = fixture.build("preset", ["--preset", preset].iter().chain(&fixed));
         ferofs().args(["check"]).arg(&image).run().success();
-        let other = fixture.build("options", options.iter().chain(&fixed));
+        let other = fixture.path("options");
+        ferofs().arg("build").args(options).args(fixed).args([&fixture.source(), &other]).run().success();
         assert!(fs::read(image).unwrap() == fs::read(other).unwrap(), "{preset}");
     }
     let help = String::from_utf8(ferofs().args(["build", "--help"]).run().success().stdout).unwrap();
-    for preset in ["fast", "balanced", "small", "android", "live"] {
+    for preset in ["default", "fast", "small", "smallest", "android", "backup"] {
         assert!(help.contains(&format!("- {preset}")), "{help}");
     }
 }
@@ -457,7 +496,7 @@ fn timings_list_every_activity_of_a_build() {
     }
     let image = fixture.path("image");
     let build = |options: &[&str]| {
-        let run = ferofs().args(["build", "-zlz4", "-Ededupe"]).args(options);
+        let run = ferofs().args(["build", "--preset", "fast", "-Ededupe"]).args(options);
         String::from_utf8(run.args([&fixture.source(), &image]).run().success().stdout).unwrap()
     };
     let table = build(&["--timings"]);

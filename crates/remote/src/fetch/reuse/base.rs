@@ -7,8 +7,9 @@ use ferofs_read::{FileSource, Source};
 use ferofs_verity::{Params, Seal, TreeLayout, appended_position};
 
 use super::index::prefix;
-use crate::cache::{Cache, Entry, UNIT, bytes_of, len_of, to_u64, to_usize};
+use crate::cache::{Cache, Entry, UNIT, bytes_of};
 use crate::fetch::check::leaves;
+use crate::numbers::{len_of, to_u64, to_usize};
 
 /// An image, or any other bytes, on this machine.
 pub(crate) struct Base {

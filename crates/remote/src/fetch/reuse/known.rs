@@ -11,7 +11,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::base::Base;
 use super::index::{SEGMENT, Segment, prefix};
-use crate::cache::to_u64;
+use crate::numbers::to_u64;
 
 /// Blocks in the index at most: 8 GiB of blocks of 4096 bytes, 24 MiB of memory. What follows is not found.
 const BLOCKS_MAX: usize = 1 << 21;
