@@ -53,6 +53,7 @@ pub(crate) enum OutputKind {
 
 impl OverwriteArgs {
     /// Whether --force is given.
+    #[cfg(feature = "remote")]
     pub(crate) fn is_forced(self) -> bool {
         self.force
     }
