@@ -1,0 +1,202 @@
+//! Measures a cell: a command in several runs, because each tool that measures changes what the others would see.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use ferofs_devtools::install::{STRACE, TIME, VALGRIND};
+use ferofs_tests::mount::Mount;
+use ferofs_tests::rng::Rng;
+use ferofs_tests::tools::Tool;
+
+use super::accepted::Figures;
+use super::cells::{Cell, Job, OUTPUT, Reads};
+use crate::common::process::{self, resident_peak};
+use crate::common::walk;
+
+/// The programs that measure.
+pub(super) const TOOLS: [Tool; 3] = [VALGRIND, STRACE, TIME];
+
+/// System calls that are not counted: their number depends on when threads run.
+const WAITS: [&str; 6] = ["futex", "sched_yield", "ppoll", "restart_syscall", "clock_nanosleep", "madvise"];
+
+/// Native runs of a command: its memory is the smallest value, as other work of the machine only adds to it.
+const RUNS: usize = 2;
+
+/// Bytes of a read of [`Reads::Pages`].
+const PAGE: u64 = 4096;
+
+/// One of the places where cells run at the same time.
+pub(super) struct Place<'a> {
+    /// The directory with trees, images and the program. All paths are relative to it, so their length is always the same.
+    pub(super) dir: &'a Path,
+    /// A digit, which the names of files of this place have.
+    pub(super) number: usize,
+}
+
+impl Place<'_> {
+    pub(super) fn measure(&self, cell: &Cell) -> Result<Figures> {
+        match &cell.job {
+            Job::Command { arguments, copy_of } => self.command(arguments, *copy_of),
+            Job::Mount { image, reads } => self.mount(image, *reads),
+        }
+    }
+
+    fn command(&self, arguments: &[String], copy_of: Option<&str>) -> Result<Figures> {
+        let output = self.path("output");
+        let arguments: Vec<String> =
+            arguments.iter().map(|word| if word == OUTPUT { output.clone() } else { word.clone() }).collect();
+        let run = |tool: &[&str]| -> Result<()> {
+            self.reset(&output, copy_of)?;
+            process::run(self.ferofs(tool).args(&arguments))?;
+            Ok(())
+        };
+        let log = self.path("log");
+        let mut memory = u64::MAX;
+        for _ in 0..RUNS {
+            run(&["time", "--format", "%M", "--output", &log])?;
+            memory = memory.min(self.read(&log)?.trim().parse::<u64>()? << 10);
+        }
+        let bytes = fs::metadata(self.dir.join(&output)).ok().filter(fs::Metadata::is_file);
+        run(&["strace", "-f", "-c", "-o", &log])?;
+        let calls = counted_calls(&self.read(&log)?, &WAITS);
+        let log_file = format!("--log-file={log}");
+        // A place for each line of the source, as a file: nobody reads it.
+        let valgrind = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"];
+        run(&[&valgrind[..], &[&log_file]].concat())?;
+        let instructions = instructions(&self.read(&log)?).context("valgrind counted nothing")?;
+        self.reset(&output, None)?;
+        Ok([Some(instructions), Some(memory), bytes.map(|bytes| bytes.len()), None, Some(calls)])
+    }
+
+    /// Requests are the replies that the daemon writes.
+    fn mount(&self, image: &str, reads: Reads) -> Result<Figures> {
+        let dir = self.dir.join(self.path("mount"));
+        fs::create_dir_all(&dir)?;
+        let log = self.path("log");
+        let mount = |tool: &[&str]| -> Result<Option<u64>> {
+            let mut daemon = self.ferofs(tool);
+            daemon.args(["mount", "--fuse", "-f", &format!("images/{image}"), &self.path("mount")]);
+            let mount = Mount::serve(&mut daemon, &dir)?;
+            reads.run(mount.path())?;
+            let memory = mount.daemon_id().and_then(resident_peak);
+            mount.unmount()?;
+            Ok(memory)
+        };
+        let mut memory = None;
+        for _ in 0..RUNS {
+            memory = memory.into_iter().chain(mount(&[])?).min();
+        }
+        mount(&["strace", "-f", "-c", "-o", &log])?;
+        let table = self.read(&log)?;
+        let requests = calls(&table).get("writev").copied();
+        let others = counted_calls(&table, &[&WAITS[..], &["read", "writev"]].concat());
+        Ok([None, memory, None, requests, Some(others)])
+    }
+
+    /// The program, started by `tool`, with an environment that is the same everywhere.
+    fn ferofs(&self, tool: &[&str]) -> Command {
+        let words = [tool, &["./ferofs"]].concat();
+        let mut command = Command::new("setarch");
+        command
+            .arg("-R")
+            .args(words)
+            .current_dir(self.dir)
+            .env_clear()
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+        command
+    }
+
+    /// Removes the output of the run before, or makes it a copy of a file.
+    fn reset(&self, output: &str, copy_of: Option<&str>) -> Result<()> {
+        let output = self.dir.join(output);
+        if output.is_dir() {
+            fs::remove_dir_all(&output)?;
+        } else if output.exists() {
+            fs::remove_file(&output)?;
+        }
+        if let Some(file) = copy_of {
+            fs::copy(self.dir.join(file), &output)?;
+        }
+        Ok(())
+    }
+
+    fn path(&self, name: &str) -> String {
+        format!("place{}/{name}", self.number)
+    }
+
+    fn read(&self, name: &str) -> Result<String> {
+        let path: PathBuf = self.dir.join(name);
+        fs::read_to_string(&path).with_context(|| path.display().to_string())
+    }
+}
+
+impl Reads {
+    fn run(self, mounted: &Path) -> Result<()> {
+        match self {
+            Self::All => walk::each_file(mounted, &mut |path, _| Ok(drop(fs::read(path)?))),
+            Self::Names => walk::each_file(mounted, &mut |_, _| Ok(())),
+            Self::Pages(share) => {
+                let file = File::open(mounted.join("large.txt"))?;
+                let pages = file.metadata()?.len() / PAGE;
+                let mut rng = Rng::new(share);
+                let mut page = [0; PAGE as usize];
+                for _ in 0..pages / share {
+                    file.read_exact_at(&mut page, rng.below(pages) * PAGE)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The number of calls of each system call in a table of `strace -c`.
+fn calls(table: &str) -> BTreeMap<&str, u64> {
+    let mut calls = BTreeMap::new();
+    for line in table.lines() {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        if let [_, _, _, count, .., name] = fields.as_slice()
+            && let Ok(count) = count.parse()
+            && *name != "total"
+        {
+            calls.insert(*name, count);
+        }
+    }
+    calls
+}
+
+fn counted_calls(table: &str, without: &[&str]) -> u64 {
+    calls(table).iter().filter(|(name, _)| !without.contains(name)).map(|(_, count)| count).sum()
+}
+
+/// The number of instructions in the log of cachegrind.
+fn instructions(log: &str) -> Option<u64> {
+    let (_, number) = log.split_once("I   refs:").or_else(|| log.split_once("I refs:"))?;
+    number.lines().next()?.trim().replace(',', "").parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reports_of_the_tools_are_read() {
+        let table = "\
+% time     seconds  usecs/call     calls    errors syscall
+------ ----------- ----------- --------- --------- ----------------
+ 68.87    0.293775        4590        64        55 futex
+  9.69    0.041351          47       876         4 read
+  0.14    0.000595          20        29           mmap
+------ ----------- ----------- --------- --------- ----------------
+100.00    0.335721                   969        59 total
+";
+        assert_eq!(calls(table), BTreeMap::from([("futex", 64), ("mmap", 29), ("read", 876)]));
+        assert_eq!(counted_calls(table, &WAITS), 905);
+        assert_eq!(instructions("==1== \n==1== I   refs:      151,831,592\n"), Some(151_831_592));
+        assert_eq!(instructions("==1== I refs:        7"), Some(7));
+        assert_eq!(instructions("error"), None);
+    }
+}
