@@ -138,6 +138,7 @@ fn run_stages(scope: Scope, stages: &Stages) -> Result<()> {
         tests.and(lint)
     })?;
     if !is_quick {
+        stages.run("gate", || crate::run_gate(&[]))?;
         if cfg!(target_arch = "x86_64") {
             let options = ["--every", FAULTS_STEP];
             stages.run("faults", || campaigns::run("faults", &options, &campaigns::ferofs()))?;

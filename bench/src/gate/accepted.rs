@@ -132,6 +132,13 @@ impl AcceptedFile {
 }
 
 impl Metric {
+    /// Whether two values differ by more than the tolerance.
+    pub(super) fn differs(&self, accepted: Option<u64>, measured: Option<u64>) -> bool {
+        accepted
+            .zip(measured)
+            .is_some_and(|(accepted, measured)| self.verdict(accepted, measured) != Verdict::Same)
+    }
+
     fn verdict(&self, accepted: u64, measured: u64) -> Verdict {
         let allowed = (accepted as f64 * self.percent / 100.0).max(self.floor as f64);
         match measured as f64 - accepted as f64 {

@@ -134,6 +134,10 @@ impl Cell {
         Self { name, job: Job::Command { arguments, copy_of: None } }
     }
 
+    pub(super) fn is_mount(&self) -> bool {
+        matches!(self.job, Job::Mount { .. })
+    }
+
     /// A command that changes a copy of a file.
     fn change(name: &str, command: &str, file: &'static str) -> Self {
         let job = Job::Command { arguments: words(command), copy_of: Some(file) };

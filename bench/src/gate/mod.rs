@@ -13,7 +13,7 @@ mod trees;
 use std::collections::BTreeMap;
 use std::fs;
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
@@ -21,7 +21,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use ferofs_devtools::{install, shell};
-use ferofs_tests::scratch;
+use ferofs_tests::{need, scratch};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use self::accepted::{AcceptedFile, Figures, METRICS, Verdict};
@@ -57,10 +57,8 @@ pub(crate) fn gate(options: &[&str]) -> Result<()> {
     let options = Options::parse(options)?;
     let start = Instant::now();
     install::install(&measure::TOOLS)?;
-    let program = match std::env::var_os("FEROFS_BIN") {
-        Some(program) => PathBuf::from(program),
-        None => shell::build_ferofs("checked")?,
-    };
+    let program =
+        std::env::var_os("FEROFS_BIN").context("FEROFS_BIN is not set; `cargo xtask bench gate` sets it")?;
     let page = shell::repository().join("bench/gate.tsv");
     let mut accepted = match fs::read_to_string(&page) {
         Ok(text) => AcceptedFile::parse(&text).with_context(|| page.display().to_string())?,
@@ -68,10 +66,11 @@ pub(crate) fn gate(options: &[&str]) -> Result<()> {
     };
     let machine = describe_machine()?;
     let scratch = scratch::scratch_in_memory();
-    prepare(scratch.path(), &program)?;
+    prepare(scratch.path(), program.as_ref())?;
     let mut cells = cells::all(scratch.path())?;
     let names: Vec<String> = cells.iter().map(|cell| cell.name.clone()).collect();
-    cells.retain(|cell| cell.name.contains(&options.only));
+    let can_mount = need::fuse("the mounts of the gate");
+    cells.retain(|cell| cell.name.contains(&options.only) && (can_mount || !cell.is_mount()));
     let mut rounds = Vec::new();
     for _ in 0..options.rounds {
         rounds.push(measure_all(scratch.path(), &cells)?);
@@ -195,7 +194,7 @@ fn print_comparison(accepted: &AcceptedFile, machine: &str, measured: &BTreeMap<
             let word = match verdicts[number] {
                 Some(Verdict::Worse) => "WORSE",
                 Some(Verdict::Better) => "better",
-                None if number == 0 && !is_comparable && new.is_some() => "told",
+                None if !is_comparable && metric.differs(old, new) => "told",
                 _ => continue,
             };
             let [shown_old, shown_new] =
