@@ -181,7 +181,10 @@ fn print_spread(rounds: &[BTreeMap<String, Figures>]) {
 fn print_comparison(accepted: &AcceptedFile, machine: &str, measured: &BTreeMap<String, Figures>) -> usize {
     let is_comparable = machine == accepted.machine;
     if !is_comparable {
-        println!("instructions are not compared: this is {machine}; accepted with {}", accepted.machine);
+        println!(
+            "instructions and misses are not compared: this is {machine}; accepted with {}",
+            accepted.machine
+        );
     }
     for (name, figures) in measured {
         let Some(line) = accepted.cells.get(name) else {
@@ -270,8 +273,9 @@ mod tests {
 
     #[test]
     fn of_several_rounds_the_smallest_value_of_each_figure_counts() {
-        let round = |a, b| BTreeMap::from([("cell".to_owned(), [Some(a), Some(b), None, None, Some(1)])]);
+        let round =
+            |a, b| BTreeMap::from([("cell".to_owned(), [Some(a), Some(b), None, None, None, Some(1)])]);
         let smallest = smallest(&[round(5, 7), round(6, 3)]);
-        assert_eq!(smallest["cell"], [Some(5), Some(3), None, None, Some(1)]);
+        assert_eq!(smallest["cell"], [Some(5), Some(3), None, None, None, Some(1)]);
     }
 }
