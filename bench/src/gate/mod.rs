@@ -1,8 +1,8 @@
 //! `cargo xtask bench gate`: fails if a job of ferofs costs more than accepted, so that no change makes something slower without anybody
 //! noticing.
 //!
-//! Seconds depend on the machine and on its load; the gate counts what does not: instructions, system calls, requests of FUSE mounts, bytes of
-//! output, and the peak of the memory. The trees are generated ([`trees`]), the jobs are in [`cells`], and the accepted values in
+//! Seconds depend on the machine and on its load; the gate counts what does not: instructions, cache misses, system calls, requests of FUSE
+//! mounts, bytes of output, and the peak of the memory. The trees are generated ([`trees`]), the jobs are in [`cells`], and the accepted values in
 //! bench/gate.tsv ([`accepted`]). Two cells run at a time, each on a processor of its own: a command that sees one processor starts one worker.
 
 mod accepted;
@@ -31,17 +31,6 @@ use crate::common::{machine, process, report};
 
 /// Cells that run at the same time.
 const PLACES: usize = 2;
-/// Processor features on which the code that libraries choose depends. Valgrind hides newer ones.
-#[cfg(target_arch = "x86_64")]
-const FEATURES: [(&str, fn() -> bool); 4] = [
-    ("avx", || std::is_x86_feature_detected!("avx")),
-    ("avx2", || std::is_x86_feature_detected!("avx2")),
-    ("bmi2", || std::is_x86_feature_detected!("bmi2")),
-    ("rdrand", || std::is_x86_feature_detected!("rdrand")),
-];
-#[cfg(not(target_arch = "x86_64"))]
-const FEATURES: [(&str, fn() -> bool); 0] = [];
-
 #[derive(Debug, Default, PartialEq)]
 struct Options {
     /// The reason for new accepted values; `None`: compare.
@@ -229,9 +218,24 @@ fn describe_machine() -> Result<String> {
     let facts = machine::describe(&programs)?;
     let versions: Vec<&str> =
         programs.iter().filter_map(|(name, ..)| facts.get(*name)).map(String::as_str).collect();
-    let features: Vec<&str> =
-        FEATURES.iter().filter(|(_, is_there)| is_there()).map(|(name, _)| *name).collect();
-    Ok(format!("{}; {} {}", versions.join("; "), std::env::consts::ARCH, features.join(" ")))
+    Ok(format!("{}; {} {}", versions.join("; "), std::env::consts::ARCH, processor_features().join(" ")))
+}
+
+/// Processor features on which the code that libraries choose depends. Valgrind hides newer ones.
+#[cfg(target_arch = "x86_64")]
+fn processor_features() -> Vec<&'static str> {
+    let known = [
+        ("avx", std::is_x86_feature_detected!("avx")),
+        ("avx2", std::is_x86_feature_detected!("avx2")),
+        ("bmi2", std::is_x86_feature_detected!("bmi2")),
+        ("rdrand", std::is_x86_feature_detected!("rdrand")),
+    ];
+    known.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name).collect()
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn processor_features() -> Vec<&'static str> {
+    Vec::new()
 }
 
 impl Options {

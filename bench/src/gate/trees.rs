@@ -33,17 +33,13 @@ const PROGRAMS: usize = 6;
 
 /// Makes all trees below `dir`: `mixed`, `new` (an update of it), `copies`, `small`, `large` and the archive `mixed.tar`.
 pub(super) fn make(dir: &Path) -> Result<()> {
-    let trees: [(&str, fn(&Path) -> Result<()>); 4] =
-        [("mixed", mixed), ("copies", copies), ("small", small), ("large", large)];
-    for (name, fill) in trees {
-        let tree = dir.join(name);
-        fill(&tree)?;
-        set_times(&tree)?;
-    }
-    let new = dir.join("new");
-    mixed(&new)?;
-    update(&new)?;
-    set_times(&new)?;
+    mixed(&dir.join("mixed"))?;
+    mixed(&dir.join("new"))?;
+    update(&dir.join("new"))?;
+    copies(&dir.join("copies"))?;
+    small(&dir.join("small"))?;
+    large(&dir.join("large"))?;
+    set_times(dir)?;
     archive(&dir.join("mixed"), &dir.join("mixed.tar"))
 }
 
