@@ -40,7 +40,7 @@ const COMPARISONS: [Comparison; 7] = [
     Comparison {
         name: "lz4",
         entries: &[
-            ("ferofs", Tool::Ferofs, "-z lz4"),
+            ("ferofs", Tool::Ferofs, "--preset fast"),
             ("mkfs.erofs", Tool::MkfsErofs, "--quiet -zlz4"),
             ("mksquashfs 128K", Tool::Mksquashfs, "-comp lz4 -b 128K"),
         ],
@@ -69,8 +69,8 @@ const COMPARISONS: [Comparison; 7] = [
     Comparison {
         name: "dedupe",
         entries: &[
-            ("ferofs, without", Tool::Ferofs, "-z lz4"),
-            ("ferofs", Tool::Ferofs, "-z lz4 -E dedupe"),
+            ("ferofs, without", Tool::Ferofs, "--preset fast"),
+            ("ferofs", Tool::Ferofs, "--preset fast -E dedupe"),
             ("mkfs.erofs", Tool::MkfsErofs, "--quiet -zlz4 -Ededupe"),
         ],
     },

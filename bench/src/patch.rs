@@ -184,7 +184,13 @@ fn measure(ferofs: &Path, dir: &Path, options: &[&str], [old, new]: &[PathBuf; 2
     let path = |name: &str| dir.join(name);
     let run = |program: &Path| Run::limited(program, None, TIMEOUT);
     for (tree, image) in [(old, "image"), (new, "rebuilt")] {
-        succeed(run(ferofs).args(["build", "--quiet"]).args(options).arg(tree).arg(path(image)))?;
+        succeed(
+            run(ferofs)
+                .args(["build", "--quiet", "--preset", "fast"])
+                .args(options)
+                .arg(tree)
+                .arg(path(image)),
+        )?;
     }
     let create = run(ferofs).args(["patch", "create"]).args([path("image").as_path(), new]).args(options);
     let created = succeed(create.arg("-o").arg(path("patch")))?;

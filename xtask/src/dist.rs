@@ -1,7 +1,8 @@
-//! `cargo xtask dist [DIR]`: makes what a release consists of: the source archive, a static program, a Debian package, and their
-//! digests. The same commit, toolchain and compression library give the same bytes.
+//! `cargo xtask dist [DIR]`: makes what a release consists of: the source archive, two static programs (`ferofs`, and `ferofs-device`
+//! for devices), a Debian package of the first one, and their digests. The same commit, toolchain and compression library give the
+//! same bytes.
 //!
-//! The program is built from the unpacked source archive, so that the archive is complete, and nothing that is not committed gets into
+//! The programs are built from the unpacked source archive, so that the archive is complete, and nothing that is not committed gets into
 //! a package.
 
 mod debian;
@@ -68,11 +69,15 @@ fn make(dir: &Path, work: &Path) -> Result<Release> {
     let archive = source::archive(&version, dir)?;
     let unpacked = source::unpack(&archive, &version, work)?;
     let built = program::build(&unpacked, work, &version)?;
-    let program = dir.join(format!("ferofs-{version}-{}", built.target));
-    fs::copy(&built.path, &program).with_context(|| program.display().to_string())?;
+    let copy = |name: &str, from: &Path| {
+        let to = dir.join(format!("{name}-{version}-{}", built.target));
+        fs::copy(from, &to).with_context(|| to.display().to_string())?;
+        Ok::<_, anyhow::Error>(to)
+    };
+    let (program, device) = (copy("ferofs", &built.ferofs)?, copy("ferofs-device", &built.device)?);
     let licences = licences::of_program(&unpacked, &built.target)?;
     let package = debian::package(&unpacked, &program, &licences, &version, dir, work)?;
-    let mut files = vec![archive, program, package.clone()];
+    let mut files = vec![archive, program, device, package.clone()];
     files.push(sums(&files, dir)?);
     Ok(Release { package, files })
 }

@@ -32,7 +32,8 @@ Usage: cargo xtask COMMAND
   test --vm                  mount sealed images with dm-verity in a virtual machine; needs no virtualization, but root or sudo once
   test --packages            make the packages as `dist` does, install the Debian package in a new Debian, use it there, and remove it;
                              needs root
-  dist [DIR]                 make the source archive, a static program and a Debian package of the last commit in DIR (target/dist)
+  dist [DIR]                 make the source archive, static programs (ferofs, ferofs-device) and a Debian package of the last commit
+                             in DIR (target/dist)
   dist --check               make them twice, with different paths, and compare the bytes
   api                        list the public items of the libraries in docs/api, which `test` compares; needs rustup
   c-library DIR              build libferofs for C programs, and install it below DIR: libraries, header, file for pkg-config

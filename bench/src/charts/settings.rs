@@ -21,7 +21,7 @@ const END: &str = "<!-- to here -->";
 const ALGORITHMS: [&str; 8] =
     ["lz4", "lz4hc,9", "lz4hc,12", "deflate,6", "zstd,3", "zstd,12", "zstd,19", "lzma,6"];
 const CLUSTERS: [&str; 5] = ["4K", "16K", "64K", "256K", "1M"];
-const PRESETS: [&str; 6] = ["fast", "default", "balanced", "live", "small", "android"];
+const PRESETS: [&str; 6] = ["fast", "default", "small", "smallest", "android", "backup"];
 /// The groups of rows.
 const GRID: &str = "grid";
 const PRESET: &str = "preset";

@@ -69,7 +69,7 @@ impl Image {
                 join_files(&tree.join(LARGE_FILE), large)?;
             }
             let mut build = Command::new(ferofs);
-            build.args(["build", "--quiet", "-z", "lz4", "--verity", "--roothash-file"]).arg(&root);
+            build.args(["build", "--quiet", "--preset", "fast", "--verity", "--roothash-file"]).arg(&root);
             shell::run(build.arg(&tree).arg(&path))?;
             fs::remove_dir_all(&tree)?;
             // Last: it says that the image is complete.

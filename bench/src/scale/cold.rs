@@ -34,7 +34,7 @@ pub(super) fn cold(bench: &mut Bench) -> Result<()> {
     for _ in 0..bench.rounds {
         let build = |bench: &Bench| {
             let ferofs = &mut Command::new(&bench.ferofs);
-            process::run(ferofs.args(["build", "--quiet", "-z", "lz4"]).args([&source, &image]))
+            process::run(ferofs.args(["build", "--quiet", "--preset", "fast"]).args([&source, &image]))
         };
         drop_caches()?;
         cold.push(build(bench)?.seconds);
@@ -87,8 +87,11 @@ pub(super) fn output(bench: &mut Bench) -> Result<()> {
             for (dir, seconds) in [(&bench.disk, &mut on_disk), (&bench.images, &mut in_memory)] {
                 let image = dir.join("output");
                 let ferofs = &mut Command::new(&bench.ferofs);
-                let cost =
-                    process::run(ferofs.args(["build", "--quiet", "-z", algorithm]).args([&source, &image]))?;
+                let cost = process::run(
+                    ferofs
+                        .args(["build", "--quiet", "--preset", "fast", "-z", algorithm])
+                        .args([&source, &image]),
+                )?;
                 fs::remove_file(&image)?;
                 // Round 0 reads the source into memory.
                 if round > 0 {

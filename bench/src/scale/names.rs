@@ -62,7 +62,7 @@ fn measure(
     let (own, theirs, squashfs) = (image("ferofs"), image("erofs-utils"), image("squashfs"));
     let build = |bench: &Bench| {
         let command = &mut Command::new(&bench.ferofs);
-        process::run(command.args(["build", "--quiet", "-z", "lz4"]).args([source, &own]))
+        process::run(command.args(["build", "--quiet", "--preset", "fast"]).args([source, &own]))
     };
     // The first run reads the tree into memory.
     build(bench)?;

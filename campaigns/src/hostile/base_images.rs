@@ -15,8 +15,9 @@ use ferofs_tests::tree::DirWriter;
 use super::mutate::BaseImage;
 
 /// The settings of `ferofs build`.
-const FEROFS: [(&str, &[&str]); 20] = [
-    ("ferofs-plain", &[]),
+const FEROFS: [(&str, &[&str]); 21] = [
+    ("ferofs-plain", &["-z", "none"]),
+    ("ferofs-default", &["--preset", "default"]),
     ("ferofs-lz4", &["-z", "lz4"]),
     ("ferofs-dedupe", &["-z", "lz4hc", "-E", "dedupe,ztailpacking"]),
     ("ferofs-fragments", &["-z", "zstd", "-C", "64K", "-E", "fragments"]),
@@ -75,7 +76,10 @@ pub(crate) fn build(dir: &Path) -> Result<()> {
     write_tree(&source).context("the tree of the base images")?;
     for (name, options) in FEROFS {
         let image = dir.join(name).with_extension("erofs");
-        must_succeed(run::ferofs().args(["build", "--quiet"]).args(options).args([&source, &image]))?;
+        // Nothing of the default preset.
+        let plain: &[&str] = if options.contains(&"-z") { &["--preset", "fast"] } else { &[] };
+        let build = run::ferofs().args(["build", "--quiet"]).args(plain).args(options);
+        must_succeed(build.args([&source, &image]))?;
     }
     let Some(peers) = env::var_os("FEROFS_PEERS").map(PathBuf::from) else {
         eprintln!("no newest erofs-utils (cargo xtask peers): images of ferofs only");

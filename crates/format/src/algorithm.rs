@@ -154,6 +154,13 @@ struct RawZstd {
 }
 
 impl CompressionConfigs {
+    /// Bytes of the records of all algorithms, each with its length before it.
+    pub const LEN_MAX: usize = Algorithm::ALL.len() * size_of::<U16>()
+        + size_of::<RawLz4>()
+        + size_of::<RawLzma>()
+        + size_of::<RawDeflate>()
+        + size_of::<RawZstd>();
+
     /// The bitmap `available_compr_algs`.
     #[must_use]
     pub fn available(&self) -> u16 {
@@ -299,6 +306,8 @@ mod tests {
         fn round_trips(configs in configs()) {
             let bytes = configs.to_bytes();
             prop_assert_eq!(CompressionConfigs::parse(configs.available(), &bytes), Ok(configs));
+            let is_longest = Algorithm::ALL.into_iter().all(|algorithm| configs.contains(algorithm));
+            prop_assert_eq!(bytes.len() == CompressionConfigs::LEN_MAX, is_longest);
         }
 
         #[test]

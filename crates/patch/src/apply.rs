@@ -33,7 +33,7 @@ use crate::format::reader::Patch;
 use crate::image::digest::PartDigests;
 use crate::image::journal::{MaskedSource, WrittenRanges};
 use crate::image::overlay::Overlay;
-use crate::image::sector::{SECTOR_POS, SuperblockArea};
+use crate::image::sector::{SECTOR_END, SECTOR_POS, SuperblockArea};
 use ferofs_read::{Image, OpenOptions, Source};
 
 /// Bytes of the base's metadata that are cached while its files are read: applying needs little memory, and files are read
@@ -83,10 +83,8 @@ pub fn apply_with<M: Medium>(
     };
     let digests = check_base(medium, &area, patch, cancel)?;
     patch.check_encoders()?;
-    let (root, root_bytes) = match &header.root {
-        Some((pos, bytes)) => (Some(*pos..*pos + bytes.len() as u64), &bytes[..]),
-        None => (None, &[][..]),
-    };
+    let root = header.root_range();
+    let root_bytes = header.root.as_ref().map_or(&[][..], |(_, bytes)| bytes);
     let appended = header.base_size..header.result_size;
     let interrupted = WrittenRanges::find_interrupted(medium, &area)?
         .filter(|ranges| ranges.appended == appended && ranges.root == root);
@@ -145,9 +143,8 @@ fn open_base(source: Box<dyn Source>) -> Result<Image> {
 
 /// Checks that `result` is what the patch makes of the image whose digests are `base`.
 fn check_result(result: &dyn Source, header: &Header, base: &PartDigests, cancel: &AtomicBool) -> Result<()> {
-    let mut changed =
-        vec![SECTOR_POS..SECTOR_POS + header.sector.len() as u64, header.base_size..header.result_size];
-    changed.extend(header.root.iter().map(|(pos, bytes)| *pos..*pos + bytes.len() as u64));
+    let mut changed = vec![SECTOR_POS..SECTOR_END, header.base_size..header.result_size];
+    changed.extend(header.root_range());
     let result = base.changed(result, header.result_size, &changed, cancel)?;
     if result.digest() == header.result_digest {
         Ok(())

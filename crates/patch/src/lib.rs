@@ -25,6 +25,11 @@
 //! ```
 
 #![deny(unsafe_code)]
+// Not in tests, which fail when a number overflows.
+#![cfg_attr(
+    not(test),
+    warn(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)
+)]
 
 mod apply;
 mod error;

@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::format::piece::base::SMALL_EXTENT;
 use crate::format::plan::Item;
 use crate::format::reader::Patch;
+use crate::numbers::to_u64;
 
 /// The program itself with its stack and its threads, the reader of the image with its cache of metadata, and a buffer of 1 MiB for each
 /// thread that hashes.
@@ -50,17 +51,17 @@ impl Patch {
         let used = methods.iter().flatten().zip(longest).filter(|(_, longest)| *longest > 0);
         // With LZ4 several threads encode, each into a buffer of its own.
         let encoders =
-            |params: &Params| if params.algorithm() == Algorithm::Lz4 { THREADS_MAX as u64 } else { 1 };
+            |params: &Params| if params.algorithm() == Algorithm::Lz4 { to_u64(THREADS_MAX) } else { 1 };
         let tables =
             used.map(|(params, longest)| encoder_memory(params, longest).saturating_mul(encoders(params)));
         // Only one thread at a time decodes a longer extent.
         let extent = u64::from(self.header().longest_extent);
-        let extents = extent.min(SMALL_EXTENT).saturating_mul(THREADS_MAX as u64).saturating_add(extent);
+        let extents = extent.min(SMALL_EXTENT).saturating_mul(to_u64(THREADS_MAX)).saturating_add(extent);
         let waiting = self.superblocks()?[0].inodes.min(WAITING_MAX);
         let parts = [
             (1, PROGRAM),
             (COPIES, extents),
-            (OF_PIECE, self.appended().count() as u64),
+            (OF_PIECE, to_u64(self.appended().count())),
             (OF_PLAN, decoded_plan),
             (OF_LIST, self.relocations_len()?),
             (OF_WAITING, waiting),

@@ -7,6 +7,6 @@ pub(crate) fn to_u64(len: usize) -> u64 {
 }
 
 /// A length in a file as a length in memory, or the largest one if memory has less.
-pub(crate) fn to_usize(len: u64) -> usize {
-    usize::try_from(len).unwrap_or(usize::MAX)
+pub(crate) fn to_usize(len: impl Into<u64>) -> usize {
+    usize::try_from(len.into()).unwrap_or(usize::MAX)
 }

@@ -16,6 +16,7 @@ use crate::apply::{apply_with, overlay_with};
 use crate::error::{Error, PatchFault, Result};
 use crate::format::reader::Patch;
 use crate::format::start::Start;
+use crate::numbers::{to_u64, to_usize};
 use ferofs_read::{FileSource, Source, Uuid};
 
 /// Bytes of a stream that are read at once.
@@ -52,7 +53,7 @@ impl Source for Part {
 
     fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
         let start = self.range.start.checked_add(pos);
-        let end = start.and_then(|start| start.checked_add(buf.len() as u64));
+        let end = start.and_then(|start| start.checked_add(to_u64(buf.len())));
         match (start, end) {
             (Some(start), Some(end)) if end <= self.range.end => self.source.read_exact_at(start, buf),
             _ => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -189,7 +190,7 @@ impl PatchReader {
                 pass(&mut **stream, &next, |bytes| {
                     last.extend_from_slice(bytes);
                     let covered = last.len().saturating_sub(blake3::OUT_LEN);
-                    hasher.update(&last[..covered]);
+                    hasher.update(last.get(..covered).unwrap_or_default());
                     last.drain(..covered);
                     Ok(())
                 })?;
@@ -225,7 +226,7 @@ impl PatchReader {
                     let patch = self.open_patch(next).map_err(|e| failed(e, applied.count))?;
                     match change(state, &patch) {
                         Ok(()) => {
-                            applied.count += 1;
+                            applied.count = applied.count.saturating_add(1);
                             applied.time = Some(patch.time());
                             continue;
                         }
@@ -321,7 +322,7 @@ impl std::fmt::Display for Base {
 
 /// Appends up to `len` bytes of `stream` to `taken`.
 fn take(stream: &mut dyn Read, len: usize, taken: &mut Vec<u8>) -> Result<()> {
-    let read = stream.take(len as u64).read_to_end(taken);
+    let read = stream.take(to_u64(len)).read_to_end(taken);
     read.map(drop).map_err(|e| Error::io_unnamed("read the patch", e))
 }
 
@@ -329,18 +330,18 @@ fn take(stream: &mut dyn Read, len: usize, taken: &mut Vec<u8>) -> Result<()> {
 fn pass(stream: &mut dyn Read, next: &Next, mut to: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
     let expected = next.start.file_len();
     to(&next.taken)?;
-    let mut found = next.taken.len() as u64;
+    let mut found = to_u64(next.taken.len());
     let mut buffer = vec![0; BUFFER];
     while found < expected {
-        let most = (expected - found).min(BUFFER as u64) as usize;
-        let read = match stream.read(&mut buffer[..most]) {
+        buffer.truncate(to_usize(expected.saturating_sub(found)));
+        let read = match stream.read(&mut buffer) {
             Ok(0) => return Err(Error::Patch(PatchFault::Length { expected, found })),
             Ok(read) => read,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(Error::io_unnamed("read the patch", error)),
         };
-        to(&buffer[..read])?;
-        found += read as u64;
+        to(buffer.get(..read).unwrap_or_default())?;
+        found = found.saturating_add(to_u64(read));
     }
     Ok(())
 }

@@ -12,12 +12,6 @@
 //! The key is the root hash, or the digest, of the object, so that equal images of several servers are stored once. Bytes are
 //! stored after they were verified.
 
-// Not in tests, which fail when a number overflows.
-#![cfg_attr(
-    not(test),
-    warn(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)
-)]
-
 mod claim;
 mod entry;
 mod evict;
@@ -31,4 +25,4 @@ pub use self::entry::{Entry, EntryInfo};
 pub use self::evict::{Collected, Usage};
 pub use self::folder::Cache;
 pub use self::presence::UNIT;
-pub(crate) use self::presence::{to_u64, to_usize, units_in};
+pub(crate) use self::presence::{bytes_of, units_in};

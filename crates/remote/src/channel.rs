@@ -4,12 +4,6 @@
 //! They share a socket that keeps the borders of messages (`SOCK_SEQPACKET`). If the fetcher is killed, another one
 //! continues with the same socket: it says that it is new, and the client sends again what waits.
 
-// Not in tests, which fail when a number overflows.
-#![cfg_attr(
-    not(test),
-    warn(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)
-)]
-
 mod client;
 mod message;
 mod server;

@@ -4,12 +4,6 @@
 //! a matter of its [`Access`], which other protocols over HTTP implement as well. `range` reads headers. `tls` makes connections secure. `web` and `s3` say where objects of web
 //! servers and of S3 stores are.
 
-// Not in tests, which fail when a number overflows.
-#![cfg_attr(
-    not(test),
-    warn(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)
-)]
-
 mod client;
 mod netrc;
 mod object;

@@ -3,7 +3,13 @@
 //! [`object`] defines what a server offers: ranges of one object that does not change. The clients for the protocols
 //! implement it. The fetcher asks them for ranges, verifies the bytes, and stores them in a cache on disk, which all mounts of
 //! this machine share. Readers get the bytes from the cache, as a [`Source`](ferofs_read::Source).
+
 #![forbid(unsafe_code)]
+// Not in tests, which fail when a number overflows.
+#![cfg_attr(
+    not(test),
+    warn(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)
+)]
 // Lists of ranges are common here, and never mean lists of numbers.
 #![allow(clippy::single_range_in_vec_init)]
 
@@ -14,6 +20,7 @@ pub mod error;
 pub mod fetch;
 pub mod http;
 pub mod location;
+mod numbers;
 pub mod object;
 pub mod oci;
 pub mod open;

@@ -1,9 +1,10 @@
 //! The interface of a client for a protocol to the fetcher: ranges of one object.
 
 use std::ops::Range;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::error::{FetchError, FetchErrorKind};
+use crate::numbers::range_of;
 
 /// Tells whether two answers are about the same bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,8 +48,14 @@ pub trait RemoteObject: Send + Sync {
         if buf.is_empty() {
             return Ok(());
         }
-        self.ask(start..start.saturating_add(buf.len() as u64), deadline)?.fill(buf)
+        self.ask(range_of(start, buf), deadline)?.fill(buf)
     }
+}
+
+/// The time `time` after `start`; a century after it if the system does not count so far.
+pub(crate) fn later(start: Instant, time: Duration) -> Instant {
+    const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+    start.checked_add(time).or_else(|| start.checked_add(CENTURY)).unwrap_or(start)
 }
 
 /// The bytes that a server sends, in their order.
@@ -58,4 +65,16 @@ pub trait Answer {
     /// # Errors
     /// [`FetchError`] tells the reason and how many bytes at the start of `buf` arrived.
     fn fill(&mut self, buf: &mut [u8]) -> Result<(), FetchError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patience_without_end_is_a_deadline() {
+        let now = Instant::now();
+        assert_eq!(later(now, Duration::from_secs(5)) - now, Duration::from_secs(5));
+        assert!(later(now, Duration::MAX) - now > Duration::from_secs(1 << 31));
+    }
 }

@@ -3,24 +3,16 @@
 //! `reference` parses names, `credentials` finds those of docker and podman, `auth` gets tokens, `registry` sends requests, `manifest` has the
 //! documents, `config` those about containers, `resolve` chooses the EROFS layer of an image, `image` has all layers, `push` stores images.
 
-// Not in tests, which fail when a number overflows.
-#![cfg_attr(
-    not(test),
-    warn(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)
-)]
-
 mod auth;
 mod config;
 mod credentials;
 mod image;
 mod manifest;
 mod options;
-#[allow(clippy::arithmetic_side_effects, clippy::as_conversions, reason = "sends what this program has made")]
 mod push;
 mod reference;
 mod registry;
 mod resolve;
-#[allow(clippy::arithmetic_side_effects, clippy::as_conversions, reason = "sends what this program has made")]
 mod upload;
 
 pub use self::config::ImageConfig;

@@ -17,10 +17,11 @@ use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest as _, Sha256};
 
 use self::reuse::Reuse;
-use crate::cache::{Cache, to_usize};
+use crate::cache::Cache;
 use crate::error::{Error, FetchErrorKind, Result, open_file};
 use crate::fetch::{Counters, Patience, RetryOptions, fetch};
-use crate::object::{RemoteObject, Validator};
+use crate::numbers::{len_of, to_u64, to_usize};
+use crate::object::{RemoteObject, Validator, later};
 use crate::open::{Connected, bases, open_files};
 
 pub use decompress::decompress;
@@ -149,7 +150,7 @@ fn known_parts(
     let bases = bases(files, options.cache.as_ref(), object.location(), None);
     let counters = Counters::default();
     let fetch_at = |start: u64, buf: &mut [u8]| {
-        let until = Until(Instant::now() + options.patience);
+        let until = Until(later(Instant::now(), options.patience));
         fetch(object, start, buf, &options.retry, &until, &counters, |_| Ok(true))
     };
     let position = options.hash_offset.or(connected.hash_offset);
@@ -204,7 +205,8 @@ impl Partial {
         })?;
         let is_resumable = !matches!(object.validator(), Validator::None);
         let arrived = file.metadata().map_err(Error::file(&path, "read"))?.len();
-        let len = if is_resumable { arrived.min(object.size()) / SYNC * SYNC } else { 0 };
+        let arrived = arrived.min(object.size());
+        let len = if is_resumable { arrived.saturating_sub(arrived % SYNC) } else { 0 };
         let mut partial = Self { path, file, len, is_resumable };
         partial.truncate(len)?;
         Ok(partial)
@@ -222,7 +224,7 @@ impl Partial {
     /// Appends bytes.
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
         self.file.write_all_at(bytes, self.len).map_err(Error::file(&self.path, "write"))?;
-        self.len += bytes.len() as u64;
+        self.len = self.len.saturating_add(to_u64(bytes.len()));
         if self.len.is_multiple_of(SYNC) {
             self.file.sync_data().map_err(Error::file(&self.path, "sync"))?;
         }
@@ -283,14 +285,14 @@ fn fetch_into(
     let failed =
         |kind: FetchErrorKind| Error::Fetch { location: object.location().to_owned(), error: kind.into() };
     let work = |(): &mut (), start: u64| {
-        let mut bytes = vec![0; to_usize((size - start).min(PART))];
-        let all = start..start + bytes.len() as u64;
+        let all = start..start.saturating_add(PART).min(size);
+        let mut bytes = vec![0; to_usize(len_of(&all))];
         // Blocks that cannot be copied are fetched.
         let missing = reuse.and_then(|reuse| reuse.fill(start, &mut bytes).ok()).unwrap_or_else(|| vec![all]);
         for range in missing {
-            let until = Until(Instant::now() + options.patience);
-            let buf = bytes.get_mut(to_usize(range.start - start)..to_usize(range.end - start));
-            let buf = buf.unwrap_or_default();
+            let until = Until(later(Instant::now(), options.patience));
+            let within = |pos: u64| to_usize(pos.saturating_sub(start));
+            let buf = bytes.get_mut(within(range.start)..within(range.end)).unwrap_or_default();
             fetch(object, range.start, buf, &options.retry, &until, &counters, |_| Ok(true))?;
         }
         Ok(bytes)
@@ -299,14 +301,14 @@ fn fetch_into(
     let mut next = partial.len;
     with_pipeline(
         connections,
-        connections * 2,
+        connections.saturating_mul(2),
         || (),
         work,
         |pipeline| {
             loop {
                 while pipeline.has_capacity() && next < size {
                     pipeline.submit(next);
-                    next += PART;
+                    next = next.saturating_add(PART);
                 }
                 let Some(bytes) = pipeline.next_result()? else { return Ok::<_, Error>(()) };
                 let bytes = bytes.map_err(failed)?;
@@ -326,11 +328,10 @@ fn fetch_into(
 fn hash_file(partial: &Partial, hasher: &mut Sha256) -> Result<()> {
     let (mut at, mut buffer) = (0, vec![0; 1 << 20]);
     while at < partial.len {
-        let len = to_usize((partial.len - at).min(buffer.len() as u64));
-        let part = buffer.get_mut(..len).unwrap_or_default();
-        partial.file.read_exact_at(part, at).map_err(Error::file(&partial.path, "read"))?;
-        hasher.update(&*part);
-        at += len as u64;
+        buffer.truncate(to_usize(partial.len.saturating_sub(at)));
+        partial.file.read_exact_at(&mut buffer, at).map_err(Error::file(&partial.path, "read"))?;
+        hasher.update(&buffer);
+        at = at.saturating_add(to_u64(buffer.len()));
     }
     Ok(())
 }

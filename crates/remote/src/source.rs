@@ -12,6 +12,8 @@ use ferofs_read::{Access, ReadRange, Source};
 use self::read_ahead::ReadAhead;
 use crate::cache::Entry;
 use crate::fetch::{Failure, Fetcher};
+use crate::numbers::range_of;
+use crate::object::later;
 
 /// Fetches bytes into the cache: a [`Fetcher`] of this process, or one of another process
 /// ([`crate::channel::Client`]).
@@ -73,12 +75,12 @@ impl RemoteSource {
         let mut deadline = None;
         while !self.entry.read(pos, buf)? {
             let now = Instant::now();
-            let deadline = *deadline.get_or_insert(now + self.patience);
+            let deadline = *deadline.get_or_insert(later(now, self.patience));
             if deadline < now {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             // `Entry::read` has checked the end.
-            self.supply.ensure(pos..pos.saturating_add(buf.len() as u64), deadline)?;
+            self.supply.ensure(range_of(pos, buf), deadline)?;
         }
         if deadline.is_none() {
             self.entry.count_ready(buf.len());
@@ -104,7 +106,7 @@ impl Source for RemoteSource {
     }
 
     fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
-        let read = pos..pos.saturating_add(buf.len() as u64);
+        let read = range_of(pos, buf);
         let is_stored = || self.entry.has(read.clone()).unwrap_or(false);
         if let Some(range) = self.read_ahead.next(read.clone(), is_stored) {
             self.announce(range);
@@ -119,7 +121,7 @@ impl Source for RemoteSource {
     fn read_ranges(&self, ranges: &mut [ReadRange<'_>], access: Access) -> io::Result<()> {
         // All are fetched at the same time. The first is asked for by its own read.
         for range in ranges.iter().skip(1) {
-            self.announce(range.pos..range.pos.saturating_add(range.buf.len() as u64));
+            self.announce(range_of(range.pos, range.buf));
         }
         ranges.iter_mut().try_for_each(|range| match access {
             Access::Sequential => self.read_exact_at(range.pos, range.buf),

@@ -83,7 +83,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
     (
         "remote",
         &[
-            &["error"],
+            &["error", "numbers"],
             &["object", "confine"],
             &["cache"],
             &["http"],

@@ -1,4 +1,4 @@
-//! The static program.
+//! The static programs: `ferofs`, and `ferofs-device` for devices.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -16,14 +16,15 @@ use super::version::Version;
 /// Compiles C code for musl.
 const MUSL: Tool = Tool { program: "musl-gcc", package: "musl-tools" };
 
-/// The program, and the target for which it was compiled.
-pub(super) struct Program {
-    pub(super) path: PathBuf,
+/// The programs, and the target for which they were compiled.
+pub(super) struct Programs {
+    pub(super) ferofs: PathBuf,
+    pub(super) device: PathBuf,
     pub(super) target: String,
 }
 
-/// Builds the program from `sources`, with cargo's files in `work`.
-pub(super) fn build(sources: &Path, work: &Path, version: &Version) -> Result<Program> {
+/// Builds the programs from `sources`, with cargo's files in `work`.
+pub(super) fn build(sources: &Path, work: &Path, version: &Version) -> Result<Programs> {
     let target = choose_target()?;
     let build_dir = work.join("build");
     let home = cargo_home()?;
@@ -32,23 +33,28 @@ pub(super) fn build(sources: &Path, work: &Path, version: &Version) -> Result<Pr
     let map = |option: &str| paths.map(|(path, name)| format!("{option}={}={name}", path.display()));
     let mut rust_flags = map("--remap-path-prefix").to_vec();
     rust_flags.push("-Ctarget-feature=+crt-static".to_owned());
-    let mut cargo = shell::cargo();
-    cargo
-        .args(["build", "--locked", "--profile", "dist", "--package", "ferofs-cli", "--target", &target])
-        .current_dir(sources)
-        .env("CARGO_TARGET_DIR", &build_dir)
-        .env("CARGO_ENCODED_RUSTFLAGS", rust_flags.join("\x1f"))
-        .env("CFLAGS", map("-ffile-prefix-map").join(" "))
-        .env("SOURCE_DATE_EPOCH", version.time.to_string())
-        .env_remove("RUSTFLAGS");
-    shell::run(&mut cargo)?;
-    let path = build_dir.join(&target).join("dist/ferofs");
-    elf::check_static(&path)?;
-    Ok(Program { path, target })
+    let program = |name: &str, package: &str, profile: &str| {
+        let mut cargo = shell::cargo();
+        cargo
+            .args(["build", "--locked", "--profile", profile, "--package", package, "--target", &target])
+            .current_dir(sources)
+            .env("CARGO_TARGET_DIR", &build_dir)
+            .env("CARGO_ENCODED_RUSTFLAGS", rust_flags.join("\x1f"))
+            .env("CFLAGS", map("-ffile-prefix-map").join(" "))
+            .env("SOURCE_DATE_EPOCH", version.time.to_string())
+            .env_remove("RUSTFLAGS");
+        shell::run(&mut cargo)?;
+        let path = build_dir.join(&target).join(profile).join(name);
+        elf::check_static(&path)?;
+        Ok::<_, anyhow::Error>(path)
+    };
+    let ferofs = program("ferofs", "ferofs-cli", "dist")?;
+    let device = program("ferofs-device", "ferofs-device", "small")?;
+    Ok(Programs { ferofs, device, target })
 }
 
-/// The target with musl, whose programs need nothing of the system. If rustup cannot install it, the target of this machine: the program then
-/// contains glibc.
+/// The target with musl, whose programs need nothing of the system. If rustup cannot install it, the target of this machine: the programs then
+/// contain glibc.
 fn choose_target() -> Result<String> {
     let musl = format!("{}-unknown-linux-musl", env::consts::ARCH);
     let glibc = format!("{}-unknown-linux-gnu", env::consts::ARCH);
@@ -59,7 +65,7 @@ fn choose_target() -> Result<String> {
     if has_target(&musl)? && install::install(&[MUSL]).is_ok() {
         return Ok(musl);
     }
-    eprintln!("the program contains glibc: the Rust target {musl} or {} is missing", MUSL.program);
+    eprintln!("the programs contain glibc: the Rust target {musl} or {} is missing", MUSL.program);
     Ok(glibc)
 }
 

@@ -27,7 +27,7 @@ pub(crate) fn sizes(evaluation: &mut Evaluation) -> Result<()> {
     let utils = ImageFormat::MkfsErofs("-zlz4hc,9".into());
     all.insert(1, System::new("erofs-utils 4K", &utils, Driver::Kernel("erofs")));
     for size in ["16K", "64K", "128K"] {
-        let format = ImageFormat::Ferofs(format!("-z lz4hc,9 -C {size}"));
+        let format = ImageFormat::Ferofs(format!("--preset android -C {size}"));
         all.push(System::new(format!("ferofs {size}"), &format, Driver::Kernel("erofs")));
     }
     let datasets = evaluation.workspace.datasets();

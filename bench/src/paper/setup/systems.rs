@@ -52,7 +52,7 @@ impl System {
 
 /// EROFS as in the paper: LZ4HC with clusters of 4 KiB.
 pub(crate) fn erofs() -> ImageFormat {
-    ImageFormat::Ferofs("-z lz4hc,9".into())
+    ImageFormat::Ferofs("--preset android".into())
 }
 
 /// squashfs with LZ4HC.

@@ -197,7 +197,7 @@ impl Account<'_> {
         image.offset = settings.value("--offset").and_then(|value| value.parse().ok()).unwrap_or(0);
         image.erofs_utils_misreads =
             ["-m", "--chunk-size", "--chunksize"].iter().any(|option| settings.has(option))
-                || settings.value("--preset").as_deref() == Some("backup");
+                || matches!(settings.value("--preset").as_deref(), Some("backup" | "smallest"));
         let block = settings.value("-b").and_then(|value| value.parse().ok());
         image.block = sources.block.or(block).unwrap_or(4096);
         for (option, name) in [("--chunk-device", "device"), ("--blobdev", "device")] {

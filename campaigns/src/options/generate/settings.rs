@@ -167,7 +167,7 @@ pub(crate) fn image(interface: Interface, model: &Model, rng: &mut Rng) -> Setti
             } else {
                 settings.add(&[
                     "--preset",
-                    rng.pick(&["default", "fast", "balanced", "small", "android", "live", "backup"]),
+                    rng.pick(&["default", "fast", "small", "smallest", "android", "backup"]),
                 ]);
             }
             if rng.chance(30) {
@@ -212,6 +212,10 @@ pub(crate) fn image(interface: Interface, model: &Model, rng: &mut Rng) -> Setti
 }
 
 fn compressed(settings: &mut Settings, interface: Interface, rng: &mut Rng) {
+    if interface == Interface::Build && rng.chance(60) {
+        // Without the clusters and fragments of the default preset.
+        settings.add(&["--preset", "fast"]);
+    }
     encoding(settings, rng);
     features(settings, rng);
     if rng.chance(8) {

@@ -3,6 +3,7 @@
 //! The build reserves the area first and writes it last, when all fields are known. The tables are here because the superblock
 //! has few bits for their positions.
 
+use ferofs_format::algorithm::CompressionConfigs;
 use ferofs_format::device::{DEVICE_SLOT_SIZE, DeviceSlot};
 use ferofs_format::superblock::{self, PrefixTable, Superblock};
 use ferofs_format::xattr::LongPrefix;
@@ -13,8 +14,7 @@ use crate::error::{Error, Result};
 /// Bytes reserved for the configurations of the algorithms, after the superblock and its extension slots. All algorithms
 /// together need less.
 const CONFIGS: u64 = 256;
-/// Bytes of the configurations of all algorithms, which a patch may add: metadata begins behind them. Source: FORMAT.md 6.1.
-const ALL_CONFIGS: usize = 48;
+const _: () = assert!(CompressionConfigs::LEN_MAX as u64 <= CONFIGS);
 
 /// The plan of the area.
 #[derive(Debug)]
@@ -60,9 +60,9 @@ impl SuperblockArea {
         self.len
     }
 
-    /// Where metadata can begin in the last block of the area.
+    /// Where metadata can begin in the last block of the area: behind the configurations of all algorithms, which a patch may add.
     pub(crate) fn end(&self, superblock: &Superblock) -> u64 {
-        self.end.max((superblock::OFFSET + superblock.size() + ALL_CONFIGS) as u64)
+        self.end.max((superblock::OFFSET + superblock.size() + CompressionConfigs::LEN_MAX) as u64)
     }
 
     /// The number of bytes that [`Self::bytes`] has. The checksum covers whole blocks, which can end after this area if they are small.

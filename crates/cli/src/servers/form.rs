@@ -13,7 +13,7 @@ use crate::exit::Failure;
 #[derive(clap::Args, Default)]
 #[command(next_help_heading = "Images that are built")]
 pub(super) struct FormArgs {
-    /// Use a set of options for a purpose, as `ferofs build` does [default: balanced]
+    /// Use a set of options for a purpose, as `ferofs build` does [default: default]
     #[arg(long, value_enum, value_name = "NAME")]
     preset: Option<Preset>,
 
@@ -44,11 +44,10 @@ impl FormArgs {
     /// Sets the options. `image` is for messages.
     pub(super) fn apply(&self, image: &Path, options: &mut Options) -> Result<(), Failure> {
         let refuse = |option: &str, reason: String| Failure::about(image, format!("{option}: {reason}"));
-        // -z alone is not changed by the preset that is the default.
-        let preset =
-            self.preset.or(self.compress.is_none().then_some(Preset::Balanced)).map(Preset::settings);
+        let preset = self.preset.unwrap_or(Preset::Default).settings();
         let block = options.image.block_size;
-        let form = Form::new(preset, self.compress.as_deref(), self.cluster_size, &self.features, block);
+        let form =
+            Form::new(Some(preset), self.compress.as_deref(), self.cluster_size, &self.features, block);
         let compression = form.compression().compression(block);
         if let Some(order) = form.order {
             options.data.order = order.content_order();

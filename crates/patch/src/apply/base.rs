@@ -16,7 +16,7 @@ use crate::image::sector::SuperblockArea;
 /// The state of an image for which a patch can be used.
 pub(crate) enum Usable {
     /// It has the superblock of the patch's base.
-    Base(SuperblockArea),
+    Base(Box<SuperblockArea>),
     /// It shows the tree of the base again, after a rollback from the state of this number, which the patch had made.
     RolledBack(u64),
 }
@@ -35,7 +35,7 @@ pub(crate) fn check_state(
         return fault(PatchFault::OtherImage { expected, found });
     }
     if area.sector() == header.base_sector && area.size() == header.base_size {
-        return Ok(Usable::Base(area));
+        return Ok(Usable::Base(Box::new(area)));
     }
     let history = History::read(image, &area)?;
     let is_made = |record: &Record| record.origin == Origin::Patch && record.after == header.sector;
@@ -104,15 +104,15 @@ pub(super) fn check_base(
         return fault(PatchFault::Truncated { expected, found });
     }
     let mut masked = MaskedSource::new(image, area)?;
-    if let Some((pos, bytes)) = &header.root {
+    if let (Some(range), Some((_, bytes))) = (header.root_range(), &header.root) {
         // The slots of the root hold zeroes, or this very root if applying the patch was interrupted.
         let mut found = vec![0; bytes.len()];
-        masked.read_exact_at(*pos, &mut found).map_err(|e| Error::io_unnamed("read the image", e))?;
+        masked.read_exact_at(range.start, &mut found).map_err(|e| Error::io_unnamed("read the image", e))?;
         let is_expected = found.iter().zip(bytes).all(|(found, new)| *found == 0 || found == new);
         if !is_expected {
             return fault(PatchFault::BaseChanged);
         }
-        masked = masked.and_zeroes(*pos..*pos + bytes.len() as u64);
+        masked = masked.and_zeroes(range);
     }
     let digests = PartDigests::of(&masked, header.base_size, cancel)?;
     if digests.digest() == header.base_digest { Ok(digests) } else { fault(PatchFault::BaseChanged) }

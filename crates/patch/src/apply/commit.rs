@@ -8,7 +8,8 @@ use crate::error::PatchFault;
 use crate::error::{AfterFailure, Error, Result};
 use crate::image::journal::{WrittenRanges, first_nonzero};
 use crate::image::overlay::Overlay;
-use crate::image::sector::{SECTOR, SECTOR_POS, Sector, SuperblockArea};
+use crate::image::sector::{SECTOR, SECTOR_LEN, SECTOR_POS, Sector, SuperblockArea};
+use crate::numbers::{to_u64, to_usize};
 use ferofs_read::Source;
 use ferofs_verity::Seal;
 
@@ -53,12 +54,12 @@ pub(crate) struct Sink<'a, M> {
 
 impl<M: Medium> Sink<'_, M> {
     pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        let (head, rest) = bytes.split_at(bytes.len().min(SECTOR - self.first.len()));
+        let (head, rest) = bytes.split_at(bytes.len().min(SECTOR.saturating_sub(self.first.len())));
         self.first.extend_from_slice(head);
-        self.at += head.len() as u64;
+        self.at = self.at.saturating_add(to_u64(head.len()));
         if !rest.is_empty() {
             self.medium.write_all_at(self.at, rest).map_err(unwritten)?;
-            self.at += rest.len() as u64;
+            self.at = self.at.saturating_add(to_u64(rest.len()));
         }
         self.unsynced = self.unsynced.saturating_add(bytes.len());
         if self.unsynced >= SYNC_EACH {
@@ -70,7 +71,7 @@ impl<M: Medium> Sink<'_, M> {
 
     /// Leaves `len` bytes as they are, because an interrupted change has written them. They are behind the first sector.
     pub(crate) fn keep(&mut self, len: u64) {
-        self.at += len;
+        self.at = self.at.saturating_add(len);
     }
 }
 
@@ -171,7 +172,7 @@ pub(crate) fn switch<M: Medium>(medium: &M, sector: &Sector) -> Result<()> {
 /// Writes zeroes over the ranges of a change, and restores the medium's size. `sector` is the current superblock, durable.
 fn undo<M: Medium>(medium: &M, ranges: &WrittenRanges, sector: &Sector) -> Result<()> {
     let WrittenRanges { appended, root, medium_size: size } = ranges;
-    let journal_end = appended.start.saturating_add(SECTOR as u64);
+    let journal_end = appended.start.saturating_add(SECTOR_LEN);
     let root = root.clone().unwrap_or_default();
     let is_clean = medium.size() <= *size
         && first_nonzero(medium, appended.clone())?.is_none()
@@ -207,9 +208,9 @@ fn undo<M: Medium>(medium: &M, ranges: &WrittenRanges, sector: &Sector) -> Resul
 fn zero<M: Medium>(medium: &M, range: std::ops::Range<u64>) -> Result<()> {
     let mut at = range.start;
     while at < range.end {
-        let len = (range.end - at).min(BUFFER as u64);
-        medium.write_all_at(at, &vec![0; len as usize]).map_err(unwritten)?;
-        at += len;
+        let zeroes = vec![0; to_usize(range.end.saturating_sub(at)).min(BUFFER)];
+        medium.write_all_at(at, &zeroes).map_err(unwritten)?;
+        at = at.saturating_add(to_u64(zeroes.len()));
     }
     Ok(())
 }

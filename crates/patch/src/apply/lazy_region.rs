@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use crate::error::{Error, PatchFault, Result};
 use crate::format::reader::{Patch, PieceDecoder};
 use crate::image::digest::{PieceDigest, of_piece};
+use crate::numbers::{to_u64, to_usize};
 use ferofs_read::{Image, Source};
 
 /// Decoded pieces of all patches of an image, which stay in memory so that they need not be decoded again. A clone is the same cache.
@@ -113,13 +114,13 @@ impl LazyRegion {
             return Ok(bytes);
         }
         let len = self.pieces.get(number).map_or(0, |(range, _)| range.end.saturating_sub(range.start));
-        self.cache.make_space(usize::try_from(len).unwrap_or(usize::MAX));
+        self.cache.make_space(to_usize(len));
         let mut bytes = Vec::new();
         let decoded = decoder.decode(number, &mut bytes, || Ok(()));
         decoder.release();
         decoded?;
         bytes.shrink_to_fit();
-        if of_piece(&bytes, 0..bytes.len() as u64).ok() != Some(digest) {
+        if of_piece(&bytes, 0..to_u64(bytes.len())).ok() != Some(digest) {
             return Err(Error::Patch(PatchFault::ResultDiffers));
         }
         let bytes = Arc::new(bytes);
@@ -141,12 +142,12 @@ impl Source for LazyRegion {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             };
             let piece = self.piece(number, *digest).map_err(io::Error::other)?;
-            let len = range.end.saturating_sub(at).min(buf.len() as u64) as usize;
-            let skip = at.saturating_sub(range.start) as usize;
+            let len = to_usize(range.end.saturating_sub(at)).min(buf.len());
+            let skip = to_usize(at.saturating_sub(range.start));
             let (now, later) = std::mem::take(&mut buf).split_at_mut(len);
             let bytes = piece.get(skip..).and_then(|rest| rest.get(..len));
             now.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
-            (buf, at) = (later, at.saturating_add(len as u64));
+            (buf, at) = (later, at.saturating_add(to_u64(len)));
         }
         Ok(())
     }

@@ -11,7 +11,8 @@ use super::medium::Medium;
 use crate::error::{Error, PatchFault, Result};
 use crate::image::history::{RECORD, Record};
 use crate::image::journal::WrittenRanges;
-use crate::image::sector::{SECTOR, SECTOR_POS, Sector, SuperblockArea};
+use crate::image::sector::{SECTOR, SECTOR_LEN, SECTOR_POS, Sector, SuperblockArea};
+use crate::numbers::{to_u64, to_usize};
 use ferofs_read::Source;
 
 /// Bytes that are read at once.
@@ -88,15 +89,15 @@ fn target(source: &dyn Source, record: &Record) -> Result<Option<(Sector, u64)>>
 
 /// The last record that ends at or before `end`.
 fn last_record(source: &dyn Source, end: u64) -> Result<Option<Record>> {
-    let sector = SECTOR as u64;
-    let mut high = end / sector * sector;
+    let mut high = end.saturating_sub(end % SECTOR_LEN);
     let mut buffer = Vec::new();
     while high > SECTOR_POS {
         let low = high.saturating_sub(BUFFER).max(SECTOR_POS);
-        buffer.resize((high - low) as usize, 0);
+        buffer.resize(to_usize(high.saturating_sub(low)), 0);
         source.read_exact_at(low, &mut buffer).map_err(|e| Error::io_unnamed("read the image", e))?;
         for (number, bytes) in buffer.chunks(SECTOR).enumerate().rev() {
-            let record_end = low + number as u64 * sector + RECORD;
+            let pos = low.saturating_add(to_u64(number).saturating_mul(SECTOR_LEN));
+            let record_end = pos.saturating_add(RECORD);
             if record_end <= end
                 && Record::may_start(bytes)
                 && let Some(record) = Record::read(source, record_end)?

@@ -11,7 +11,7 @@ use super::medium::Medium;
 use crate::error::{Error, Result};
 use crate::format::reader::Patch;
 use crate::image::digest::of_piece;
-use crate::image::sector::SECTOR;
+use crate::image::sector::SECTOR_LEN;
 
 /// How far [`apply_with`](crate::apply_with) is. Another thread can read it at any time. If several patches are applied one after the other,
 /// each adds to the numbers.
@@ -49,7 +49,7 @@ const fn len(range: &Range<u64>) -> u64 {
 /// Whether each piece of `patch` is on `medium`, behind the image.
 pub(super) fn pieces_there<M: Medium>(medium: &M, patch: &Patch, cancel: &AtomicBool) -> Result<Vec<bool>> {
     // The first sector has the journal.
-    let first = patch.base_size().saturating_add(SECTOR as u64);
+    let first = patch.base_size().saturating_add(SECTOR_LEN);
     let size = medium.size();
     medium.drop_cached(patch.base_size()..patch.result_size());
     patch

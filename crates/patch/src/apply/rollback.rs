@@ -8,6 +8,7 @@ use crate::error::{Error, PatchFault, Result};
 use crate::image::history::{History, Origin, RECORD, Record};
 use crate::image::journal::WrittenRanges;
 use crate::image::sector::{Sector, SuperblockArea};
+use crate::numbers::to_usize;
 use ferofs_read::Source;
 
 /// What a rollback appends, and the superblock's new sector.
@@ -48,7 +49,7 @@ impl Rollback {
         let sector = area.resize(target, end)?;
         let record = Record {
             origin: Origin::Rollback(to),
-            number: current + 1,
+            number: history.next(),
             time,
             start,
             end,
@@ -57,7 +58,7 @@ impl Rollback {
             after: sector,
             root: (0, 0),
         };
-        let mut bytes = vec![0; (end - start - RECORD) as usize];
+        let mut bytes = vec![0; to_usize(end.saturating_sub(start).saturating_sub(RECORD))];
         bytes.extend_from_slice(&record.to_bytes());
         Ok(Self { to, appended: start..end, bytes, sector })
     }

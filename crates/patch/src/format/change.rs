@@ -2,6 +2,7 @@
 
 use super::columns::{ColumnReader, Columns, decompress};
 use crate::error::{Error, PatchFault, Result};
+use crate::numbers::{to_u64, to_usize};
 
 /// Bytes of the decoded list at most: it is held in memory. Patches with a longer list are refused.
 pub(super) const CHANGES_MAX: u64 = 1 << 30;
@@ -71,9 +72,9 @@ impl ChangeKind {
 /// The list as it is stored, and its length before compression. A path is stored without what it has in common with the path before.
 pub(super) fn encode(changes: &[Change]) -> Result<(Vec<u8>, u64)> {
     let mut columns = Columns::default();
-    columns.push(changes.len() as u64);
+    columns.push(to_u64(changes.len()));
     for Change { kind, .. } in changes {
-        columns.push(ChangeKind::ALL.iter().position(|known| known == kind).unwrap_or(0) as u64);
+        columns.push(to_u64(ChangeKind::ALL.iter().position(|known| known == kind).unwrap_or(0)));
     }
     for Change { bytes, .. } in changes {
         columns.push(match bytes % SLOT {
@@ -88,10 +89,10 @@ pub(super) fn encode(changes: &[Change]) -> Result<(Vec<u8>, u64)> {
             (common, path.get(common..).unwrap_or_default())
         })
     };
-    paths().for_each(|(common, _)| columns.push(common as u64));
-    paths().for_each(|(_, rest)| columns.push(rest.len() as u64));
+    paths().for_each(|(common, _)| columns.push(to_u64(common)));
+    paths().for_each(|(_, rest)| columns.push(to_u64(rest.len())));
     paths().for_each(|(_, rest)| columns.push_bytes(rest));
-    Ok((columns.compress(LEVEL)?, columns.len() as u64))
+    Ok((columns.compress(LEVEL)?, to_u64(columns.len())))
 }
 
 /// Decodes a list whose length before compression was `decoded_len`.
@@ -99,7 +100,7 @@ pub(super) fn decode(stored: &[u8], decoded_len: u64) -> Result<Vec<Change>> {
     const MALFORMED: &str = "its list of changes cannot be decoded";
     let malformed = || Error::Patch(PatchFault::Malformed(MALFORMED));
     let list = decompress(stored, usize::try_from(decoded_len).map_err(|_| malformed())?, MALFORMED)?;
-    if list.len() as u64 != decoded_len {
+    if to_u64(list.len()) != decoded_len {
         return Err(malformed());
     }
     let mut columns = ColumnReader::new(&list, MALFORMED);
@@ -118,14 +119,14 @@ pub(super) fn decode(stored: &[u8], decoded_len: u64) -> Result<Vec<Change>> {
     // Paths are longer than what is stored of them.
     let mut total = 0u64;
     for ((kind, bytes), (common, rest)) in kinds.into_iter().zip(bytes).zip(common.into_iter().zip(rest)) {
-        let kind = ChangeKind::ALL.get(kind as usize).copied().ok_or_else(malformed)?;
+        let kind = ChangeKind::ALL.get(to_usize(kind)).copied().ok_or_else(malformed)?;
         let before = changes.last().map_or(&[][..], |change| &change.path[..]);
-        let mut path = before.get(..common as usize).ok_or_else(malformed)?.to_vec();
+        let mut path = before.get(..to_usize(common)).ok_or_else(malformed)?.to_vec();
         total = total.saturating_add(u64::from(common)).saturating_add(rest.into());
         if total > CHANGES_MAX {
             return Err(malformed());
         }
-        path.extend_from_slice(columns.bytes(rest as usize)?);
+        path.extend_from_slice(columns.bytes(to_usize(rest))?);
         changes.push(Change { kind, path, bytes });
     }
     columns.finish()?;

@@ -1,11 +1,5 @@
 //! Numbers that are stored column by column, so that Zstandard sees what the values of one field have in common. Layout: docs/PATCH_FORMAT.md.
 
-// Not in tests, which fail when a number overflows.
-#![cfg_attr(
-    not(test),
-    warn(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)
-)]
-
 use std::io::Read;
 
 use crate::error::{Error, PatchFault, Result};

@@ -1,11 +1,14 @@
 //! The header of a patch file, and the tables after it. Layout: docs/PATCH_FORMAT.md.
 
+use std::ops::Range;
+
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::change::NewParents;
 use crate::image::digest::{Digest, PieceDigest};
 use crate::image::sector::Sector;
+use crate::numbers::to_u64;
 
 pub(super) const MAGIC: [u8; 8] = *b"ferofspt";
 pub(super) const VERSION: u32 = 3;
@@ -105,4 +108,11 @@ pub struct Header {
     pub new_parents: NewParents,
     /// Decoded bytes of the longest extent of the base's files that pieces read.
     pub longest_extent: u32,
+}
+
+impl Header {
+    /// The range of the root's inode, if it goes into free slots of the base.
+    pub(crate) fn root_range(&self) -> Option<Range<u64>> {
+        self.root.as_ref().map(|(pos, bytes)| *pos..pos.saturating_add(to_u64(bytes.len())))
+    }
 }

@@ -5,6 +5,7 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::error::{Error, PatchFault, Result};
+use crate::numbers::to_usize;
 
 /// Methods that a patch may have: more than any build has.
 pub(super) const METHODS_MAX: u32 = 64;
@@ -38,8 +39,8 @@ impl RawMethod {
             pb: 0,
             max_distance: 0.into(),
             dict_size: 0.into(),
-            // Checked parameters have a window of at most 12 MiB.
-            window: (params.window as u32).into(),
+            // Exact: checked parameters have a window of at most 12 MiB.
+            window: u32::try_from(params.window).unwrap_or(u32::MAX).into(),
             encoder: ferofs_codec::encoder_version(algorithm).into(),
             unused: params.unused.into(),
         };
@@ -77,7 +78,7 @@ impl RawMethod {
             Algorithm::Deflate => Method::Deflate(DeflateParams { level }),
             Algorithm::Zstd => Method::Zstd(ZstdParams { level, window_log: self.window_log }),
         };
-        let params = Params { method, window: self.window.get() as usize, unused: self.unused.get() };
+        let params = Params { method, window: to_usize(self.window.get()), unused: self.unused.get() };
         params.check().map_err(|_| malformed("a compression parameter is out of range"))?;
         Ok(params)
     }

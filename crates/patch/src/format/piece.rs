@@ -16,6 +16,7 @@ use super::plan::{Item, Plan};
 use super::reencode::Encoders;
 use crate::error::{Error, PatchFault, Result};
 use crate::image::digest::PieceDigest;
+use crate::numbers::{to_u64, to_usize};
 
 /// Bytes of content that `create` puts into a piece: see [`PAYLOAD_MAX`].
 pub const PIECE_LEN: usize = 4 << 20;
@@ -81,11 +82,9 @@ fn decode_payload(stored: &[u8], dictionary: &[u8], len: usize, out: &mut Vec<u8
 /// Compresses `bytes` with `dictionary`; `None` if that does not make them shorter.
 pub fn compress(bytes: &[u8], dictionary: &[u8], level: i32) -> std::io::Result<Option<Vec<u8>>> {
     let mut encoder = zstd::stream::write::Encoder::with_ref_prefix(Vec::new(), level, dictionary)?;
-    let window = (bytes.len() + dictionary.len())
-        .next_power_of_two()
-        .trailing_zeros()
-        .clamp(WINDOW_LOG_MIN, WINDOW_LOG_MAX);
-    encoder.window_log(window)?;
+    let window = bytes.len().saturating_add(dictionary.len()).checked_next_power_of_two();
+    let window_log = window.map_or(WINDOW_LOG_MAX, usize::trailing_zeros);
+    encoder.window_log(window_log.clamp(WINDOW_LOG_MIN, WINDOW_LOG_MAX))?;
     encoder.long_distance_matching(dictionary.len() > LONG_DISTANCE_MIN)?;
     encoder.include_contentsize(false)?;
     encoder.write_all(bytes)?;
@@ -124,8 +123,8 @@ impl StoredPiece<'_> {
         let malformed = |what| Err(Error::Patch(PatchFault::Malformed(what)));
         let (_, plan) = Plan::decode(self.plan)?;
         let sum = |len: fn(&Item) -> u64| plan.items.iter().map(len).fold(0, u64::saturating_add);
-        if sum(Item::payload_len) != self.payload_len as u64
-            || sum(Item::region_len) != self.region_len as u64
+        if sum(Item::payload_len) != to_u64(self.payload_len)
+            || sum(Item::region_len) != to_u64(self.region_len)
         {
             return malformed("the lengths in the plan of a piece do not add up");
         }
@@ -145,7 +144,7 @@ impl StoredPiece<'_> {
         region.clear();
         for item in &plan.items {
             if let Item::Unit(unit) = item
-                && unit.extents.len() as u64 > u64::from(unit.content_len) / EXTENT_MIN + 2
+                && to_u64(unit.extents.len()) > (u64::from(unit.content_len) / EXTENT_MIN).saturating_add(2)
             {
                 return malformed("a unit has too many extents");
             }
@@ -153,7 +152,7 @@ impl StoredPiece<'_> {
         let mut rest = &payload[..];
         let jobs = plan.items.iter().map(move |item| {
             // The lengths were compared above.
-            let (own, after) = rest.split_at_checked(item.payload_len() as usize).unwrap_or((&[], &[]));
+            let (own, after) = rest.split_at_checked(to_usize(item.payload_len())).unwrap_or((&[], &[]));
             rest = after;
             (item, own)
         });
@@ -199,7 +198,7 @@ fn encode_in_threads<'p>(
     let mut rest = region;
     let parts = jobs.map_while(|(item, own)| {
         // The lengths were compared before.
-        let len = item.region_len() as usize;
+        let len = to_usize(item.region_len());
         let (part, after) = std::mem::take(&mut rest).split_at_mut_checked(len)?;
         rest = after;
         Some((item, own, part))

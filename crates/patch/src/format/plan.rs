@@ -3,6 +3,7 @@
 
 use super::columns::{ColumnReader, Columns, decompress};
 use crate::error::{Error, PatchFault, Result};
+use crate::numbers::{to_u64, to_usize};
 
 /// Bytes of a decoded plan at most: a piece of 4 MiB with an item for every 4 bytes. It bounds the memory for a plan, and a plan
 /// beyond it is malformed.
@@ -194,7 +195,7 @@ impl Plan {
     pub fn encode(&self) -> Result<Vec<u8>> {
         let mut columns = Columns::default();
         let references = &self.references;
-        columns.push(references.len() as u64);
+        columns.push(to_u64(references.len()));
         columns.push_deltas(references.iter().map(|reference| match reference {
             Reference::Image { .. } => 0,
             Reference::Predicted { .. } => 1,
@@ -208,7 +209,7 @@ impl Plan {
             Reference::File { offset, .. } => *offset,
         }));
         references.iter().for_each(|reference| columns.push(reference.len().into()));
-        columns.push(self.items.len() as u64);
+        columns.push(to_u64(self.items.len()));
         // 0 for raw bytes, else the method's number and 1.
         for item in &self.items {
             columns.push(match item {
@@ -231,9 +232,9 @@ impl Plan {
                 Item::Raw { .. } => None,
             })
         };
-        units().for_each(|unit| columns.push(unit.extents.len() as u64));
+        units().for_each(|unit| columns.push(to_u64(unit.extents.len())));
         let extents = || units().flat_map(|unit| &unit.extents);
-        let number = |kind| ExtentKind::ALL.iter().position(|known| *known == kind).unwrap_or(0) as u64;
+        let number = |kind| to_u64(ExtentKind::ALL.iter().position(|known| *known == kind).unwrap_or(0));
         extents().for_each(|extent| columns.push(number(extent.kind)));
         extents().for_each(|extent| columns.push(extent.len.into()));
         extents().for_each(|extent| columns.push(extent.size.into()));
@@ -274,7 +275,7 @@ impl Plan {
         let (sizes, capacities) = (columns.column(total)?, columns.column(total)?);
         let sizes = sizes.into_iter().zip(capacities);
         for ((kind, len), (size, capacity)) in extent_kinds.into_iter().zip(extent_lens).zip(sizes) {
-            let kind = *ExtentKind::ALL.get(kind as usize).ok_or_else(malformed)?;
+            let kind = *ExtentKind::ALL.get(to_usize(kind)).ok_or_else(malformed)?;
             extents.push(UnitExtent { kind, len, size, capacity });
         }
         columns.finish()?;
@@ -293,7 +294,7 @@ impl Plan {
         if items.iter().any(|item| item.region_len() == 0) {
             return Err(malformed());
         }
-        Ok((bytes.len() as u64, Self { references, items }))
+        Ok((to_u64(bytes.len()), Self { references, items }))
     }
 }
 

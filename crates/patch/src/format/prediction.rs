@@ -21,6 +21,7 @@ use super::relocation::{Edit, Relocated, Relocations, Target};
 use crate::error::{Error, PatchFault, Result};
 use crate::image::history::{Origin, RECORD, Record};
 use crate::image::sector::SECTOR_POS;
+use crate::numbers::{to_u64, to_usize};
 
 /// Bytes of the shared and inline attributes of an inode at most, for a 16-bit count of 4-byte units.
 const XATTRS_MAX: usize = 1 << 18;
@@ -92,7 +93,7 @@ impl Prediction {
         let outside = || malformed("its new metadata is outside of the appended bytes");
         let base = header.base_size.checked_add(relocations.start);
         let base = base.filter(|base| *base <= header.result_size).ok_or_else(outside)?;
-        if base % superblock.block_size.bytes64() != 0 {
+        if !base.is_multiple_of(superblock.block_size.bytes64()) {
             return Err(outside());
         }
         let root = match (&header.root, relocations.root_is_first) {
@@ -124,7 +125,7 @@ impl Prediction {
             has_large: false,
             superblock,
         };
-        let room = header.result_size - base;
+        let room = header.result_size.saturating_sub(base);
         prediction.place(relocations.inodes, room)?;
         Ok(prediction)
     }
@@ -132,6 +133,7 @@ impl Prediction {
     /// Gives all new inodes their places, as `create` did.
     fn place(&mut self, relocated: Vec<Relocated>, room: u64) -> Result<()> {
         let outside = || malformed("its new metadata is outside of the appended bytes");
+        let too_long = || malformed("its list of relocated inodes is too long");
         let block = self.superblock.block_size;
         let image = self.image.clone();
         let mut replay = Replay::new(&image, self.root_is_free);
@@ -139,7 +141,7 @@ impl Prediction {
         let in_metabox = self.metabox.is_some();
         let mut areas = MetadataAreas::new(block, in_metabox, 0);
         let inode_room = if in_metabox { u64::from(u32::MAX) } else { room };
-        for (number, one) in relocated.into_iter().enumerate() {
+        for (number, one) in (0u32..).zip(relocated) {
             let source = replay.source(one.source)?;
             let predicted = match &source {
                 Some(source) => replay.sizes(source, &one, number == 0, block)?,
@@ -150,7 +152,7 @@ impl Prediction {
                 sum.and_then(|sum| u32::try_from(sum).ok()).ok_or_else(outside)
             };
             let (len, blocks) = (sum(predicted.0, one.len, inode_room)?, sum(predicted.1, one.blocks, room)?);
-            if one.inline > len || u64::from(one.inline) > block.bytes64() - SLOT_SIZE {
+            if one.inline > len || u64::from(one.inline) > block.bytes64().saturating_sub(SLOT_SIZE) {
                 return Err(malformed("an inline tail is longer than its inode"));
             }
             let apart = number == 0 && self.root.is_some();
@@ -168,17 +170,18 @@ impl Prediction {
             let source = source.map(|source| source.nid());
             if !apart && len > 0 {
                 let order = if in_metabox { &mut self.in_metabox } else { &mut self.order };
-                order.push((number as u32) << 1);
+                order.push(number << 1);
             }
             if blocks > 0 {
-                self.order.push((number as u32) << 1 | 1);
+                self.order.push(number << 1 | 1);
             }
             if source.is_some() {
-                self.by_source.push(number as u32);
+                self.by_source.push(number);
             }
-            let (first_value, values) = (self.values.len() as u32, one.fields.len() as u8);
+            let first_value = u32::try_from(self.values.len()).map_err(|_| too_long())?;
+            let values = u8::try_from(one.fields.len()).map_err(|_| too_long())?;
             self.values.extend(one.fields);
-            self.edits.extend(one.edits.into_iter().map(|edit| (number as u32, edit)));
+            self.edits.extend(one.edits.into_iter().map(|edit| (number, edit)));
             let in_chunks = one.in_chunks;
             self.inodes.push(NewInode {
                 source,
@@ -197,7 +200,7 @@ impl Prediction {
         in_metabox.sort_unstable_by_key(|item| self.range(*item).0);
         (self.order, self.in_metabox) = (order, in_metabox);
         let inodes = &self.inodes;
-        self.by_source.sort_by_key(|number| inodes.get(*number as usize).and_then(|inode| inode.source));
+        self.by_source.sort_by_key(|number| inodes.get(to_usize(*number)).and_then(|inode| inode.source));
         Ok(())
     }
 
@@ -207,7 +210,7 @@ impl Prediction {
     }
 
     fn inode(&self, number: u32) -> Option<&NewInode> {
-        self.inodes.get(number as usize)
+        self.inodes.get(to_usize(number))
     }
 
     /// The position and the length of an item of [`Self::order`], or of [`Self::in_metabox`] there.
@@ -220,8 +223,9 @@ impl Prediction {
                 (start.saturating_add(u64::from(inode.slot) * SLOT_SIZE), inode.len.into())
             }
             _ => {
-                let block = self.superblock.block_size.bytes64();
-                (self.base + u64::from(inode.first_block) * block, u64::from(inode.blocks) * block)
+                let bytes =
+                    |blocks: u32| u64::from(blocks).saturating_mul(self.superblock.block_size.bytes64());
+                (self.base.saturating_add(bytes(inode.first_block)), bytes(inode.blocks))
             }
         }
     }
@@ -249,7 +253,7 @@ impl Prediction {
     /// Puts the predicted bytes from `pos` on into `out`.
     pub(crate) fn fill(&self, pos: u64, out: &mut [u8]) -> Result<()> {
         self.fill_items(&self.order, pos, out)?;
-        let end = pos.saturating_add(out.len() as u64);
+        let end = pos.saturating_add(to_u64(out.len()));
         if let (Some(root), Some(inode), false) = (self.root, self.inodes.first(), self.root_is_free)
             && root < end
         {
@@ -267,7 +271,7 @@ impl Prediction {
     /// Puts zeroes into `out`, which starts at `pos`, and those of `items` that are there.
     fn fill_items(&self, items: &[u32], pos: u64, out: &mut [u8]) -> Result<()> {
         out.fill(0);
-        let end = pos.saturating_add(out.len() as u64);
+        let end = pos.saturating_add(to_u64(out.len()));
         let first = items.partition_point(|item| {
             let (start, len) = self.range(*item);
             start.saturating_add(len) <= pos
@@ -292,7 +296,7 @@ impl Prediction {
         let Some(source) = inode.source else { return Ok(None) };
         let source = self.image.inode(source)?;
         let mut new = source.on_disk().clone();
-        let values = self.values.get(inode.first_value as usize..).unwrap_or_default();
+        let values = self.values.get(to_usize(inode.first_value)..).unwrap_or_default();
         replay::set_fields(&mut new, values.iter().take(inode.values.into()));
         new.ino = self.first_ino.wrapping_add(number);
         Ok(Some((source, new)))
@@ -301,9 +305,10 @@ impl Prediction {
     fn first_block(&self, inode: &NewInode) -> BlockAddr {
         match inode.blocks {
             0 => BlockAddr::new(0),
-            _ => BlockAddr::new(
-                (self.base >> self.superblock.block_size.bits()) + u64::from(inode.first_block),
-            ),
+            _ => {
+                let first = self.base >> self.superblock.block_size.bits();
+                BlockAddr::new(first.saturating_add(inode.first_block.into()))
+            }
         }
     }
 
@@ -340,7 +345,7 @@ impl Prediction {
     /// Puts the inode that starts at `start` into `out`, which starts at `pos`.
     fn fill_inode(&self, number: u32, inode: &NewInode, start: u64, pos: u64, out: &mut [u8]) -> Result<()> {
         let Some((source, mut new)) = self.form(number, inode)? else { return Ok(()) };
-        let old_len = source.on_disk().version.size() as u64;
+        let old_len = to_u64(source.on_disk().version.size());
         let mut content = None;
         match new.file_type {
             FileType::Directory => {
@@ -363,31 +368,30 @@ impl Prediction {
         if new.write(&self.superblock, &mut head).is_err() {
             return Ok(());
         }
-        let xattrs = source.xattr_size().min(XATTRS_MAX).min(inode.len as usize);
+        let xattrs = source.xattr_size().min(XATTRS_MAX).min(to_usize(inode.len));
         let mut attributes = vec![0; xattrs];
         let place = source.place();
         self.image.read_metadata(at(place, old_len)?, Structure::Xattr, &mut attributes)?;
         head.extend_from_slice(&attributes);
-        let after = head.len() as u64;
+        let after = to_u64(head.len());
         if let Some(content) = content {
             head.extend_from_slice(content.tail(inode.blocks, self.superblock.block_size));
         }
-        head.truncate(inode.len as usize);
+        head.truncate(to_usize(inode.len));
         overlay(out, pos, start, &head);
         if new.file_type == FileType::Directory {
             return Ok(());
         }
         // What follows the attributes is as it was: an index can be long, so only the needed part is read.
         let end = self.image.extents(&source, FileOffset::new(0))?.metadata_end()?.pos.get();
-        let old_after = place.pos.get().saturating_add(old_len).saturating_add(xattrs as u64);
-        let len = end.saturating_sub(old_after).min(u64::from(inode.len).saturating_sub(after));
+        let old_after = at(place, old_len.saturating_add(to_u64(xattrs)))?;
+        let len = end.saturating_sub(old_after.pos.get()).min(u64::from(inode.len).saturating_sub(after));
         let from = start.saturating_add(after);
-        let (first, last) =
-            (from.max(pos), from.saturating_add(len).min(pos.saturating_add(out.len() as u64)));
-        if first < last {
-            let part = out.get_mut((first - pos) as usize..(last - pos) as usize).unwrap_or_default();
-            let place = at(place, (first - from).saturating_add(old_after - place.pos.get()))?;
-            self.image.read_metadata(place, Structure::Inode, part)?;
+        let skipped = pos.saturating_sub(from);
+        let within = |position: u64| to_usize(position.saturating_sub(pos)).min(out.len());
+        let range = within(from)..within(from.saturating_add(len));
+        if let Some(part) = out.get_mut(range).filter(|part| !part.is_empty()) {
+            self.image.read_metadata(at(old_after, skipped)?, Structure::Inode, part)?;
         }
         Ok(())
     }
@@ -395,7 +399,7 @@ impl Prediction {
     /// The blocks of a directory or a symbolic link.
     fn blocks(&self, number: u32, inode: &NewInode) -> Result<Vec<u8>> {
         let Some((source, new)) = self.form(number, inode)? else { return Ok(Vec::new()) };
-        let len = inode.blocks as usize * self.superblock.block_size.bytes();
+        let len = to_usize(inode.blocks).saturating_mul(self.superblock.block_size.bytes());
         let mut bytes = match new.file_type {
             FileType::Directory => match self.content(number, inode, &source)? {
                 Some(content) => content.into_blocks(),
@@ -425,9 +429,9 @@ fn new_metabox_content(image: &Image) -> Result<u64> {
 
 /// Copies the part of `bytes`, which start at `start`, that is within `out`, which starts at `pos`.
 fn overlay(out: &mut [u8], pos: u64, start: u64, bytes: &[u8]) {
-    let skip = pos.saturating_sub(start).min(bytes.len() as u64) as usize;
+    let skip = to_usize(pos.saturating_sub(start)).min(bytes.len());
     let bytes = bytes.get(skip..).unwrap_or_default();
-    let from = start.saturating_sub(pos).min(out.len() as u64) as usize;
+    let from = to_usize(start.saturating_sub(pos)).min(out.len());
     let out = out.get_mut(from..).unwrap_or_default();
     out.iter_mut().zip(bytes).for_each(|(out, byte)| *out = *byte);
 }
@@ -435,6 +439,8 @@ fn overlay(out: &mut [u8], pos: u64, start: u64, bytes: &[u8]) {
 /// The position and the bytes of the record that the patch with `header` adds to the history.
 fn record(header: &Header, source: &dyn Source) -> Result<(u64, Vec<u8>)> {
     let before = Record::read(source, header.base_size)?;
+    // Exact: it has at most `ROOT_MAX` bytes.
+    let root_len = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or(u32::MAX);
     let record = Record {
         origin: Origin::Patch,
         number: header.base_state.wrapping_add(1),
@@ -444,7 +450,7 @@ fn record(header: &Header, source: &dyn Source) -> Result<(u64, Vec<u8>)> {
         previous: before.map_or(0, |before| before.end),
         before: header.base_sector,
         after: header.sector,
-        root: header.root.as_ref().map_or((0, 0), |(pos, bytes)| (*pos, bytes.len() as u32)),
+        root: header.root.as_ref().map_or((0, 0), |(pos, bytes)| (*pos, root_len(bytes))),
     };
     Ok((header.result_size.saturating_sub(RECORD), record.to_bytes()))
 }

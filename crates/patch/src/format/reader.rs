@@ -23,14 +23,12 @@ use super::reencode::Encoders;
 use super::relocation::{self, COLUMNS_MAX, Relocations};
 use super::start::{self, Cursor, Start};
 use crate::error::{Error, PatchFault, Result};
-use crate::image::digest::{Digest, PieceDigest};
-use crate::image::sector::{SECTOR, SECTOR_POS, Sector, covered_end};
-
-/// Bytes that are read and hashed at once.
-const BUFFER: usize = 1 << 20;
+use crate::image::digest::{Digest, PieceDigest, hash_range};
+use crate::image::sector::{SECTOR_END, SECTOR_POS, Sector, covered_end};
+use crate::numbers::{to_u64, to_usize};
 
 /// Bytes of a stored piece at most: Zstandard makes no payload and no plan much longer.
-const STORED_MAX: u64 = 4 * PAYLOAD_MAX as u64;
+const STORED_MAX: usize = 4 * PAYLOAD_MAX;
 
 /// What makes up the size of a patch file, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,7 +96,7 @@ impl Patch {
         }
         let digest = check_digest(&*source, fixed.as_bytes())?;
         let start = Start::after(&fixed, &*source)?;
-        let end = found - size_of::<Digest>() as u64;
+        let end = digest_pos(found);
         let too_long = || Error::Patch(PatchFault::Malformed("a table is longer than the file"));
         let after =
             |at: u64, len: u64| at.checked_add(len).filter(|after| *after <= end).ok_or_else(too_long);
@@ -128,10 +126,10 @@ impl Patch {
         for piece in &self.pieces {
             len = len.saturating_add(piece.region_len.get().into());
             stored = stored.saturating_add(piece.stored_len());
-            if piece.payload_len.get() as usize > PAYLOAD_MAX
-                || piece.region_len.get() as usize > REGION_MAX
-                || piece.stored_len() > STORED_MAX
-                || piece.delta_len.get() as usize > DELTA_MAX
+            if to_usize(piece.payload_len.get()) > PAYLOAD_MAX
+                || to_usize(piece.region_len.get()) > REGION_MAX
+                || to_usize(piece.stored_len()) > STORED_MAX
+                || to_usize(piece.delta_len.get()) > DELTA_MAX
             {
                 return fault("a piece is too long");
             }
@@ -148,10 +146,9 @@ impl Patch {
         if self.payload.checked_add(stored) != Some(end) {
             return fault("the lengths of its pieces are wrong");
         }
-        let ends = |pos: u64, len: u64| pos.checked_add(len);
         if let Some((pos, bytes)) = &header.root
             && (*pos < first_slot(&header.base_sector)
-                || ends(*pos, bytes.len() as u64).is_none_or(|end| end > header.base_size))
+                || pos.checked_add(to_u64(bytes.len())).is_none_or(|end| end > header.base_size))
         {
             return fault("the root's inode is outside of the base");
         }
@@ -290,13 +287,13 @@ impl Patch {
 
     /// Bytes of the decoded list of relocated inodes.
     pub(crate) fn relocations_len(&self) -> Result<u64> {
-        relocation::decoded(&self.stored_relocations()?).map(|list| list.len() as u64)
+        relocation::decoded(&self.stored_relocations()?).map(|list| to_u64(list.len()))
     }
 
     fn stored_relocations(&self) -> Result<Vec<u8>> {
         let mut relocations = Cursor { source: &*self.source, at: self.relocations, end: self.payload };
         let len = self.payload.saturating_sub(self.relocations);
-        if len > COLUMNS_MAX as u64 {
+        if to_usize(len) > COLUMNS_MAX {
             return Err(Error::Patch(PatchFault::Malformed("its list of relocated inodes is too long")));
         }
         relocations.bytes(len)
@@ -382,10 +379,10 @@ impl<S: Source> PieceDecoder<S> {
         let stored = StoredPiece {
             plan: &plan,
             payload: &payload,
-            payload_len: piece.payload_len.get() as usize,
-            region_len: piece.region_len.get() as usize,
+            payload_len: to_usize(piece.payload_len.get()),
+            region_len: to_usize(piece.region_len.get()),
             compressed: piece.flags.get() & COMPRESSED != 0,
-            delta_len: piece.delta_len.get() as usize,
+            delta_len: to_usize(piece.delta_len.get()),
         };
         let base = Base {
             source: &self.base,
@@ -420,24 +417,22 @@ impl RawPiece {
 /// The first position where a root inode can be: after the bytes that the superblock's checksum covers.
 fn first_slot(sector: &Sector) -> u64 {
     let superblock = Superblock::parse(sector);
-    superblock.map_or(SECTOR_POS + SECTOR as u64, |superblock| covered_end(&superblock))
+    superblock.map_or(SECTOR_END, |superblock| covered_end(&superblock))
+}
+
+/// The position of the digest in a file of `len` bytes.
+fn digest_pos(len: u64) -> u64 {
+    len.saturating_sub(to_u64(size_of::<Digest>()))
 }
 
 /// Compares the digest at the end of the file with that of all bytes before it.
 fn check_digest(source: &dyn Source, header: &[u8]) -> Result<Digest> {
     let mut hasher = blake3::Hasher::new();
-    let covered = source.size() - size_of::<Digest>() as u64;
-    let mut buffer = vec![0; BUFFER];
+    let covered = digest_pos(source.size());
     // As it was read: somebody may change the file meanwhile.
     hasher.update(header);
-    let mut at = header.len() as u64;
     let io = |e| Error::io_unnamed("read the patch", e);
-    while at < covered {
-        let len = (covered - at).min(BUFFER as u64) as usize;
-        source.read_exact_at(at, &mut buffer[..len]).map_err(io)?;
-        hasher.update(&buffer[..len]);
-        at += len as u64;
-    }
+    hash_range(source, to_u64(header.len())..covered, &mut hasher).map_err(io)?;
     let mut expected = [0; 32];
     source.read_exact_at(covered, &mut expected).map_err(io)?;
     if *hasher.finalize().as_bytes() == expected {

@@ -4,6 +4,7 @@ use ferofs_codec::{Compressor, Fit, Params};
 
 use super::plan::{ExtentKind, Unit, UnitExtent};
 use crate::error::{Error, PatchFault, Result};
+use crate::numbers::to_usize;
 
 /// The smallest output that compressors accept, in bytes.
 const CAPACITY_MIN: usize = 64;
@@ -48,7 +49,7 @@ impl Encoders {
     /// Appends the bytes of `unit` to `out`. `payload` is its decoded content, and the bytes that it carries.
     pub(crate) fn encode(&mut self, unit: &Unit, payload: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let (content, mut carried) =
-            payload.split_at_checked(unit.content_len as usize).ok_or_else(malformed)?;
+            payload.split_at_checked(to_usize(unit.content_len)).ok_or_else(malformed)?;
         let compressor = self.compressor(unit.method)?;
         compressor.begin();
         let mut at = 0;
@@ -56,11 +57,11 @@ impl Encoders {
             let consumed = match extent.kind {
                 ExtentKind::Carried => {
                     let (bytes, rest) =
-                        carried.split_at_checked(extent.size as usize).ok_or_else(malformed)?;
+                        carried.split_at_checked(to_usize(extent.size)).ok_or_else(malformed)?;
                     carried = rest;
                     out.extend_from_slice(bytes);
                     compressor.begin();
-                    extent.len as usize
+                    to_usize(extent.len)
                 }
                 _ => encode_extent(compressor, extent, content, at, out)?.ok_or_else(malformed)?,
             };
@@ -96,7 +97,8 @@ fn encode_extent(
     at: usize,
     out: &mut Vec<u8>,
 ) -> Result<Option<usize>> {
-    let (len, size, start) = (extent.len as usize, extent.size as usize, out.len());
+    let (len, size, capacity) = (to_usize(extent.len), to_usize(extent.size), to_usize(extent.capacity));
+    let start = out.len();
     let Some(end) = at.checked_add(len).filter(|end| *end <= content.len()) else { return Ok(None) };
     let own = content.get(at..end).unwrap_or_default();
     let fit = match extent.kind {
@@ -110,7 +112,7 @@ fn encode_extent(
             return Ok(Some(len));
         }
         ExtentKind::Fill => {
-            let capacity = if extent.capacity == 0 { size } else { extent.capacity as usize };
+            let capacity = if capacity == 0 { size } else { capacity };
             out.resize(start.saturating_add(capacity.clamp(CAPACITY_MIN, CAPACITY_MAX)), 0);
             if at >= content.len() {
                 return Ok(None);
@@ -121,7 +123,7 @@ fn encode_extent(
             if own.is_empty() {
                 return Ok(None);
             }
-            let capacity = match extent.capacity as usize {
+            let capacity = match capacity {
                 // More than Zstandard and libdeflate need in the worst case, so that they use their usual path.
                 0 => len.saturating_add(len / 8).saturating_add(1024),
                 capacity => capacity.min(len),

@@ -5,6 +5,7 @@ use ferofs_format::inode::FileType;
 
 use super::columns::{ColumnReader, Columns, decompress};
 use crate::error::{Error, PatchFault, Result};
+use crate::numbers::{to_u64, to_usize};
 
 /// Inodes that can be predicted. `apply` has up to 150 bytes for each in memory before it decodes pieces. A patch with more new inodes predicts
 /// none; a list of more is malformed.
@@ -96,10 +97,11 @@ pub struct Relocations {
 const ROOT_IS_FIRST: u64 = 1;
 const IN_METABOX: u64 = 2;
 /// The bit of the mask for [`Relocated::in_chunks`]; lower bits are for fields.
-const IN_CHUNKS: u64 = 1 << FIELDS;
+const IN_CHUNKS: u32 = 1 << FIELDS;
+const FIELDS_MASK: u32 = IN_CHUNKS - 1;
 /// The bit of an added name's type for [`Target::Old`]; lower bits are the file type. An inode number needs all 64 bits of its column:
 /// the highest one says that the inode is in the metabox.
-const OLD: u64 = 1 << 4;
+const OLD: u32 = 1 << 4;
 
 const MALFORMED: &str = "its list of relocated inodes is wrong";
 
@@ -113,11 +115,11 @@ pub(super) fn decoded(stored: &[u8]) -> Result<Vec<u8>> {
 }
 
 impl SourceCode {
-    const fn number(self) -> u64 {
+    fn number(self) -> u64 {
         match self {
             Self::None => 0,
             Self::Nid(_) => 1,
-            Self::Next { is_dir, skip } => 2 + ((skip as u64) << 1) + is_dir as u64,
+            Self::Next { is_dir, skip } => ((u64::from(skip) << 1) | u64::from(is_dir)).saturating_add(2),
         }
     }
 }
@@ -131,15 +133,15 @@ impl Relocations {
         columns.push(self.first_ino.into());
         let flags = [(self.root_is_first, ROOT_IS_FIRST), (self.in_metabox, IN_METABOX)];
         columns.push(flags.iter().filter(|(is_set, _)| *is_set).fold(0, |bits, (_, bit)| bits | bit));
-        columns.push(inodes.len() as u64);
+        columns.push(to_u64(inodes.len()));
         inodes.iter().for_each(|inode| columns.push(inode.source.number()));
         columns.push_deltas(inodes.iter().filter_map(|inode| match inode.source {
             SourceCode::Nid(nid) => Some(nid),
             SourceCode::None | SourceCode::Next { .. } => None,
         }));
         for inode in inodes {
-            let mask = inode.fields.iter().fold(0, |mask, (field, _)| mask | (1 << field));
-            columns.push(mask | if inode.in_chunks { IN_CHUNKS } else { 0 });
+            let mask = inode.fields.iter().fold(0, |mask, (field, _)| mask | (1u32 << field));
+            columns.push((mask | if inode.in_chunks { IN_CHUNKS } else { 0 }).into());
         }
         for field in 0..FIELDS {
             let values = inodes.iter().flat_map(|inode| &inode.fields);
@@ -148,16 +150,17 @@ impl Relocations {
         inodes.iter().for_each(|inode| columns.push_signed(inode.len));
         inodes.iter().for_each(|inode| columns.push_signed(inode.blocks));
         inodes.iter().for_each(|inode| columns.push(inode.inline.into()));
-        inodes.iter().for_each(|inode| columns.push(inode.edits.len() as u64));
+        inodes.iter().for_each(|inode| columns.push(to_u64(inode.edits.len())));
         let edits = || inodes.iter().flat_map(|inode| &inode.edits);
         edits().for_each(|edit| {
-            columns.push(match edit {
+            let kind = match edit {
                 Edit::Removed(_) => 0,
                 Edit::Added { file_type, target, .. } => {
-                    let kind = u64::from(file_type.mode_bits() >> 12);
+                    let kind = u32::from(file_type.mode_bits() >> 12);
                     kind | if matches!(target, Target::Old(_)) { OLD } else { 0 }
                 }
-            });
+            };
+            columns.push(kind.into());
         });
         columns.push_deltas(edits().map(|edit| match edit {
             Edit::Removed(number) | Edit::Added { target: Target::New(number), .. } => u64::from(*number),
@@ -169,7 +172,7 @@ impl Relocations {
                 Edit::Added { name, .. } => Some(name),
             })
         };
-        names().for_each(|name| columns.push(name.len() as u64));
+        names().for_each(|name| columns.push(to_u64(name.len())));
         names().for_each(|name| columns.push_bytes(name));
         if columns.len() > COLUMNS_MAX { Ok(None) } else { columns.compress(LEVEL).map(Some) }
     }
@@ -191,15 +194,15 @@ impl Relocations {
         let explicit = sources.iter().filter(|source| **source == 1).count();
         let mut nids = columns.deltas(explicit)?.into_iter();
         let masks = columns.column(count)?;
-        let has = |mask: u32, field: usize| mask >> field & 1 != 0;
+        let has = |mask: u32, field: u8| mask >> field & 1 != 0;
         let mut fields = Vec::with_capacity(FIELDS);
-        for field in 0..FIELDS {
+        for field in (0..).take(FIELDS) {
             let changed = masks.iter().filter(|mask| has(**mask, field)).count();
             fields.push(columns.deltas(changed)?.into_iter());
         }
         let (lens, blocks) = (columns.signed_column(count)?, columns.signed_column(count)?);
         let (inlines, counts) = (columns.column(count)?, columns.column(count)?);
-        let total = counts.iter().try_fold(0usize, |total, count| total.checked_add(*count as usize));
+        let total = counts.iter().try_fold(0usize, |total, count| total.checked_add(to_usize(*count)));
         let total = total.filter(|total| *total <= columns.left()).ok_or_else(malformed)?;
         let kinds = columns.column(total)?;
         let values = columns.deltas(total)?;
@@ -211,14 +214,13 @@ impl Relocations {
             edits.push(if kind == 0 {
                 Edit::Removed(number()?)
             } else {
-                let mode =
-                    u16::try_from(kind & !(OLD as u32)).ok().and_then(|kind| kind.checked_mul(1 << 12));
+                let mode = u16::try_from(kind & !OLD).ok().and_then(|kind| kind.checked_mul(1 << 12));
                 let file_type = mode.and_then(FileType::from_mode).ok_or_else(malformed)?;
-                let target = match kind & OLD as u32 {
+                let target = match kind & OLD {
                     0 => Target::New(number()?),
                     _ => Target::Old(value),
                 };
-                let name = columns.bytes(name_lens.next().unwrap_or(0) as usize)?.to_vec();
+                let name = columns.bytes(to_usize(name_lens.next().unwrap_or(0)))?.to_vec();
                 Edit::Added { name, file_type, target }
             });
         }
@@ -231,20 +233,20 @@ impl Relocations {
                 None => SourceCode::Nid(nids.next().ok_or_else(malformed)?),
                 Some(code) => SourceCode::Next { is_dir: code & 1 != 0, skip: code >> 1 },
             };
-            let mut own = Vec::with_capacity((mask & (IN_CHUNKS as u32 - 1)).count_ones() as usize);
-            for (field, values) in fields.iter_mut().enumerate().filter(|(field, _)| has(mask, *field)) {
-                own.extend(values.next().map(|value| (field as u8, value)));
+            let mut own = Vec::with_capacity(to_usize((mask & FIELDS_MASK).count_ones()));
+            for (field, values) in (0..).zip(&mut fields).filter(|(field, _)| has(mask, *field)) {
+                own.extend(values.next().map(|value| (field, value)));
             }
             let of = |column: &[u32]| column.get(number).copied().unwrap_or(0);
             let signed = |column: &[i64]| column.get(number).copied().unwrap_or(0);
             inodes.push(Relocated {
                 source,
                 fields: own,
-                in_chunks: u64::from(mask) & IN_CHUNKS != 0,
+                in_chunks: mask & IN_CHUNKS != 0,
                 len: signed(&lens),
                 blocks: signed(&blocks),
                 inline: of(&inlines),
-                edits: edits.by_ref().take(of(&counts) as usize).collect(),
+                edits: edits.by_ref().take(to_usize(of(&counts))).collect(),
             });
         }
         Ok(Self { start, first_ino, root_is_first, in_metabox, inodes })

@@ -3,12 +3,6 @@
 //! It says which image the patch is for, and so whether it is needed at all. Nothing else of it may be used before the digest of the
 //! file was checked.
 
-// Not in tests, which fail when a number overflows.
-#![cfg_attr(
-    not(test),
-    warn(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)
-)]
-
 use std::ops::Range;
 
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
@@ -135,7 +129,7 @@ impl Start {
         let raw: Vec<RawHeader> = tables.table(1)?;
         let Some(raw) = raw.first() else { return fault(PatchFault::NotAPatch) };
         let root_len = raw.root_len.get();
-        if to_usize(root_len.into()) > ROOT_MAX {
+        if to_usize(root_len) > ROOT_MAX {
             return fault(PatchFault::Malformed("the root's inode is too long"));
         }
         let root = tables.bytes(root_len.into())?;

@@ -2,6 +2,7 @@
 
 use ferofs_codec::Params;
 use zerocopy::IntoBytes;
+use zerocopy::little_endian::U32;
 
 use super::change::{self, Change};
 use super::columns::compress;
@@ -12,6 +13,7 @@ use super::method::RawMethod;
 use super::piece::{Piece, PieceKind};
 use crate::error::{Error, PatchFault, Result};
 use crate::image::digest::Digest;
+use crate::numbers::to_u64;
 
 /// Zstandard's level for the header: it is short, so size counts more than speed.
 const LEVEL: i32 = 19;
@@ -28,9 +30,10 @@ pub fn write<E: From<Error>>(
     let (changes, changes_decoded) = change::encode(changes)?;
     let methods: Vec<RawMethod> = methods.iter().map(RawMethod::new).collect();
     let root = header.root.as_ref().map_or(&[][..], |(_, bytes)| bytes);
+    let pieces_table = pieces.iter().map(raw_piece).collect::<Result<Vec<_>>>()?;
     let raw = RawHeader {
-        pieces: (pieces.len() as u32).into(),
-        methods: (methods.len() as u32).into(),
+        pieces: length(pieces.len())?,
+        methods: length(methods.len())?,
         uuid: header.uuid,
         time: header.time.cast_unsigned().into(),
         base_state: header.base_state.into(),
@@ -41,33 +44,30 @@ pub fn write<E: From<Error>>(
         result_digest: header.result_digest,
         sector: header.sector,
         root_pos: header.root.as_ref().map_or(0, |(pos, _)| *pos).into(),
-        root_len: (root.len() as u32).into(),
+        root_len: length(root.len())?,
         content_len: header.content_len.into(),
         metadata_len: header.metadata_len.into(),
-        changes_len: (changes.len() as u64).into(),
+        changes_len: to_u64(changes.len()).into(),
         changes_decoded: changes_decoded.into(),
-        relocations_len: (relocations.len() as u64).into(),
+        relocations_len: to_u64(relocations.len()).into(),
         new_parents: header.new_parents.directories.into(),
         new_parents_bytes: header.new_parents.bytes.into(),
         longest_extent: header.longest_extent.into(),
     };
-    let tables = [raw.as_bytes(), root, methods.as_bytes(), pieces_table(pieces).as_bytes()].concat();
+    let tables = [raw.as_bytes(), root, methods.as_bytes(), pieces_table.as_bytes()].concat();
     if tables.len() > HEADER_MAX {
         return Err(Error::Patch(PatchFault::Malformed("it would have too many pieces")).into());
     }
     let stored = compress(&tables, LEVEL)?;
-    let payload: usize = pieces.iter().map(|piece| piece.plan.len() + piece.payload.len()).sum();
-    let len = size_of::<RawStart>()
-        + stored.len()
-        + changes.len()
-        + relocations.len()
-        + payload
-        + size_of::<Digest>();
+    let tables = [size_of::<RawStart>(), stored.len(), changes.len(), relocations.len()];
+    let payload = pieces.iter().flat_map(|piece| [piece.plan.len(), piece.payload.len()]);
+    let parts = tables.into_iter().chain(payload).chain([size_of::<Digest>()]);
+    let len = parts.map(to_u64).fold(0, u64::saturating_add);
     let start = RawStart {
         magic: MAGIC,
         version: VERSION.into(),
-        header_len: (stored.len() as u32).into(),
-        file_len: (len as u64).into(),
+        header_len: length(stored.len())?,
+        file_len: len.into(),
     };
     let mut hasher = blake3::Hasher::new();
     let mut put = |bytes: &[u8]| {
@@ -83,21 +83,24 @@ pub fn write<E: From<Error>>(
         put(&piece.payload)?;
     }
     out(hasher.finalize().as_bytes())?;
-    Ok(len as u64)
+    Ok(len)
 }
 
-fn pieces_table(pieces: &[Piece]) -> Vec<RawPiece> {
-    let raw = |piece: &Piece| {
-        let metadata = if piece.kind == PieceKind::Metadata { METADATA } else { 0 };
-        RawPiece {
-            region_len: (piece.region_len as u32).into(),
-            payload_len: (piece.payload_len as u32).into(),
-            plan_stored: (piece.plan.len() as u32).into(),
-            payload_stored: (piece.payload.len() as u32).into(),
-            flags: (metadata | if piece.compressed { COMPRESSED } else { 0 }).into(),
-            delta_len: (piece.delta_len as u32).into(),
-            digest: piece.digest,
-        }
-    };
-    pieces.iter().map(raw).collect()
+fn raw_piece(piece: &Piece) -> Result<RawPiece> {
+    let metadata = if piece.kind == PieceKind::Metadata { METADATA } else { 0 };
+    Ok(RawPiece {
+        region_len: length(piece.region_len)?,
+        payload_len: length(piece.payload_len)?,
+        plan_stored: length(piece.plan.len())?,
+        payload_stored: length(piece.payload.len())?,
+        flags: (metadata | if piece.compressed { COMPRESSED } else { 0 }).into(),
+        delta_len: length(piece.delta_len)?,
+        digest: piece.digest,
+    })
+}
+
+/// A length or a number for a field of 32 bits.
+fn length(len: usize) -> Result<U32> {
+    let len = u32::try_from(len).map_err(|_| PatchFault::Malformed("a part of it would be too long"))?;
+    Ok(len.into())
 }

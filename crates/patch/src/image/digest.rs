@@ -3,10 +3,12 @@
 //! So all processors hash at the same time, and parts that a patch does not change are not hashed again.
 
 use std::io;
+use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, Result};
+use crate::numbers::{to_u64, to_usize};
 use ferofs_read::Source;
 use ferofs_threads as threads;
 
@@ -24,19 +26,29 @@ pub(crate) type Digest = [u8; 32];
 pub(crate) type PieceDigest = [u8; 16];
 
 /// The digest of the piece that appends the bytes in `range` of `source`.
-pub fn of_piece(source: &dyn Source, range: std::ops::Range<u64>) -> io::Result<PieceDigest> {
+pub fn of_piece(source: &dyn Source, range: Range<u64>) -> io::Result<PieceDigest> {
     let mut hasher = blake3::Hasher::new();
-    let mut buffer = vec![0; range.end.saturating_sub(range.start).min(PART) as usize];
-    let mut at = range.start;
-    while at < range.end {
-        let len = (range.end - at).min(PART) as usize;
-        source.read_exact_at(at, &mut buffer[..len])?;
-        hasher.update(&buffer[..len]);
-        at += len as u64;
-    }
+    hash_range(source, range, &mut hasher)?;
     let mut digest = PieceDigest::default();
     hasher.finalize_xof().fill(&mut digest);
     Ok(digest)
+}
+
+/// Passes the bytes in `range` of `source` to `hasher`.
+pub(crate) fn hash_range(
+    source: &dyn Source,
+    range: Range<u64>,
+    hasher: &mut blake3::Hasher,
+) -> io::Result<()> {
+    let mut at = range.start;
+    let mut buffer = Vec::new();
+    while at < range.end {
+        buffer.resize(to_usize(range.end.saturating_sub(at).min(PART)), 0);
+        source.read_exact_at(at, &mut buffer)?;
+        hasher.update(&buffer);
+        at = at.saturating_add(to_u64(buffer.len()));
+    }
+    Ok(())
 }
 
 /// The digests of an image's parts.
@@ -49,7 +61,7 @@ pub struct PartDigests {
 impl PartDigests {
     /// Hashes the first `size` bytes of `source`; bytes past its end count as zeroes.
     pub fn of(source: &dyn Source, size: u64, cancel: &AtomicBool) -> Result<Self> {
-        let count = usize::try_from(size.div_ceil(PART)).unwrap_or(usize::MAX);
+        let count = to_usize(size.div_ceil(PART));
         let parts = hash(source, size, &(0..count).collect::<Vec<_>>(), cancel)?;
         Ok(Self { size, parts })
     }
@@ -59,15 +71,15 @@ impl PartDigests {
         &self,
         source: &dyn Source,
         size: u64,
-        changed: &[std::ops::Range<u64>],
+        changed: &[Range<u64>],
         cancel: &AtomicBool,
     ) -> Result<Self> {
-        let count = usize::try_from(size.div_ceil(PART)).unwrap_or(usize::MAX);
+        let count = to_usize(size.div_ceil(PART));
         let kept = self.parts.len().min(count);
         // The last part may have become longer.
         let first_new = if self.size == size { kept } else { kept.saturating_sub(1) };
         let touched = |part: usize| {
-            let start = (part as u64).saturating_mul(PART);
+            let start = to_u64(part).saturating_mul(PART);
             changed.iter().any(|range| range.start < start.saturating_add(PART) && start < range.end)
         };
         let wanted: Vec<usize> =
@@ -94,21 +106,25 @@ impl PartDigests {
     }
 }
 
+#[expect(
+    clippy::indexing_slicing,
+    reason = "numbers of jobs are below `wanted.len()`, and `present <= len <= PART`, which `buffer` has"
+)]
 fn hash(source: &dyn Source, size: u64, wanted: &[usize], cancel: &AtomicBool) -> Result<Vec<Digest>> {
     let workers = std::thread::available_parallelism().map_or(1, usize::from).min(WORKERS_MAX);
     let have = source.size();
     // The digest of a part that is a hole: an image can have terabytes of them.
     let zeroes = OnceLock::new();
-    let context = || (vec![0; PART as usize], 0);
+    let context = || (vec![0; to_usize(PART)], 0);
     threads::parallel(workers, wanted.len(), context, |(buffer, stored), number| {
         if cancel.load(Ordering::Relaxed) {
             return Err(Error::Interrupted);
         }
-        let start = (wanted[number] as u64).saturating_mul(PART);
-        let len = size.saturating_sub(start).min(PART) as usize;
-        let present = have.saturating_sub(start).min(len as u64) as usize;
+        let start = to_u64(wanted[number]).saturating_mul(PART);
+        let len = to_usize(size.saturating_sub(start).min(PART));
+        let present = to_usize(have.saturating_sub(start)).min(len);
         // Parts come in ascending order, so a hole is looked up once.
-        let end = start.saturating_add(present as u64);
+        let end = start.saturating_add(to_u64(present));
         if *stored < end {
             *stored = source.next_stored(start);
         }

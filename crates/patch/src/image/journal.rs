@@ -5,12 +5,6 @@
 //! the bytes that belong there, and then writes the superblock's sector. So until the change is complete, either the journal or
 //! the complete record (see [`super::history`]) shows which bytes it wrote. Layout: docs/PATCH_FORMAT.md.
 
-// Not in tests, which fail when a number overflows.
-#![cfg_attr(
-    not(test),
-    warn(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)
-)]
-
 use std::io;
 use std::ops::Range;
 
@@ -18,7 +12,7 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::history::{RECORD, RECORD_LEN, Record};
-use super::sector::{ROOT_MAX, SECTOR, SECTOR_POS, Sector, SuperblockArea};
+use super::sector::{ROOT_MAX, SECTOR, SECTOR_END, SECTOR_LEN, Sector, SuperblockArea};
 use crate::error::{Error, Result};
 use crate::numbers::{to_u64, to_usize};
 use ferofs_read::{Access, ReadRange, Source};
@@ -82,7 +76,7 @@ impl WrittenRanges {
 
     /// The journal at `start`, if it is one for the image whose superblock is in `sector`.
     pub(crate) fn read_journal(source: &dyn Source, start: u64, sector: &Sector) -> Result<Option<Self>> {
-        if source.size() < start.saturating_add(to_u64(SECTOR)) {
+        if source.size() < start.saturating_add(SECTOR_LEN) {
             return Ok(None);
         }
         let mut bytes = [0; SECTOR];
@@ -142,8 +136,8 @@ impl WrittenRanges {
 /// The range of a root inode in free slots, if it is within the image.
 fn root_range(pos: u64, len: u32, image_end: u64) -> Option<Range<u64>> {
     let end = pos.checked_add(len.into()).filter(|end| *end <= image_end)?;
-    let is_inode = len > 0 && to_usize(len.into()) <= ROOT_MAX;
-    (is_inode && pos >= SECTOR_POS.saturating_add(to_u64(SECTOR))).then_some(pos..end)
+    let is_inode = len > 0 && to_usize(len) <= ROOT_MAX;
+    (is_inode && pos >= SECTOR_END).then_some(pos..end)
 }
 
 fn checksum(raw: &RawJournal) -> [u8; 32] {

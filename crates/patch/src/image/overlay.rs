@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::sector::{SECTOR_POS, Sector};
+use crate::numbers::{to_u64, to_usize};
 use ferofs_read::{Access, ReadRange, Source};
 
 /// A base image, the bytes appended to it, and the ranges that are replaced within it.
@@ -45,9 +46,9 @@ impl<S: Source> Overlay<S> {
 
     /// Puts the replaced ranges into `buf`, which was read at `pos`.
     fn replace(&self, pos: u64, buf: &mut [u8]) {
-        let end = pos.saturating_add(u64::try_from(buf.len()).unwrap_or(u64::MAX));
+        let end = pos.saturating_add(to_u64(buf.len()));
         for (at, bytes) in &self.replaced {
-            let write_end = at.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
+            let write_end = at.saturating_add(to_u64(bytes.len()));
             let (from, to) = (pos.max(*at), end.min(write_end));
             let (Some(len), Some(skip), Some(offset)) =
                 (to.checked_sub(from), from.checked_sub(*at), from.checked_sub(pos))
@@ -55,8 +56,8 @@ impl<S: Source> Overlay<S> {
                 continue;
             };
             let ranges = |start: u64| {
-                let start = usize::try_from(start).unwrap_or(usize::MAX);
-                start..start.saturating_add(usize::try_from(len).unwrap_or(usize::MAX))
+                let start = to_usize(start);
+                start..start.saturating_add(to_usize(len))
             };
             if let (Some(to), Some(from)) = (buf.get_mut(ranges(offset)), bytes.get(ranges(skip))) {
                 to.copy_from_slice(from);
@@ -78,25 +79,22 @@ impl<S: Source> Source for Overlay<S> {
         if pos >= self.base_size {
             return pos;
         }
-        let written = self
-            .replaced
-            .iter()
-            .filter(|(at, bytes)| at.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX)) > pos);
+        let written = self.replaced.iter().filter(|(at, bytes)| at.saturating_add(to_u64(bytes.len())) > pos);
         let first = written.map(|(at, _)| pos.max(*at)).min().unwrap_or(u64::MAX);
         self.base.next_stored(pos).min(first).min(self.base_size)
     }
 
     fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
-        let wanted = u64::try_from(buf.len()).unwrap_or(u64::MAX);
+        let wanted = to_u64(buf.len());
         if pos.checked_add(wanted).is_none_or(|end| end > self.size()) {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let from_base = self.base_size.saturating_sub(pos).min(wanted);
-        let (low, high) = buf.split_at_mut(usize::try_from(from_base).unwrap_or(usize::MAX));
+        let (low, high) = buf.split_at_mut(to_usize(from_base));
         if !low.is_empty() {
             // The last block of a base may be incomplete.
             let have = self.base.size().saturating_sub(pos).min(from_base);
-            let (present, missing) = low.split_at_mut(usize::try_from(have).unwrap_or(usize::MAX));
+            let (present, missing) = low.split_at_mut(to_usize(have));
             missing.fill(0);
             if !present.is_empty() {
                 self.base.read_exact_at(pos, present)?;
@@ -113,7 +111,7 @@ impl<S: Source> Source for Overlay<S> {
     fn read_ranges(&self, ranges: &mut [ReadRange<'_>], access: Access) -> io::Result<()> {
         let end = self.base_size.min(self.base.size());
         let is_of_base = |range: &ReadRange<'_>| {
-            let len = u64::try_from(range.buf.len()).unwrap_or(u64::MAX);
+            let len = to_u64(range.buf.len());
             range.pos.checked_add(len).is_some_and(|range_end| range_end <= end)
         };
         let mut of_base = Vec::with_capacity(ranges.len());
@@ -141,7 +139,7 @@ impl<S: Source> Source for Overlay<S> {
 
     fn will_need(&self, pos: u64, len: u64) {
         if pos < self.base_size {
-            self.base.will_need(pos, len.min(self.base_size - pos));
+            self.base.will_need(pos, len.min(self.base_size.saturating_sub(pos)));
         }
     }
 }

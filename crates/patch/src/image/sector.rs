@@ -6,13 +6,19 @@ use ferofs_format::Compat;
 use ferofs_format::superblock::{self, Superblock};
 
 use crate::error::{Error, PatchFault, Result};
+use crate::numbers::{to_u64, to_usize};
 use ferofs_read::Source;
 use ferofs_read::error::Locate;
 
 /// Bytes that disks write as a whole or not at all.
 pub(crate) const SECTOR: usize = 512;
+/// The same, for positions.
+pub(crate) const SECTOR_LEN: u64 = 512;
 /// The position of the superblock's sector.
+#[expect(clippy::as_conversions, reason = "`From` is not usable in a constant")]
 pub const SECTOR_POS: u64 = superblock::OFFSET as u64;
+/// Its end.
+pub(crate) const SECTOR_END: u64 = SECTOR_POS + SECTOR_LEN;
 /// Bytes of a root inode with its attributes at most, if it goes into free slots of the base.
 pub(crate) const ROOT_MAX: usize = 4096;
 /// The field of the root's 16-bit nid; with `48BIT` it holds the upper bits of the block count.
@@ -23,10 +29,12 @@ const ROOT_64: std::ops::Range<usize> = 0x70..0x78;
 /// The bytes of a sector.
 pub type Sector = [u8; SECTOR];
 
-/// The parsed superblock, and the bytes that its checksum covers (at least its sector).
+/// The parsed superblock, and the bytes that its checksum covers.
 #[derive(Clone, Debug)]
 pub struct SuperblockArea {
-    covered: Vec<u8>,
+    sector: Sector,
+    /// The bytes behind the sector that the checksum covers. It covers at least the sector.
+    behind: Vec<u8>,
     superblock: Superblock,
 }
 
@@ -42,17 +50,20 @@ impl SuperblockArea {
     pub(crate) fn with(source: &dyn Source, sector: &Sector) -> Result<Self> {
         let pos = ferofs_format::BytePos::new(SECTOR_POS);
         let superblock = Superblock::parse(sector).located_at(pos)?;
-        let mut covered = vec![0; superblock.checksum_len().max(SECTOR)];
-        let have = source.size().saturating_sub(SECTOR_POS).min(covered.len() as u64) as usize;
-        let (first, rest) = covered.split_at_mut(SECTOR);
-        first.copy_from_slice(sector);
-        if have > SECTOR {
-            source
-                .read_exact_at(SECTOR_POS + SECTOR as u64, &mut rest[..have - SECTOR])
-                .map_err(unreadable)?;
+        let mut behind = vec![0; superblock.checksum_len().saturating_sub(SECTOR)];
+        let have = to_usize(source.size().saturating_sub(SECTOR_END)).min(behind.len());
+        let (present, _) = behind.split_at_mut(have);
+        if !present.is_empty() {
+            source.read_exact_at(SECTOR_END, present).map_err(unreadable)?;
         }
-        superblock.verify_checksum(&covered).located_at(pos)?;
-        Ok(Self { covered, superblock })
+        let area = Self { sector: *sector, behind, superblock };
+        area.superblock.verify_checksum(&area.covered(sector)).located_at(pos)?;
+        Ok(area)
+    }
+
+    /// The bytes that the checksum covers, with `sector` as the first ones.
+    fn covered(&self, sector: &Sector) -> Vec<u8> {
+        [&sector[..], &self.behind].concat()
     }
 
     /// The parsed superblock.
@@ -61,10 +72,8 @@ impl SuperblockArea {
     }
 
     /// The superblock's sector.
-    pub fn sector(&self) -> Sector {
-        let mut sector = [0; SECTOR];
-        sector.copy_from_slice(&self.covered[..SECTOR]);
-        sector
+    pub const fn sector(&self) -> Sector {
+        self.sector
     }
 
     /// Bytes of the image, by the superblock's block count.
@@ -75,7 +84,7 @@ impl SuperblockArea {
     /// The sector with the superblock `new` and, if they change, `configs` after it. Only fields that differ are written, so
     /// that fields unknown to this program keep their values.
     pub fn rewrite(&self, new: &Superblock, configs: Option<&[u8]>) -> Result<Sector> {
-        let mut sector = self.sector();
+        let mut sector = self.sector;
         let (before, after) = (bytes(&self.superblock)?, bytes(new)?);
         let is_48bit = new.incompat.contains(ferofs_format::Incompat::BIT48);
         for (at, (old, new)) in before.iter().zip(&after).enumerate() {
@@ -97,10 +106,8 @@ impl SuperblockArea {
     /// `sector`, one of this image, with the block count for `size` bytes.
     pub(crate) fn resize(&self, sector: &Sector, size: u64) -> Result<Sector> {
         let pos = ferofs_format::BytePos::new(SECTOR_POS);
-        let mut covered = self.covered.clone();
-        covered[..SECTOR].copy_from_slice(sector);
         let superblock = Superblock::parse(sector).located_at(pos)?;
-        let area = Self { covered, superblock };
+        let area = Self { sector: *sector, behind: self.behind.clone(), superblock };
         let mut new = area.superblock.clone();
         new.blocks = new.block_size.blocks_for(size);
         area.rewrite(&new, None)
@@ -109,11 +116,11 @@ impl SuperblockArea {
     /// Writes the checksum into `sector`, if the image has one.
     fn with_checksum(&self, mut sector: Sector, checksum: bool) -> Sector {
         if checksum {
-            let mut covered = self.covered.clone();
-            covered[..SECTOR].copy_from_slice(&sector);
-            let len = self.superblock.checksum_len().min(covered.len());
-            superblock::write_checksum(&mut covered[..len]);
-            sector.copy_from_slice(&covered[..SECTOR]);
+            let mut covered = self.covered(&sector);
+            superblock::write_checksum(&mut covered);
+            if let Some(first) = covered.first_chunk() {
+                sector = *first;
+            }
         }
         sector
     }
@@ -126,17 +133,17 @@ impl SuperblockArea {
             (self.superblock.extra_devices > 0).then_some(self.superblock.device_table),
             self.superblock.xattr_prefixes.map(|table| table.start),
         ];
-        let is_within = |pos: ferofs_format::BytePos| pos.get() < SECTOR_POS.saturating_add(end as u64);
+        let is_within = |pos: ferofs_format::BytePos| pos.get() < SECTOR_POS.saturating_add(to_u64(end));
         let old_end = start.saturating_add(old_len).min(end);
-        !tables.into_iter().flatten().any(is_within)
-            && self.covered[old_end..end].iter().all(|byte| *byte == 0)
+        let space = self.sector.get(old_end..end).unwrap_or_default();
+        !tables.into_iter().flatten().any(is_within) && space.iter().all(|byte| *byte == 0)
     }
 }
 
 /// The end of the superblock's sector and of the bytes that its checksum covers. A patch changes nothing before this position
 /// but the sector itself: otherwise the old superblock's checksum would be wrong until the sector is replaced.
 pub fn covered_end(superblock: &Superblock) -> u64 {
-    SECTOR_POS + superblock.checksum_len().max(SECTOR) as u64
+    SECTOR_POS.saturating_add(to_u64(superblock.checksum_len().max(SECTOR)))
 }
 
 fn unreadable(error: std::io::Error) -> Error {
@@ -189,12 +196,12 @@ mod tests {
     #[test]
     fn the_root_moves_to_the_field_of_64_bits() {
         let narrow = area(|superblock| superblock.root = Nid::new(77), &[]);
-        let mut covered = narrow.covered.clone();
-        covered[0x50] = Incompat::BIT48.bits() as u8;
-        superblock::write_checksum(&mut covered);
-        let superblock = Superblock::parse(&covered).unwrap();
+        let mut sector = narrow.sector;
+        sector[0x50] = Incompat::BIT48.bits() as u8;
+        let superblock = Superblock::parse(&sector).unwrap();
         assert_eq!((superblock.root, superblock.blocks), (Nid::new(77), 1));
-        let sector = SuperblockArea { covered, superblock: superblock.clone() }.rewrite(&superblock, None);
+        let area = SuperblockArea { sector, superblock: superblock.clone(), ..narrow };
+        let sector = area.rewrite(&superblock, None);
         assert_eq!(Superblock::parse(&sector.unwrap()).unwrap(), superblock);
     }
 

@@ -1,6 +1,7 @@
 //! Patches whose base is another state of the image: they are told from patches that were applied.
 
 use super::*;
+use crate::image::history::{RECORD, Record};
 
 /// What applying `patch` to `medium` is refused with.
 fn refused(medium: &Recorder, patch: &Patch) -> PatchFault {
@@ -89,4 +90,22 @@ fn a_later_root_in_slots_that_a_patch_appended_hides_nothing() {
         }
     }
     panic!("no root is in slots that a patch appended");
+}
+
+/// A record with the largest number must not overflow the number of the next state.
+#[test]
+fn a_record_that_none_can_follow_is_none() {
+    let fixture = Fixture::new(None);
+    let medium = Recorder::new(fixture.image());
+    apply_to(&medium, &fixture.patch());
+    let image = medium.bytes.lock().unwrap().clone();
+    let record = Record::read(&image, image.len() as u64).unwrap().unwrap();
+    let forged = Record { number: u64::MAX, ..record };
+    write(&mut medium.bytes.lock().unwrap(), image.len() as u64 - RECORD, &forged.to_bytes());
+    assert!(matches!(
+        rollback(&medium, None, TrailingData::Keep, 7),
+        Err(crate::Error::Patch(PatchFault::NoHistory))
+    ));
+    std::fs::write(fixture.path("image"), &*medium.bytes.lock().unwrap()).unwrap();
+    assert!(fixture.create("old", "back").is_ok());
 }

@@ -12,8 +12,9 @@ use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use serde::{Deserialize, Serialize};
 
 use super::local::LocalBits;
-use super::presence::{Presence, UNIT, boot_id, to_u64, units_in};
+use super::presence::{Presence, UNIT, boot_id, bytes_of, units_in};
 use crate::error::{Error, Result};
+use crate::numbers::{len_of, range_of, to_u64};
 
 /// The content of `info.json`: the size and origin of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -179,8 +180,7 @@ impl Entry {
     /// The errors of the disk.
     pub fn stored_bytes(&self) -> io::Result<u64> {
         let missing = self.presence.missing(0..self.size.div_ceil(UNIT))?;
-        let lens =
-            missing.into_iter().map(|run| self.bytes_of(run)).map(|(start, end)| end.saturating_sub(start));
+        let lens = missing.iter().map(|run| len_of(&self.bytes_of(run)));
         Ok(lens.fold(self.size, u64::saturating_sub))
     }
 
@@ -207,7 +207,7 @@ impl Entry {
     /// The errors of the disk.
     pub fn has(&self, range: Range<u64>) -> io::Result<bool> {
         let units = units_in(&range);
-        Ok(self.local.has_all(units.clone()) || self.presence.missing(units)?.is_empty())
+        Ok(self.local.has_all(units.clone()) || self.presence.has_all(units)?)
     }
 
     /// The runs of units in `units` that are not stored.
@@ -220,14 +220,15 @@ impl Entry {
         self.presence.runs(units, true)
     }
 
-    /// The start and the end of the bytes of units.
-    fn bytes_of(&self, units: Range<u64>) -> (u64, u64) {
-        (units.start.saturating_mul(UNIT), units.end.saturating_mul(UNIT).min(self.size))
+    /// The bytes of `units`. The last unit of the object can have fewer.
+    pub(crate) fn bytes_of(&self, units: &Range<u64>) -> Range<u64> {
+        let bytes = bytes_of(units);
+        bytes.start..bytes.end.min(self.size)
     }
 
     /// Stores verified bytes: whole units, except at the end of the object.
     pub(crate) fn store(&self, start: u64, bytes: &[u8]) -> io::Result<()> {
-        let units = units_in(&(start..start.saturating_add(to_u64(bytes.len()))));
+        let units = units_in(&range_of(start, bytes));
         let stored = self.presence.set(units.clone(), || self.data.write_all_at(bytes, start));
         if let Err(error) = stored {
             // On a full disk a part was written, which nobody would ever free: no bit names it.
@@ -258,8 +259,8 @@ impl Entry {
     pub(crate) fn remove(&self, units: Range<u64>) -> io::Result<()> {
         self.presence.remove(units.clone(), || {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            let (start, end) = self.bytes_of(units);
-            match fallocate(&self.data, flags, start, end.saturating_sub(start)) {
+            let bytes = self.bytes_of(&units);
+            match fallocate(&self.data, flags, bytes.start, len_of(&bytes)) {
                 // The file system cannot free a part of a file.
                 Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
                 Err(error) => Err(error.into()),

@@ -6,13 +6,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::presence::to_usize;
+use crate::numbers::to_usize;
 
 /// Words of a part of the bits: 4 KiB, for 128 MiB of the object.
 const WORDS: usize = 512;
 /// Units of such a part.
 #[expect(clippy::as_conversions, reason = "`usize` has at most 64 bits")]
 const PART: u64 = 64 * WORDS as u64;
+/// Parts at most: those of 16 TiB, a list of 2 MiB. Bits behind them are read from the file each time. A server can claim any size.
+const PARTS_MAX: u64 = 1 << 17;
 
 /// Bits of units that were stored in a generation. Memory is used only for parts that were read.
 #[derive(Debug)]
@@ -24,7 +26,7 @@ pub(crate) struct LocalBits {
 
 impl LocalBits {
     pub(crate) fn new(units: u64) -> Self {
-        let parts = (0..units.div_ceil(PART)).map(|_| OnceLock::new()).collect();
+        let parts = (0..units.div_ceil(PART).min(PARTS_MAX)).map(|_| OnceLock::new()).collect();
         Self { parts, generation: AtomicU64::new(0), changes: Mutex::new(()) }
     }
 
@@ -111,5 +113,14 @@ mod tests {
         bits.insert(60..130, 5);
         assert!(!bits.has_all(60..61), "an older generation");
         assert_eq!(bits.generation(), 6);
+    }
+
+    /// The size that a server claims must not decide how much memory is used.
+    #[test]
+    fn bits_of_a_huge_object_are_those_of_its_start() {
+        let bits = LocalBits::new(1 << 51);
+        let end = PART * PARTS_MAX;
+        bits.insert(end - 1..end + 1, 0);
+        assert!(bits.has_all(end - 1..end) && !bits.has_all(end..end + 1));
     }
 }

@@ -15,6 +15,8 @@ use std::os::unix::fs::FileExt;
 use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
 
+use crate::numbers::{to_u64, to_usize};
+
 /// Bytes of a unit: the smallest part of an object that is fetched and stored. A block of most hash trees.
 pub const UNIT: u64 = 4096;
 /// Bytes before the bits in `present`.
@@ -25,6 +27,8 @@ const MAGIC: [u8; 8] = *b"ferofsC1";
 const GENERATION: u64 = 24;
 /// Bytes of bits that are read or copied at a time.
 const PIECE: usize = 64 << 10;
+/// Units of these bits.
+const PIECE_UNITS: u64 = 512 << 10;
 
 /// The number of units of `len` bytes.
 pub(crate) const fn units_of(len: u64) -> u64 {
@@ -34,6 +38,11 @@ pub(crate) const fn units_of(len: u64) -> u64 {
 /// The units that contain the bytes of `range`.
 pub(crate) const fn units_in(range: &Range<u64>) -> Range<u64> {
     range.start / UNIT..range.end.div_ceil(UNIT)
+}
+
+/// The bytes of `units`, if all are whole ones.
+pub(crate) const fn bytes_of(units: &Range<u64>) -> Range<u64> {
+    units.start.saturating_mul(UNIT)..units.end.saturating_mul(UNIT)
 }
 
 /// The two files.
@@ -124,6 +133,19 @@ impl Presence {
     fn settled_generation(&self) -> io::Result<u64> {
         let _lock = self.lock()?;
         self.generation()
+    }
+
+    /// Whether all of `units` are present. Ends at the first piece of the file that lacks one: a server can claim any size.
+    pub(crate) fn has_all(&self, units: Range<u64>) -> io::Result<bool> {
+        let (mut at, end) = (units.start, units.end.min(self.units));
+        while at < end {
+            let piece = at..at.saturating_add(PIECE_UNITS).min(end);
+            at = piece.end;
+            if !self.missing(piece)?.is_empty() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// The runs of units in `units` that are not present.
@@ -257,17 +279,6 @@ fn read_at_most(file: &File, pos: u64, buf: &mut [u8]) -> io::Result<usize> {
     Ok(done)
 }
 
-/// A length in memory as a length on the disk.
-pub(crate) fn to_u64(len: usize) -> u64 {
-    // `usize` has at most 64 bits.
-    u64::try_from(len).unwrap_or(u64::MAX)
-}
-
-/// A number of bytes that are in memory.
-pub(crate) fn to_usize(number: u64) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -290,11 +301,22 @@ mod tests {
             let missing = presence.missing(range.clone()).unwrap();
             let expected: Vec<u64> = range.clone().filter(|unit| *unit < 100_000 && !is_set(*unit)).collect();
             assert_eq!(missing.iter().cloned().flatten().collect::<Vec<_>>(), expected, "{range:?}");
+            assert_eq!(presence.has_all(range.clone()).unwrap(), expected.is_empty(), "{range:?}");
             assert!(
                 missing.windows(2).all(|pair| pair[0].end < pair[1].start),
                 "runs are as long as possible"
             );
         }
+    }
+
+    /// The bits of 4 PiB are not read to their end.
+    #[test]
+    fn a_huge_object_is_known_to_be_incomplete() {
+        let units = 1 << 40;
+        let (presence, ..) = presence(units, 1);
+        assert!(!presence.has_all(0..units).unwrap());
+        presence.set(0..PIECE_UNITS + 9, || Ok(())).unwrap();
+        assert!(presence.has_all(0..PIECE_UNITS + 9).unwrap() && !presence.has_all(0..units).unwrap());
     }
 
     #[test]

@@ -15,6 +15,7 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use super::message::{Answer, AnswerKind, LONGEST, Request, RequestKind, ranges_to_bytes};
 use crate::fetch::{Failure, FetchStats};
+use crate::object::later;
 use crate::source::Supply;
 
 /// The longest time for the answer to a question about the counters.
@@ -65,7 +66,7 @@ impl Client {
     /// # Errors
     /// [`Failure`] if it does not answer.
     pub fn stats(&self) -> Result<FetchStats, Failure> {
-        let text = self.ask(0..0, RequestKind::Stats, after(STATS_TIME))?;
+        let text = self.ask(0..0, RequestKind::Stats, later(Instant::now(), STATS_TIME))?;
         serde_json::from_str(&text).map_err(|error| failure(&error.to_string(), false))
     }
 
@@ -82,7 +83,7 @@ impl Client {
         let ranges = ranges.get(..room).unwrap_or(ranges);
         state.background.extend_from_slice(ranges);
         drop(state);
-        let deadline = after(BACKGROUND_TIME);
+        let deadline = later(Instant::now(), BACKGROUND_TIME);
         let mut messages = ranges_to_bytes(ranges).into_iter();
         let sent = messages.try_for_each(|bytes| shared.send(&bytes, deadline));
         sent.map_err(|error| failure(&error.to_string(), false))
@@ -222,15 +223,9 @@ impl Shared {
         let messages: Vec<Vec<u8>> = waiting.chain(ranges_to_bytes(&state.background)).collect();
         drop(state);
         for bytes in messages {
-            let _ = self.send(&bytes, after(STATS_TIME));
+            let _ = self.send(&bytes, later(Instant::now(), STATS_TIME));
         }
     }
-}
-
-/// The time after `time`, which is short.
-#[expect(clippy::arithmetic_side_effects, reason = "a time has room for centuries")]
-fn after(time: Duration) -> Instant {
-    Instant::now() + time
 }
 
 fn wait_for(socket: &OwnedFd, flags: PollFlags, time: Duration) -> io::Result<bool> {

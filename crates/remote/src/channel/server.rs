@@ -11,6 +11,7 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use super::message::{Answer, AnswerKind, LONGEST, Request, RequestKind, parse_ranges};
 use crate::fetch::Fetcher;
+use crate::object::later;
 
 /// How long an answer waits for room in the socket: a client that is stopped must not stop the fetcher.
 const ROOM_TIME: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
@@ -53,8 +54,7 @@ pub(crate) fn serve_some(socket: OwnedFd, fetcher: &Fetcher, most: usize) -> io:
                     let _ = fetcher.remove_wrong(request.range.clone());
                 }
                 let socket = Arc::clone(&socket);
-                #[expect(clippy::arithmetic_side_effects, reason = "a time has room for 50 days more")]
-                let deadline = Instant::now() + Duration::from_millis(request.time.into());
+                let deadline = later(Instant::now(), Duration::from_millis(request.time.into()));
                 let done = move |result: Result<(), crate::fetch::Failure>| {
                     let (kind, text) = match result {
                         Ok(()) => (AnswerKind::Done, String::new()),

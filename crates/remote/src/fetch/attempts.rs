@@ -3,10 +3,10 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use crate::cache::to_usize;
 use crate::error::{FetchError, FetchErrorKind};
 use crate::fetch::stats::{Counters, add};
-use crate::object::{Answer, RemoteObject};
+use crate::numbers::{range_of, to_u64};
+use crate::object::{Answer, RemoteObject, later};
 
 /// How long requests may take, and when they are sent again.
 #[derive(Clone, Copy, Debug)]
@@ -35,8 +35,14 @@ impl Default for RetryOptions {
 
 impl RetryOptions {
     /// The time for a request of `len` bytes.
-    fn limit(&self, len: usize) -> Duration {
-        self.request + Duration::from_secs_f64(len as f64 / self.slowest.max(1) as f64)
+    fn limit(&self, len: u64) -> Duration {
+        self.request.saturating_add(self.transfer(len))
+    }
+
+    /// The time that `len` bytes take on the slowest line.
+    #[expect(clippy::arithmetic_side_effects, reason = "the slowest line has at least a byte a second")]
+    pub(crate) fn transfer(&self, len: u64) -> Duration {
+        Duration::from_micros(len.saturating_mul(1_000_000) / self.slowest.max(1))
     }
 
     /// The pause before retry `number`, from 0. `random` is between 0 and 1.
@@ -48,6 +54,7 @@ impl RetryOptions {
 }
 
 /// A number between 0 and 1.
+#[expect(clippy::as_conversions, reason = "the lowest bits do not count")]
 fn random() -> f64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(0) as f64 / u64::MAX as f64
@@ -100,7 +107,7 @@ pub(crate) fn fetch(
     stats: &Counters,
     check: impl Fn(&[u8]) -> Result<bool, FetchErrorKind>,
 ) -> Result<(), FetchErrorKind> {
-    let range = start..start.saturating_add(buf.len() as u64);
+    let range = range_of(start, buf);
     fetch_parts(object, range, options, patience, stats, &mut Whole { buf, check })
 }
 
@@ -122,13 +129,13 @@ pub(crate) fn fetch_parts(
             return Err(FetchErrorKind::Timeout);
         };
         let before = arrived;
-        let limit = now + options.limit(to_usize(range.end - arrived.position()));
+        let limit = later(now, options.limit(range.end.saturating_sub(arrived.position())));
         let asked = object.ask(arrived.position()..range.end, limit.min(deadline));
         let result = asked
             .map_err(Stop::Retry)
             .and_then(|mut answer| receive(&mut *answer, range.end, &mut arrived, sink));
         let micros = u64::try_from(now.elapsed().as_micros()).unwrap_or(u64::MAX);
-        stats.request(arrived.received - before.received, micros);
+        stats.request(arrived.received.saturating_sub(before.received), micros);
         let kind = match result {
             Ok(()) => return Ok(()),
             Err(Stop::End(kind)) => return Err(kind),
@@ -148,7 +155,7 @@ pub(crate) fn fetch_parts(
         }
         let pause = options.pause(number, random());
         // A server asks many clients at the same time: they come back one after the other.
-        let after = |asked: Duration| asked.max(pause) + asked.mul_f64(random() / 4.0);
+        let after = |asked: Duration| asked.max(pause).saturating_add(asked.mul_f64(random() / 4.0));
         let pause = kind.retry_after().map_or(pause, after);
         let left = patience.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
         if left.is_none_or(|left| left <= pause) {
@@ -156,7 +163,7 @@ pub(crate) fn fetch_parts(
         }
         patience.pause(pause);
         add(&stats.retries, 1);
-        number += 1;
+        number = number.saturating_add(1);
     }
     Ok(())
 }
@@ -173,8 +180,8 @@ struct Arrived {
 }
 
 impl Arrived {
-    const fn position(&self) -> u64 {
-        self.part + self.bytes as u64
+    fn position(&self) -> u64 {
+        self.part.saturating_add(to_u64(self.bytes))
     }
 }
 
@@ -198,17 +205,17 @@ fn receive(
         let rest = part.get_mut(arrived.bytes..).unwrap_or_default();
         if let Err(FetchError { kind, received }) = answer.fill(rest) {
             let received = received.min(rest.len());
-            arrived.bytes += received;
-            arrived.received += received as u64;
+            arrived.bytes = arrived.bytes.saturating_add(received);
+            arrived.received = arrived.received.saturating_add(to_u64(received));
             return Err(Stop::Retry(kind));
         }
-        arrived.received += rest.len() as u64;
+        arrived.received = arrived.received.saturating_add(to_u64(rest.len()));
         arrived.bytes = 0;
         if !sink.take(start).map_err(Stop::End)? {
             return Err(Stop::Retry(FetchErrorKind::Digest));
         }
         // A part is not empty.
-        arrived.part += len.max(1) as u64;
+        arrived.part = arrived.part.saturating_add(to_u64(len.max(1)));
     }
     Ok(())
 }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use ferofs_read::Source;
 use ferofs_verity::{BlockVerifier, Digest, Error, IntegrityError, Seal, TreeLayout};
 
-use crate::cache::{Entry, UNIT, to_usize, units_in};
+use crate::cache::{Entry, UNIT, units_in};
+use crate::numbers::{range_of, to_usize};
 
 /// The outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +92,7 @@ impl TreeCheck {
         let verifier = seal.verifier(StoredTree(Arc::clone(entry)), root)?;
         let start = seal.tree_start();
         let tree = start..start.saturating_add(verifier.layout().len());
-        if !tree.is_empty() && start / UNIT * UNIT < verifier.layout().data_len() {
+        if !tree.is_empty() && start.saturating_sub(start % UNIT) < verifier.layout().data_len() {
             let problem = "does not leave 4096 bytes between the image and its hash tree";
             return Err(Error::Parameter { parameter: "position of the hash tree", problem });
         }
@@ -106,7 +107,24 @@ impl TreeCheck {
         self.tree.start..self.tree.start.saturating_add(leaves.saturating_mul(layout.hash_block_size()))
     }
 
+    /// The number of the block of data at `pos`.
+    #[expect(clippy::arithmetic_side_effects, reason = "blocks are not empty")]
+    fn data_block(&self, pos: u64) -> u64 {
+        pos / self.block_size()
+    }
+
+    /// The position of these blocks of the tree in the object.
+    fn tree_bytes(&self, blocks: &Range<u64>) -> Range<u64> {
+        let size = self.verifier.layout().hash_block_size();
+        let at = |block: u64| self.tree.start.saturating_add(block.saturating_mul(size));
+        at(blocks.start)..at(blocks.end)
+    }
+
     /// The part of `range` that is data, and the blocks of the tree that are in it.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "`start` and `end` are in the tree, and blocks are not empty"
+    )]
     fn parts(&self, range: &Range<u64>) -> (Range<u64>, Range<u64>) {
         let layout = self.verifier.layout();
         let data = range.start..range.end.min(layout.data_len()).max(range.start);
@@ -134,18 +152,20 @@ impl Check for TreeCheck {
     fn needs(&self, range: &Range<u64>) -> Vec<Range<u64>> {
         let layout = self.verifier.layout();
         let (data, hashes) = self.parts(range);
-        let size = layout.data_block_size();
-        let mut blocks = layout.hashes_of(&(data.start / size..data.end.div_ceil(size)));
+        let data_blocks = self.data_block(data.start)..data.end.div_ceil(self.block_size());
+        let mut blocks = layout.hashes_of(&data_blocks);
         blocks.extend(layout.hashes_of_hashes(&hashes));
-        let size = layout.hash_block_size();
-        let bytes =
-            |blocks: Range<u64>| self.tree.start + blocks.start * size..self.tree.start + blocks.end * size;
         // Hashes above hashes of the range come with them, or are at lower positions.
         let outside = |need: Range<u64>| match hashes.is_empty() {
             true => need,
             false => need.start..need.end.min(range.start),
         };
-        blocks.into_iter().map(bytes).map(outside).filter(|need| !need.is_empty()).collect()
+        blocks
+            .iter()
+            .map(|blocks| self.tree_bytes(blocks))
+            .map(outside)
+            .filter(|need| !need.is_empty())
+            .collect()
     }
 
     fn block_size(&self) -> u64 {
@@ -154,8 +174,7 @@ impl Check for TreeCheck {
 
     fn digests(&self, range: &Range<u64>) -> Vec<Digest> {
         let (data, _) = self.parts(range);
-        let size = self.block_size();
-        self.verifier.digests(data.start / size..data.end / size).unwrap_or_default()
+        self.verifier.digests(self.data_block(data.start)..self.data_block(data.end)).unwrap_or_default()
     }
 
     fn leaves(&self) -> Range<u64> {
@@ -163,29 +182,30 @@ impl Check for TreeCheck {
     }
 
     fn check(&self, start: u64, bytes: &[u8]) -> Checked {
-        let layout = self.verifier.layout();
-        let (data, hashes) = self.parts(&(start..start + bytes.len() as u64));
+        let range = range_of(start, bytes);
+        let (data, hashes) = self.parts(&range);
         if data.is_empty() && hashes.is_empty() {
             return Checked::NotCovered;
         }
-        let part =
-            |from: u64, to: u64| bytes.get(to_usize(from - start)..to_usize(to - start)).unwrap_or_default();
-        let size = layout.hash_block_size();
+        let part = |part: &Range<u64>| {
+            let within = |pos: u64| to_usize(pos.saturating_sub(start));
+            bytes.get(within(part.start)..within(part.end)).unwrap_or_default()
+        };
         let mut outcome = Ok(());
         if !hashes.is_empty() {
-            let (from, to) = (self.tree.start + hashes.start * size, self.tree.start + hashes.end * size);
-            outcome = self.verifier.verify_tree(hashes.start, part(from, to));
+            outcome = self.verifier.verify_tree(hashes.start, part(&self.tree_bytes(&hashes)));
         }
         if outcome.is_ok() && !data.is_empty() {
-            outcome = self.verifier.verify(data.start / layout.data_block_size(), part(data.start, data.end));
+            outcome = self.verifier.verify(self.data_block(data.start), part(&data));
         }
         match outcome {
             Ok(()) => Checked::Right,
             Err(Error::Integrity(IntegrityError { is_hash: true, position, .. })) => {
-                let at = self.tree.start + position;
-                if !(start..start + bytes.len() as u64).contains(&at) {
+                let at = self.tree.start.saturating_add(position);
+                if !range.contains(&at) {
                     // A stored block of the tree was changed on the disk: it is fetched again by the next request.
-                    let _ = self.entry.remove(units_in(&(at..at + size)));
+                    let block = at..at.saturating_add(self.verifier.layout().hash_block_size());
+                    let _ = self.entry.remove(units_in(&block));
                 }
                 Checked::Wrong
             }

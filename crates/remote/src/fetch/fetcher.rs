@@ -1,11 +1,5 @@
 //! The fetcher: readers ask for ranges, and worker threads fetch them into the cache.
 
-// The ranges come from another process.
-#![cfg_attr(
-    not(test),
-    warn(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)
-)]
-
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,8 +17,9 @@ use super::reuse::{GapBudget, KnownBlocks};
 use super::shared::{Shared, State, Waiter};
 use super::speed::Speed;
 use super::stats::{Counters, FetchStats, add};
-use crate::cache::{Cache, Claims, Entry, UNIT, to_usize, units_in};
+use crate::cache::{Cache, Claims, Entry, UNIT, units_in};
 use crate::error::{Error, Result};
+use crate::numbers::{len_of, to_usize, widened};
 use crate::object::RemoteObject;
 
 /// Units that are queued in the background with their hashes: 512 MiB, whose hashes are 4 MiB.
@@ -104,7 +99,7 @@ impl Fetcher {
     pub fn want(&self, range: Range<u64>, deadline: Instant, done: Done) {
         let shared = &self.shared;
         let range = range.start..range.end.min(shared.entry.size());
-        add(&shared.stats.demanded, range.end.saturating_sub(range.start));
+        add(&shared.stats.demanded, len_of(&range));
         let units = units_in(&range);
         match shared.entry.missing(units.clone()) {
             Ok(missing) if missing.is_empty() => return done(Ok(())),
@@ -141,19 +136,18 @@ impl Fetcher {
     ///
     /// # Errors
     /// [`Failure`] of the disk.
-    #[expect(clippy::arithmetic_side_effects, reason = "`align` is at least a unit")]
     pub fn remove_wrong(&self, range: Range<u64>) -> Result<(), Failure> {
         let Some(check) = &self.shared.check else { return Ok(()) };
         let entry = &self.shared.entry;
         let failed = |error: io::Error| self.shared.failure(&error.to_string(), false);
         let align = check.align().max(UNIT);
         // The range comes from a process that decodes the image, so it can have any numbers.
-        let (start, end) = (range.start.min(entry.size()), range.end.min(entry.size()));
-        let end = end.checked_next_multiple_of(align).unwrap_or(entry.size()).min(entry.size());
-        let mut at = start / align * align;
+        let range = range.start.min(entry.size())..range.end.min(entry.size());
+        let Range { start: mut at, end } = widened(&range, align);
+        let end = end.min(entry.size());
         while at < end {
             let block = at..end.min(at.saturating_add(align));
-            let len = block.end.saturating_sub(block.start);
+            let len = len_of(&block);
             let mut bytes = vec![0; to_usize(len)];
             let is_stored = entry.read(block.start, &mut bytes).map_err(failed)?;
             if is_stored && check.check(block.start, &bytes) == Checked::Wrong {
@@ -172,7 +166,7 @@ impl Fetcher {
         if range.is_empty() {
             return;
         }
-        add(&shared.stats.announced, range.end.saturating_sub(range.start));
+        add(&shared.stats.announced, len_of(&range));
         let step = shared.speed.request().div_ceil(UNIT).max(1);
         shared.announce(&range, step, Urgency::Prefetch);
     }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::cache::UNIT;
+use crate::numbers::{len_of, widened};
 
 /// Bytes of gaps that are fetched with the ranges: a quarter of the ranges' bytes. With the rest of the units at their borders, a program
 /// fetches less than 1.3 times what it needs.
@@ -17,27 +18,26 @@ const GAP_MAX: u64 = 512 << 10;
 pub fn join_ranges(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.retain(|range| range.start < range.end);
     for range in &mut ranges {
-        range.start -= range.start % UNIT;
-        range.end = range.end.checked_next_multiple_of(UNIT).unwrap_or(range.end);
+        *range = widened(range, UNIT);
     }
     ranges.sort_unstable_by_key(|range| range.start);
     let ranges = joined(ranges, |_| true, 0);
-    let bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
-    let mut gaps: Vec<u64> = ranges.windows(2).map(|pair| pair[1].start - pair[0].end).collect();
-    gaps.retain(|gap| *gap <= GAP_MAX);
+    let bytes = ranges.iter().map(len_of).fold(0, u64::saturating_add);
+    let gaps = ranges.iter().zip(ranges.iter().skip(1)).map(|(one, next)| next.start.saturating_sub(one.end));
+    let mut gaps: Vec<u64> = gaps.filter(|gap| *gap <= GAP_MAX).collect();
     gaps.sort_unstable();
     let mut left = bytes / GAPS;
     // The largest gap of which all can be fetched, and how many more of the same size.
-    let (mut largest, mut fits) = (0, 0);
+    let (mut largest, mut fits) = (0, 0usize);
     for gap in gaps {
         let Some(rest) = left.checked_sub(gap) else { break };
-        fits = if gap == largest { fits + 1 } else { 1 };
+        fits = if gap == largest { fits.saturating_add(1) } else { 1 };
         (left, largest) = (rest, gap);
     }
     let fetched = |gap: u64| {
         if gap == largest && gap > 0 {
             let takes = fits > 0;
-            fits -= u64::from(takes);
+            fits = fits.saturating_sub(1);
             return takes;
         }
         gap < largest
@@ -47,13 +47,12 @@ pub fn join_ranges(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
 
 /// Joins sorted ranges that touch, and those with a gap of at most `most` bytes that is `fetched`.
 fn joined(ranges: Vec<Range<u64>>, mut fetched: impl FnMut(u64) -> bool, most: u64) -> Vec<Range<u64>> {
+    let mut is_joined = |gap: u64| gap <= most && fetched(gap);
     let mut joined: Vec<Range<u64>> = Vec::with_capacity(ranges.len());
     for range in ranges {
         match joined.last_mut() {
             Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
-            Some(last) if range.start - last.end <= most && fetched(range.start - last.end) => {
-                last.end = range.end
-            }
+            Some(last) if is_joined(range.start.saturating_sub(last.end)) => last.end = range.end,
             _ => joined.push(range),
         }
     }

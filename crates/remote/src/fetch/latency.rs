@@ -29,16 +29,16 @@ impl Latencies {
 /// The longest time of a bucket, in microseconds.
 fn end(bucket: usize) -> u64 {
     let doubled = FIRST << (bucket / 2);
-    if bucket.is_multiple_of(2) { doubled } else { doubled * 181 / 128 }
+    if bucket.is_multiple_of(2) { doubled } else { doubled.saturating_mul(181) / 128 }
 }
 
 /// The microseconds within which `percent` of the requests ended, at most 41 % too high. `longest` is the longest time of all.
 pub(crate) fn percentile(counts: &[u64; BUCKETS], percent: u64, longest: u64) -> u64 {
     let total: u128 = counts.iter().map(|count| u128::from(*count)).sum();
-    let wanted = (total * u128::from(percent)).div_ceil(100);
-    let mut sum = 0;
+    let wanted = total.saturating_mul(percent.into()).div_ceil(100);
+    let mut sum = 0u128;
     for (bucket, count) in counts.iter().enumerate().take(BUCKETS - 1) {
-        sum += u128::from(*count);
+        sum = sum.saturating_add((*count).into());
         if sum >= wanted {
             return end(bucket).min(longest);
         }

@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use crate::numbers::len_of;
+
 /// Why a range is fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Urgency {
@@ -114,9 +116,10 @@ impl Queue {
                 Urgency::Background => (&mut self.background, self.background_most),
             };
             while let Some(mut queued) = range.pop_front() {
-                if urgency == Urgency::Background && queued.end - queued.start > LOOK {
-                    range.push_front(queued.start + LOOK..queued.end);
-                    queued.end = queued.start + LOOK;
+                let looked = queued.start.saturating_add(LOOK);
+                if urgency == Urgency::Background && looked < queued.end {
+                    range.push_front(looked..queued.end);
+                    queued.end = looked;
                 }
                 let mut parts = missing(queued);
                 for known in &self.fetches {
@@ -150,7 +153,7 @@ impl Queue {
     fn may_begin(&self, urgency: Urgency, prefetches: usize) -> bool {
         let count = |wanted| self.fetches.iter().filter(|fetch| fetch.urgency == wanted).count();
         let (prefetching, background) = (count(Urgency::Prefetch), count(Urgency::Background));
-        let is_free = prefetching + background < prefetches;
+        let is_free = prefetching.saturating_add(background) < prefetches;
         // Hashes that a worker fetches within another job are of that job.
         let is_of = |worker, urgency| {
             self.fetches.iter().any(|fetch| fetch.worker == worker && fetch.urgency == urgency)
@@ -177,7 +180,7 @@ impl Queue {
     pub(crate) fn background_units(&self) -> u64 {
         let fetching = self.fetches.iter().filter(|fetch| fetch.urgency == Urgency::Background);
         let ranges = fetching.map(|fetch| &fetch.units).chain(&self.background);
-        ranges.map(|range| range.end - range.start).sum()
+        ranges.map(len_of).fold(0, u64::saturating_add)
     }
 
     /// Whether ranges wait in the background.
@@ -192,7 +195,7 @@ impl Queue {
             (true, _) => self.background_failures = 0,
             (false, true) => self.background.push_back(units),
             (false, false) => {
-                self.background_failures += 1;
+                self.background_failures = self.background_failures.saturating_add(1);
                 if self.background_failures >= BACKGROUND_FAILURES {
                     self.background_failures = 0;
                     self.background.clear();

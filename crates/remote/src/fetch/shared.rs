@@ -16,6 +16,7 @@ use super::reuse::{GapBudget, KnownBlocks};
 use super::speed::Speed;
 use super::stats::{Counters, add};
 use crate::cache::{Cache, Claims, Entry, UNIT, units_in};
+use crate::numbers::{to_u64, widened};
 use crate::object::RemoteObject;
 
 /// Bytes stored between two looks at the size of the cache.
@@ -85,8 +86,8 @@ impl Shared {
     /// The smallest range around `units` that can be checked.
     pub(super) fn align(&self, units: &Range<u64>) -> Range<u64> {
         let align = self.check.as_ref().map_or(1, |check| check.align().div_ceil(UNIT)).max(1);
-        let all = self.entry.size().div_ceil(UNIT);
-        units.start / align * align..units.end.next_multiple_of(align).min(all)
+        let units = widened(units, align);
+        units.start..units.end.min(self.entry.size().div_ceil(UNIT))
     }
 
     /// The range that a request for `units` fetches, because the surroundings cost almost no time.
@@ -95,9 +96,7 @@ impl Shared {
             // Most of it may be known soon.
             return self.align(units);
         }
-        let around = (self.speed.around() / UNIT).max(1);
-        let all = self.entry.size().div_ceil(UNIT);
-        self.align(&(units.start / around * around..units.end.next_multiple_of(around).min(all)))
+        self.align(&widened(units, (self.speed.around() / UNIT).max(1)))
     }
 
     /// Queues a range that nobody waits for, in parts of `step` units: first the hashes of each part, so that they come in time.
@@ -106,7 +105,8 @@ impl Shared {
         let border = self.check.as_ref().map_or(u64::MAX, |check| check.border() / UNIT);
         let mut state = self.state.lock();
         while units.start < units.end {
-            let end = units.end.min((units.start / step + 1) * step);
+            let end = units.start.saturating_add(1).checked_next_multiple_of(step).unwrap_or(u64::MAX);
+            let end = units.end.min(end);
             // Data and its hashes in one part would need no hashes before them.
             let end = if units.start < border { end.min(border) } else { end };
             let part = self.align(&(units.start..end));
@@ -123,7 +123,7 @@ impl Shared {
     /// The units of the hash tree that the check of `units` needs and that are not stored, the highest level first.
     pub(super) fn needs(&self, units: &Range<u64>) -> Vec<Range<u64>> {
         let Some(check) = &self.check else { return Vec::new() };
-        let ranges = check.needs(&(units.start * UNIT..(units.end * UNIT).min(self.entry.size())));
+        let ranges = check.needs(&self.entry.bytes_of(units));
         let needs = ranges.into_iter().map(|range| units_in(&range));
         needs.filter(|need| !self.missing(need.clone()).is_empty()).collect()
     }
@@ -132,7 +132,7 @@ impl Shared {
     pub(super) fn around_hashes(&self, units: &Range<u64>) -> Range<u64> {
         const AROUND: u64 = (64 << 10) / UNIT;
         let all = self.entry.size().div_ceil(UNIT);
-        self.align(&(units.start..(units.start + AROUND).max(units.end).min(all)))
+        self.align(&(units.start..units.start.saturating_add(AROUND).max(units.end).min(all)))
     }
 
     /// The runs that are not stored. If the cache cannot be read, all of it: the read will tell.
@@ -142,7 +142,7 @@ impl Shared {
 
     /// Workers that prefetch at the same time. None at first: prefetches would fetch what is not in the index yet. Readers do not wait for it.
     pub(super) fn prefetches(&self) -> usize {
-        if self.is_indexing() { 0 } else { (self.options.connections * 3 / 4).max(1) }
+        if self.is_indexing() { 0 } else { (self.options.connections.saturating_mul(3) / 4).max(1) }
     }
 
     /// Whether the index of known blocks will probably be complete soon.
@@ -193,8 +193,9 @@ impl Shared {
         self.uncollected.store(0, Ordering::Relaxed);
         let Ok(collected) = self.cache.collect(COLLECT_EVERY) else { return };
         let limit = self.cache.limit().unwrap_or(u64::MAX);
-        if collected.after > limit {
-            let _ = self.cache.shrink_entry(&self.entry, collected.after - limit + COLLECT_EVERY);
+        let excess = collected.after.saturating_sub(limit);
+        if excess > 0 {
+            let _ = self.cache.shrink_entry(&self.entry, excess.saturating_add(COLLECT_EVERY));
         }
     }
 
@@ -203,18 +204,18 @@ impl Shared {
         let wanted = len.saturating_mul(2).max(FULL_DISK_FREE);
         let used = self.cache.usage().map_or(0, |usage| usage.iter().map(|entry| entry.stored).sum::<u64>());
         let collected = self.cache.collect_to(used.saturating_sub(wanted));
-        let freed = collected.map_or(0, |done| done.before - done.after);
+        let freed = collected.map_or(0, |done| done.before.saturating_sub(done.after));
         if freed < wanted {
             // The store that follows tells whether it helped.
-            let _ = self.cache.shrink_entry(&self.entry, wanted - freed);
+            let _ = self.cache.shrink_entry(&self.entry, wanted.saturating_sub(freed));
         }
     }
 
     /// Stores bytes of another image that were checked.
     pub(super) fn store_known(&self, start: u64, bytes: &[u8], urgency: Urgency) -> io::Result<()> {
-        add(&self.stats.verified, bytes.len() as u64);
+        add(&self.stats.verified, to_u64(bytes.len()));
         self.store(start, bytes, urgency)?;
-        add(&self.stats.reused, bytes.len() as u64);
+        add(&self.stats.reused, to_u64(bytes.len()));
         Ok(())
     }
 
@@ -225,14 +226,14 @@ impl Shared {
         // Other threads and processes take what this one frees.
         for _ in 0..attempts {
             match &stored {
-                Err(error) if error.kind() == io::ErrorKind::StorageFull => self.free(bytes.len() as u64),
+                Err(error) if error.kind() == io::ErrorKind::StorageFull => self.free(to_u64(bytes.len())),
                 _ => break,
             }
             stored = self.entry.store(start, bytes);
         }
         let counter = if stored.is_ok() { &self.stats.stored } else { &self.stats.cache_errors };
-        add(counter, bytes.len() as u64);
-        self.uncollected.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        add(counter, to_u64(bytes.len()));
+        self.uncollected.fetch_add(to_u64(bytes.len()), Ordering::Relaxed);
         stored
     }
 }

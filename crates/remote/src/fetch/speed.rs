@@ -36,6 +36,7 @@ fn average(old: Option<f64>, new: f64) -> Option<f64> {
 
 impl Speed {
     /// Records a request.
+    #[expect(clippy::as_conversions, reason = "a rounded number is enough")]
     pub(crate) fn record(&self, bytes: u64, time: Duration) {
         let mut averages = self.averages.lock();
         let seconds = time.as_secs_f64();
@@ -49,14 +50,15 @@ impl Speed {
 
     /// Bytes of a request for data that is read in sequence: what arrives in four times the latency, so that waiting is at
     /// most a fifth of the time of a connection.
+    #[expect(clippy::as_conversions, reason = "conversions of floats saturate")]
     pub(crate) fn request(&self) -> u64 {
         let averages = *self.averages.lock();
         let (Some(latency), Some(bandwidth)) = (averages.latency, averages.bandwidth) else { return FIRST };
-        // A conversion of floats saturates.
         ((latency * bandwidth * 4.0) as u64).clamp(SMALLEST, LARGEST).next_multiple_of(SMALLEST)
     }
 
     /// Bytes of a request in the background: few large requests, unless the line is slow.
+    #[expect(clippy::as_conversions, reason = "conversions of floats saturate")]
     pub(crate) fn background(&self) -> u64 {
         let (smallest, largest, seconds) = BACKGROUND;
         let averages = *self.averages.lock();
@@ -65,6 +67,7 @@ impl Speed {
     }
 
     /// Bytes of a request for data that is read at random: what arrives in a quarter of the latency costs little.
+    #[expect(clippy::as_conversions, reason = "conversions of floats saturate")]
     pub(crate) fn around(&self) -> u64 {
         let averages = *self.averages.lock();
         let (Some(latency), Some(bandwidth)) = (averages.latency, averages.bandwidth) else { return SMALL };

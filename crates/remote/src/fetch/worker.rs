@@ -11,8 +11,10 @@ use super::queue::{Urgency, overlap};
 use super::reuse::{copy_blocks, copy_hashes};
 use super::shared::{Shared, State};
 use super::stats::add;
-use crate::cache::{UNIT, to_usize, units_in};
+use crate::cache::{UNIT, bytes_of, units_in};
 use crate::error::FetchErrorKind;
+use crate::numbers::{len_of, range_of, to_u64, to_usize};
+use crate::object::later;
 
 /// Bytes that are checked and stored at a time, if blocks are not larger.
 const PART: u64 = 256 << 10;
@@ -78,10 +80,10 @@ impl Shared {
     /// parts that they miss are fetched for them.
     fn ended(&self, state: &mut State, job: &Job<'_>, result: Result<(), Failure>) -> Result<(), Failure> {
         if job.urgency == Urgency::Background {
-            let took_long = job.started.elapsed() >= self.options.prefetch_time / 2;
+            let took_long = job.started.elapsed().saturating_mul(2) >= self.options.prefetch_time;
             state.queue.background_ended(job.units.clone(), result.is_ok(), took_long);
             if result.is_ok() {
-                add(&self.stats.background, (job.units.end - job.units.start) * UNIT);
+                add(&self.stats.background, len_of(&bytes_of(&job.units)));
             }
         }
         if state.queue.has_background() {
@@ -99,11 +101,10 @@ impl Shared {
         result: Result<(), Failure>,
     ) -> Vec<(Done, Result<(), Failure>)> {
         let mut finished = Vec::new();
-        let mut number = 0;
-        while number < state.waiters.len() {
-            let waiter = &state.waiters[number];
+        let mut number = 0usize;
+        while let Some(waiter) = state.waiters.get(number) {
             if !overlap(&waiter.units, units) {
-                number += 1;
+                number = number.saturating_add(1);
                 continue;
             }
             let missing = self.missing(waiter.units.clone());
@@ -117,7 +118,7 @@ impl Shared {
                     state.queue.add(self.align(&run), Urgency::Demand);
                 }
                 self.work.notify_all();
-                number += 1;
+                number = number.saturating_add(1);
             }
         }
         finished
@@ -171,7 +172,7 @@ impl Job<'_> {
     /// several requests, jobs of other workers.
     fn copy_known(&mut self) {
         let shared = self.shared;
-        let range = self.units.start * UNIT..(self.units.end * UNIT).min(shared.entry.size());
+        let range = shared.entry.bytes_of(&self.units);
         let Some((known, check)) = shared.known.as_ref().zip(shared.check.as_ref()) else { return };
         // Without its hashes nothing is known of the range; the fetch that follows will tell why.
         if known.is_empty() || range.start >= check.border() || self.needs(&self.units).is_err() {
@@ -208,15 +209,14 @@ impl Job<'_> {
     fn copy_known_hashes(&self, units: &Range<u64>) {
         let shared = self.shared;
         let Some((known, check)) = shared.known.as_ref().zip(shared.check.as_ref()) else { return };
-        let is_hashes = units.start * UNIT >= check.border();
+        let is_hashes = bytes_of(units).start >= check.border();
         if known.is_empty() || !is_hashes || self.needs(units).is_err() {
             return;
         }
         for run in shared.missing(units.clone()) {
-            let run = run.start * UNIT..run.end * UNIT;
             // Blocks that are not copied are fetched.
             let store = |start, bytes: &[u8]| shared.store_known(start, bytes, self.urgency);
-            let _ = copy_hashes(known, &**check, &run, store);
+            let _ = copy_hashes(known, &**check, &bytes_of(&run), store);
         }
     }
 
@@ -240,15 +240,14 @@ impl Job<'_> {
                 return Err(self.failed("another process fetches it, and has not ended in time", true));
             };
             // A process that is stopped keeps its claims. To fetch a part twice costs less than a reader that gets nothing.
-            let most = shared.options.retry.request.min(deadline.saturating_duration_since(started) / 2);
-            if started.elapsed() >= most {
+            let (waited, all) = (started.elapsed(), deadline.saturating_duration_since(started));
+            if waited >= shared.options.retry.request || waited.saturating_mul(2) >= all {
                 break None;
             }
             self.pause(CLAIM_PAUSE);
         };
         for run in shared.missing(units.clone()) {
-            let run = shared.align(&run);
-            self.fetch_run(run.start * UNIT..(run.end * UNIT).min(shared.entry.size()))?;
+            self.fetch_run(shared.entry.bytes_of(&shared.align(&run)))?;
         }
         drop(claim);
         Ok(())
@@ -271,7 +270,7 @@ impl Job<'_> {
         })?;
         // A later failure has another reason.
         shared.state.lock().last_error = None;
-        shared.speed.record(range.end - range.start, started.elapsed());
+        shared.speed.record(len_of(&range), started.elapsed());
         Ok(())
     }
 
@@ -280,9 +279,9 @@ impl Job<'_> {
         let shared = self.shared;
         if let Some(check) = &shared.check {
             // Hashes came while these bytes came.
-            self.needs(&units_in(&(start..start + bytes.len() as u64)))?;
+            self.needs(&units_in(&range_of(start, bytes)))?;
             match check.check(start, bytes) {
-                Checked::Right => add(&shared.stats.verified, bytes.len() as u64),
+                Checked::Right => add(&shared.stats.verified, to_u64(bytes.len())),
                 Checked::NotCovered => {}
                 Checked::Wrong => return Ok(false),
             }
@@ -312,8 +311,8 @@ impl Sink for Parts<'_, '_> {
     fn part(&mut self, start: u64) -> &mut [u8] {
         let align = self.job.shared.check.as_ref().map_or(1, |check| check.align());
         let part = PART.next_multiple_of(align);
-        let end = self.end.min((start / part + 1) * part);
-        self.buffer.resize(to_usize(end - start), 0);
+        let end = start.saturating_add(1).checked_next_multiple_of(part).unwrap_or(u64::MAX).min(self.end);
+        self.buffer.resize(to_usize(end.saturating_sub(start)), 0);
         &mut self.buffer
     }
 
@@ -333,10 +332,10 @@ impl Patience for Job<'_> {
         }
         let waiters = state.waiters.iter().filter(|waiter| overlap(&waiter.units, &self.units));
         let longest = waiters.map(|waiter| waiter.deadline).max();
-        let bytes = (self.units.end - self.units.start) * UNIT;
+        let options = &self.shared.options;
         // A large part takes long on a slow line.
-        let transfer = Duration::from_secs(bytes / self.shared.options.retry.slowest.max(1));
-        let own = self.started + self.shared.options.prefetch_time + transfer;
+        let transfer = options.retry.transfer(len_of(&bytes_of(&self.units)));
+        let own = later(self.started, options.prefetch_time.saturating_add(transfer));
         match self.urgency {
             Urgency::Demand => longest.or(Some(own)),
             Urgency::Prefetch | Urgency::Background => Some(longest.map_or(own, |longest| longest.max(own))),
@@ -344,7 +343,7 @@ impl Patience for Job<'_> {
     }
 
     fn pause(&self, time: Duration) {
-        let until = Instant::now() + time;
+        let until = later(Instant::now(), time);
         let mut state = self.shared.state.lock();
         while !state.stop && !self.shared.finished.wait_until(&mut state, until).timed_out() {}
     }

@@ -12,8 +12,8 @@ use url::Url;
 
 use super::client::{Client, kind_of_io};
 use super::range::{content_range, header, retry_after, validator};
-use crate::cache::{to_u64, to_usize};
 use crate::error::{Error, FetchError, FetchErrorKind, Result};
+use crate::numbers::{to_u64, to_usize};
 use crate::object::{Answer, RemoteObject, Validator};
 
 /// The URL of an object, and the headers of requests for it.

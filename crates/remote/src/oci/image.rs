@@ -11,9 +11,9 @@ use super::reference::{Reference, is_digest};
 use super::registry::{MANIFEST_MAX, Registry, digest_of};
 use super::resolve::{connect, find_manifest};
 use super::upload::retried;
-use crate::cache::{to_u64, to_usize};
 use crate::error::{Error, FetchErrorKind, Result};
 use crate::http::Client;
+use crate::numbers::{to_u64, to_usize};
 use crate::object::RemoteObject;
 use crate::open::Connected;
 

@@ -21,9 +21,10 @@ use super::reference::Reference;
 use super::registry::{Registry, digest_of, unexpected};
 use super::resolve::this_platform;
 use super::upload::{Blob, Stored, mount, retried, store};
-use crate::cache::to_usize;
 use crate::error::{Error, FetchErrorKind, Result, open_file};
 use crate::http::{Client, header};
+use crate::numbers::{to_u64, to_usize};
+use crate::object::later;
 
 /// How to store an image.
 #[derive(Clone, Default)]
@@ -109,7 +110,7 @@ pub fn push(
     let mut config = options.config.clone();
     let mut diff_ids = Vec::new();
     if let Some(base) = &options.base {
-        let known = base.config(Instant::now() + REQUEST_TIME)?;
+        let known = base.config(later(Instant::now(), REQUEST_TIME))?;
         diff_ids.extend_from_slice(known.diff_ids());
         config.get_or_insert(known);
         for layer in base.descriptors() {
@@ -129,11 +130,12 @@ pub fn push(
         }
     }
 
-    let (mut done, mut sent, mut is_mounted) = (0, 0, false);
+    let (mut done, mut sent, mut is_mounted) = (0u64, 0u64, false);
     for LayerFile { path, source, digest, .. } in &files {
-        let stored = send(digest, source, path, &options.mount_from, &|bytes| progress(done + bytes, size))?;
-        done += source.size();
-        sent += if stored == Stored::Sent { source.size() } else { 0 };
+        let progress = |bytes| progress(done.saturating_add(bytes), size);
+        let stored = send(digest, source, path, &options.mount_from, &progress)?;
+        done = done.saturating_add(source.size());
+        sent = sent.saturating_add(if stored == Stored::Sent { source.size() } else { 0 });
         is_mounted |= stored == Stored::Mounted;
     }
     let platform = options.oci.platform.clone().unwrap_or_else(this_platform);
@@ -148,7 +150,7 @@ pub fn push(
         config: Descriptor {
             media_type: CONFIG.into(),
             digest: config_digest,
-            size: config.len() as u64,
+            size: to_u64(config.len()),
             ..Descriptor::default()
         },
         layers: descriptors,
@@ -162,7 +164,7 @@ pub fn push(
         let subject = Descriptor {
             media_type: MANIFEST.into(),
             digest: digest.clone(),
-            size: bytes.len() as u64,
+            size: to_u64(bytes.len()),
             ..Descriptor::default()
         };
         refer(&registry, subject, profile)?;
@@ -257,11 +259,10 @@ fn read_profile(path: &Path) -> Result<Vec<u8>> {
 fn hash(path: &Path, file: &FileSource) -> Result<String> {
     let (mut at, size, mut buffer, mut hasher) = (0, file.size(), vec![0; PIECE], Sha256::new());
     while at < size {
-        let len = to_usize((size - at).min(PIECE as u64));
-        let part = buffer.get_mut(..len).unwrap_or_default();
-        file.read_exact_at(at, part).map_err(Error::file(path, "read"))?;
-        hasher.update(&*part);
-        at += len as u64;
+        buffer.truncate(to_usize(size.saturating_sub(at)));
+        file.read_exact_at(at, &mut buffer).map_err(Error::file(path, "read"))?;
+        hasher.update(&buffer);
+        at = at.saturating_add(to_u64(buffer.len()));
     }
     Ok(format!("sha256:{}", Hex(&hasher.finalize())))
 }
@@ -273,7 +274,7 @@ fn seal(path: &Path, image: &FileSource, threads: usize) -> Result<Option<(Seal,
     const MAGIC: [u8; 8] = *b"verity\0\0";
     let position = appended_position(image)?;
     let mut magic = [0; MAGIC.len()];
-    if position.saturating_add(MAGIC.len() as u64) > image.size() {
+    if position.saturating_add(to_u64(MAGIC.len())) > image.size() {
         return Ok(None);
     }
     image.read_exact_at(position, &mut magic).map_err(Error::file(path, "read"))?;
@@ -308,7 +309,7 @@ fn to_json(registry: &Registry, document: &impl serde::Serialize) -> Result<Vec<
 fn put_manifest(registry: &Registry, name: &str, kind: &str, bytes: &[u8], digest: &str) -> Result<bool> {
     let put = || {
         let url = registry.url(&format!("manifests/{name}"))?;
-        let deadline = Instant::now() + REQUEST_TIME;
+        let deadline = later(Instant::now(), REQUEST_TIME);
         let answer = registry.send("PUT", &url, &[("Content-Type", kind)], Some(bytes), deadline)?;
         match answer.status().as_u16() {
             200..=204 => {}
@@ -330,7 +331,7 @@ fn refer(registry: &Registry, subject: Descriptor, profile: &[u8]) -> Result<()>
     let descriptor = |kind: &str, bytes: &[u8]| Descriptor {
         media_type: kind.into(),
         digest: digest_of(bytes),
-        size: bytes.len() as u64,
+        size: to_u64(bytes.len()),
         ..Descriptor::default()
     };
     let empty = descriptor(EMPTY_KIND, EMPTY);
@@ -352,7 +353,7 @@ fn refer(registry: &Registry, subject: Descriptor, profile: &[u8]) -> Result<()>
         return Ok(());
     }
     // The registry has no list of referrers: the distribution specification keeps it in a tag.
-    let mut index = match registry.manifest(&fallback, Instant::now() + REQUEST_TIME) {
+    let mut index = match registry.manifest(&fallback, later(Instant::now(), REQUEST_TIME)) {
         Ok(document) => match parse(&document.bytes) {
             Ok(Parsed::Index(index)) => index,
             _ => return Err(registry.wrong("index", format!("the tag {fallback} is no list of referrers"))),

@@ -15,9 +15,9 @@ use super::credentials;
 use super::manifest::ACCEPTED;
 use super::options::OciOptions;
 use super::reference::Reference;
-use crate::cache::to_u64;
 use crate::error::{Error, FetchErrorKind, Result};
 use crate::http::{Access, Client, HttpObject, Target, error_of, header, kind_of_io};
+use crate::numbers::to_u64;
 use crate::object::Validator;
 
 /// The largest manifest that is read, in bytes: the limit of most registries.

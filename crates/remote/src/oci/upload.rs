@@ -9,9 +9,10 @@ use ureq::http::Response;
 use url::Url;
 
 use super::registry::{Registry, unexpected};
-use crate::cache::to_usize;
 use crate::error::{Error, FetchErrorKind, Result};
 use crate::http::{error_of, header};
+use crate::numbers::{range_of, to_usize};
+use crate::object::later;
 
 /// Bytes of one request. Small blobs are sent by one. Registries' stores want at least 5 MiB.
 const CHUNK: u64 = 16 << 20;
@@ -42,7 +43,7 @@ pub(super) struct Blob<'a> {
 }
 
 fn deadline() -> Instant {
-    Instant::now() + REQUEST_TIME
+    later(Instant::now(), REQUEST_TIME)
 }
 
 /// Stores a blob. `from` are repositories that may have it. `progress` is called with the number of bytes that the registry has.
@@ -63,12 +64,12 @@ pub(super) fn store(
             return Ok(Stored::Mounted);
         }
     }
-    let mut failures = 0;
+    let mut failures = 0u32;
     loop {
         match send(registry, blob, progress) {
             Ok(()) => return Ok(Stored::Sent),
             Err(Error::Fetch { error, .. }) if error.kind.is_temporary() && failures < FAILURES => {
-                failures += 1;
+                failures = failures.saturating_add(1);
                 pause(failures, &error.kind);
             }
             Err(error) => return Err(error),
@@ -106,13 +107,13 @@ fn pause(failures: u32, kind: &FetchErrorKind) {
 pub(super) fn retried<T>(
     mut request: impl FnMut() -> Result<T, FetchErrorKind>,
 ) -> Result<T, FetchErrorKind> {
-    let mut failures = 0;
+    let mut failures = 0u32;
     loop {
         match request() {
             // A registry that computes another digest will do so again.
             Err(FetchErrorKind::Digest) => return Err(FetchErrorKind::Digest),
             Err(kind) if kind.is_temporary() && failures < FAILURES => {
-                failures += 1;
+                failures = failures.saturating_add(1);
                 pause(failures, &kind);
             }
             result => return result,
@@ -165,9 +166,9 @@ fn send(registry: &Registry, blob: &Blob<'_>, progress: &dyn Fn(u64)) -> Result<
     let no_location =
         || failed(FetchErrorKind::Protocol("the registry names no place for the upload".into()));
     let mut url = location(registry, &begun).ok_or_else(no_location)?;
-    let (mut sent, mut failures) = (0, 0);
+    let (mut sent, mut failures) = (0, 0u32);
     // The last chunk, or the only one, goes with the request that ends the upload.
-    while size - sent > CHUNK {
+    while size.saturating_sub(sent) > CHUNK {
         let chunk = read(blob, sent, CHUNK)?;
         let failure = match patch(registry, &mut url, sent, &chunk) {
             Ok(end) => {
@@ -182,7 +183,7 @@ fn send(registry: &Registry, blob: &Blob<'_>, progress: &dyn Fn(u64)) -> Result<
         if failures >= FAILURES || !(failure.is_temporary() || is_other_place) {
             return Err(failed(failure));
         }
-        failures += 1;
+        failures = failures.saturating_add(1);
         pause(failures, &failure);
         // How much has arrived. Without an answer, the upload starts again.
         let answer = registry.send("GET", &url, &[], None, deadline()).map_err(failed)?;
@@ -193,8 +194,8 @@ fn send(registry: &Registry, blob: &Blob<'_>, progress: &dyn Fn(u64)) -> Result<
         sent = received(&answer).unwrap_or(0).min(size);
         progress(sent);
     }
-    let chunk = read(blob, sent, size - sent)?;
-    let range = format!("{sent}-{}", size.max(1) - 1);
+    let chunk = read(blob, sent, size.saturating_sub(sent))?;
+    let range = format!("{sent}-{}", size.saturating_sub(1));
     url.query_pairs_mut().append_pair("digest", &blob.digest);
     let mut headers = vec![OCTETS];
     if sent > 0 {
@@ -214,8 +215,8 @@ const OCTETS: (&str, &str) = ("Content-Type", "application/octet-stream");
 
 /// Sends the chunk from `sent` on. Returns where the next one starts, and sets the address for it.
 fn patch(registry: &Registry, url: &mut Url, sent: u64, chunk: &[u8]) -> Result<u64, FetchErrorKind> {
-    let end = sent + chunk.len() as u64;
-    let range = format!("{sent}-{}", end - 1);
+    let end = range_of(sent, chunk).end;
+    let range = format!("{sent}-{}", end.saturating_sub(1));
     let answer =
         registry.send("PATCH", url, &[OCTETS, ("Content-Range", &range)], Some(chunk), deadline())?;
     match answer.status().as_u16() {

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use crate::cache::to_usize;
 use crate::error::{FetchError, FetchErrorKind};
+use crate::numbers::{to_u64, to_usize};
 use crate::object::{Answer, RemoteObject, Validator};
 
 /// Answers one request for a part of the first bytes from memory: if the bytes are wrong, the server is asked the next time.
@@ -37,7 +37,7 @@ impl RemoteObject for WithFirstBytes {
 
     fn ask(&self, range: Range<u64>, deadline: Instant) -> Result<Box<dyn Answer + '_>, FetchErrorKind> {
         let mut first = self.first.lock();
-        let Some(bytes) = first.take_if(|bytes| range.end <= bytes.len() as u64) else {
+        let Some(bytes) = first.take_if(|bytes| range.end <= to_u64(bytes.len())) else {
             drop(first);
             return self.object.ask(range, deadline);
         };

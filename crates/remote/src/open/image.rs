@@ -14,10 +14,11 @@ use super::known::Known;
 use super::lazy::{Connect, LazyObject, Piece, Preloaded};
 use super::options::{Connected, OpenRemote};
 use super::profile;
-use crate::cache::{Cache, Entry, UNIT, to_usize};
+use crate::cache::{Cache, Entry, UNIT};
 use crate::error::{Error, Result};
 use crate::fetch::{Check, Checked, FetchOptions, Fetcher, KnownBlocks, TreeCheck};
-use crate::object::RemoteObject;
+use crate::numbers::{narrowed, range_of, to_u64, to_usize};
+use crate::object::{RemoteObject, later};
 use crate::source::Supply;
 
 /// An opened remote image: its entry in the cache, and how its missing parts are fetched and checked.
@@ -133,7 +134,7 @@ impl RemoteImage {
                 Some(position) => position,
                 None => seal_position(&mut object)?,
             };
-            object.load(position..position.saturating_add(SEAL), Instant::now() + OPEN_TIME)?;
+            object.load(position..position.saturating_add(SEAL), later(Instant::now(), OPEN_TIME))?;
             let seal = Seal::read(&object, position)?;
             Known::sealed(object.size(), root, &seal)
         } else if options.allow_unverified {
@@ -187,7 +188,9 @@ impl RemoteImage {
         if let Some(metadata) = self.metadata {
             // The reader needs the superblock, and then the root and the directories near it.
             fetcher.prefetch(0..HEAD);
-            fetcher.prefetch(upper_levels.start..upper_levels.end.min(upper_levels.start + UPPER_LEVELS));
+            fetcher.prefetch(
+                upper_levels.start..upper_levels.end.min(upper_levels.start.saturating_add(UPPER_LEVELS)),
+            );
             for len in METADATA.iter().filter(|_| options.prefetch_metadata) {
                 fetcher.prefetch(metadata..metadata.saturating_add(*len));
             }
@@ -198,8 +201,8 @@ impl RemoteImage {
     /// The blocks of other images on this machine, if there are others and this image is not complete.
     fn known_blocks(&self, params: Params) -> Option<Arc<KnownBlocks>> {
         let key = self.known.key();
-        let missing = self.entry.missing(0..self.entry.size().div_ceil(UNIT)).unwrap_or_default();
-        if missing.is_empty() || (self.reuse.is_empty() && !self.cache.has_others(&key)) {
+        let is_complete = self.entry.has(0..self.entry.size()).unwrap_or(true);
+        if is_complete || (self.reuse.is_empty() && !self.cache.has_others(&key)) {
             return None;
         }
         let (files, cache, location) = (self.reuse.clone(), self.cache.clone(), self.location.clone());
@@ -210,7 +213,7 @@ impl RemoteImage {
     fn object_with_first_bytes(&self) -> Arc<dyn RemoteObject> {
         let object = Arc::clone(&self.object);
         match self.pieces.first() {
-            Some(Piece { start: 0, bytes }) if !self.entry.has(0..bytes.len() as u64).unwrap_or(false) => {
+            Some(Piece { start: 0, bytes }) if !self.entry.has(0..to_u64(bytes.len())).unwrap_or(false) => {
                 Arc::new(WithFirstBytes::new(object, bytes.clone()))
             }
             _ => object,
@@ -222,14 +225,14 @@ impl RemoteImage {
         let align = check.map_or(UNIT, |check| check.align().max(UNIT));
         // The hashes come behind the data that they are of.
         for Piece { start, bytes } in self.pieces.iter().rev() {
-            let end = start + bytes.len() as u64;
-            let whole_end = if end == self.entry.size() { end } else { end - end % align };
-            let whole = start.next_multiple_of(align)..whole_end;
-            let Some(bytes) = whole.start.checked_sub(*start).and_then(|skip| bytes.get(to_usize(skip)..))
-            else {
-                continue;
-            };
-            let bytes = bytes.get(..to_usize(whole.end.saturating_sub(whole.start))).unwrap_or_default();
+            let piece = range_of(*start, bytes);
+            let mut whole = narrowed(&piece, align);
+            if piece.end == self.entry.size() {
+                // The last block can be incomplete.
+                whole.end = piece.end;
+            }
+            let within = |pos: u64| to_usize(pos.saturating_sub(*start));
+            let Some(bytes) = bytes.get(within(whole.start)..within(whole.end)) else { continue };
             let has = |need: Range<u64>| self.entry.has(need).unwrap_or(false);
             let is_right = check.is_none_or(|check| {
                 check.needs(&whole).into_iter().all(has) && check.check(whole.start, bytes) == Checked::Right
@@ -254,7 +257,7 @@ impl RemoteImage {
 /// The position of the root inode, if the superblock was fetched.
 fn root_inode(object: &Preloaded) -> Option<u64> {
     let mut bytes = [0; superblock::SIZE];
-    object.read_exact_at(superblock::OFFSET as u64, &mut bytes).ok()?;
+    object.read_exact_at(to_u64(superblock::OFFSET), &mut bytes).ok()?;
     let superblock = Superblock::parse(&bytes).ok()?;
     let start = superblock.meta.get().checked_mul(superblock.block_size.bytes64())?;
     // Near the root. Many writers count inodes from the start of the image.
@@ -263,9 +266,10 @@ fn root_inode(object: &Preloaded) -> Option<u64> {
 
 /// The position of the seal behind the image, from the superblock.
 fn seal_position(object: &mut Preloaded) -> Result<u64> {
-    object.load(0..HEAD, Instant::now() + OPEN_TIME)?;
+    object.load(0..HEAD, later(Instant::now(), OPEN_TIME))?;
     Ok(appended_position(&*object)?)
 }
 
 /// The smallest object with a seal.
+#[expect(clippy::as_conversions, reason = "`From` is not usable in a constant")]
 const _: () = assert!(SUPERBLOCK_SIZE as u64 <= SEAL);

@@ -10,8 +10,8 @@ use ferofs_read::Source;
 use parking_lot::Mutex;
 
 use super::options::Connected;
-use crate::cache::to_usize;
 use crate::error::{Error, FetchErrorKind, Result};
+use crate::numbers::{len_of, range_of, to_usize};
 use crate::object::{Answer, RemoteObject, Validator};
 
 /// Connects to the server of an image.
@@ -100,7 +100,7 @@ impl Preloaded {
         if range.is_empty() || self.piece(&range).is_some() {
             return Ok(());
         }
-        let mut bytes = vec![0; to_usize(range.end - range.start)];
+        let mut bytes = vec![0; to_usize(len_of(&range))];
         let location = || self.object.location().to_owned();
         self.object
             .fetch(range.start, &mut bytes, deadline)
@@ -131,7 +131,7 @@ impl Source for Preloaded {
     }
 
     fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
-        let piece = self.piece(&(pos..pos.saturating_add(buf.len() as u64)));
+        let piece = self.piece(&range_of(pos, buf));
         buf.copy_from_slice(piece.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
     }

@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::cache::{Entry, to_usize};
+use crate::cache::Entry;
 use crate::error::{Error, FetchError, FetchErrorKind, Result};
+use crate::numbers::to_usize;
 use crate::object::{RemoteObject, Validator};
 
 /// The largest access profile that is fetched, in bytes: about 300,000 ranges.

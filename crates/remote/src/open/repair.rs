@@ -9,6 +9,8 @@ use ferofs_read::{Access, ReadRange, Source};
 use ferofs_verity::{IntegrityError, Seal, VerifiedSource};
 
 use crate::error::Result;
+use crate::numbers::range_of;
+use crate::object::later;
 use crate::source::Supply;
 
 /// How often parts of one range are fetched again: its data, and the hash blocks above it. A broken disk must not keep a reader for ever.
@@ -67,19 +69,15 @@ impl<S: Source> RepairedSource<S> {
     /// Calls `read`, which reads `wanted`, and again after wrong bytes have been fetched again.
     fn read(&self, wanted: &[Range<u64>], mut read: impl FnMut() -> io::Result<()>) -> io::Result<()> {
         let mut deadline = None;
-        for _ in 0..REPAIRS * wanted.len() {
+        for _ in 0..REPAIRS.saturating_mul(wanted.len()) {
             let Err(error) = read() else { return Ok(()) };
             let Some(wrong) = self.wrong_bytes(&error, wanted) else { return Err(error) };
-            let deadline = *deadline.get_or_insert_with(|| Instant::now() + self.patience);
+            let deadline = *deadline.get_or_insert_with(|| later(Instant::now(), self.patience));
             // The first error tells more.
             self.supply.repair(wrong, deadline).map_err(|_| error)?;
         }
         read()
     }
-}
-
-fn range_of(pos: u64, buf: &[u8]) -> Range<u64> {
-    pos..pos.saturating_add(buf.len() as u64)
 }
 
 impl<S: Source> Source for RepairedSource<S> {

@@ -4,9 +4,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::known::Known;
-use crate::cache::{Cache, Entry, UNIT, to_usize};
+use crate::cache::{Cache, Entry, UNIT, units_in};
 use crate::error::{Error, Result};
 use crate::fetch::{Check, Checked, TreeCheck};
+use crate::numbers::{len_of, to_usize};
 
 /// The result of [`verify_entry`], in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,10 +55,9 @@ fn runs(entry: &Entry, units: Range<u64>) -> Result<Vec<Range<u64>>> {
 }
 
 fn verify_run(entry: &Entry, check: &TreeCheck, run: Range<u64>, verified: &mut VerifiedEntry) -> Result<()> {
-    let mut at = run.start * UNIT;
-    let end = (run.end * UNIT).min(entry.size());
+    let Range { start: mut at, end } = entry.bytes_of(&run);
     while at < end {
-        let mut range = at..end.min(at + PIECE);
+        let mut range = at..end.min(at.saturating_add(PIECE));
         at = range.end;
         if check_range(entry, check, &range, verified)? {
             continue;
@@ -65,11 +65,11 @@ fn verify_run(entry: &Entry, check: &TreeCheck, run: Range<u64>, verified: &mut 
         // Finds the wrong blocks of the piece.
         let step = check.align().max(UNIT);
         while range.start < at {
-            range.end = at.min(range.start + step);
+            range.end = at.min(range.start.saturating_add(step));
             if !check_range(entry, check, &range, verified)? {
-                verified.wrong += range.end - range.start;
+                verified.wrong = verified.wrong.saturating_add(len_of(&range));
                 let failed = Error::cache(entry.path(), "remove a part of");
-                entry.remove(range.start / UNIT..range.end.div_ceil(UNIT)).map_err(failed)?;
+                entry.remove(units_in(&range)).map_err(failed)?;
             }
             range.start = range.end;
         }
@@ -84,16 +84,17 @@ fn check_range(
     range: &Range<u64>,
     verified: &mut VerifiedEntry,
 ) -> Result<bool> {
-    let len = range.end - range.start;
+    let len = len_of(range);
     let mut bytes = vec![0; to_usize(len)];
     if !entry.read(range.start, &mut bytes).map_err(Error::cache(entry.path(), "read"))? {
         // It was evicted meanwhile.
         return Ok(true);
     }
-    match check.check(range.start, &bytes) {
-        Checked::Right => verified.right += len,
-        Checked::NotCovered => verified.not_covered += len,
+    let count = match check.check(range.start, &bytes) {
+        Checked::Right => &mut verified.right,
+        Checked::NotCovered => &mut verified.not_covered,
         Checked::Wrong => return Ok(false),
-    }
+    };
+    *count = count.saturating_add(len);
     Ok(true)
 }

@@ -13,11 +13,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ferofs_read::{FileSource, Source};
 use ferofs_verity::{BlockVerifier, Digest, Seal, appended_position};
 
-use crate::cache::{UNIT, to_usize};
+use crate::cache::UNIT;
 use crate::error::{Error, FetchErrorKind, Result};
 use crate::fetch::{
     Base, Check, Checked, GapBudget, KnownBlocks, copy_blocks, copy_hashes, leaves, subtract,
 };
+use crate::numbers::{range_of, to_u64, to_usize};
 
 /// Known blocks, and the digests of the image.
 pub(super) struct Reuse {
@@ -67,12 +68,12 @@ impl Reuse {
             let range = range.start..range.end.min(size);
             let mut at = range.start;
             while at < range.end {
-                let mut bytes = vec![0; to_usize((range.end - at).min(PART))];
+                let mut bytes = vec![0; to_usize(range.end.saturating_sub(at).min(PART))];
                 let failed =
                     |kind: FetchErrorKind| Error::Fetch { location: location.to_owned(), error: kind.into() };
                 fetch(at, &mut bytes).map_err(failed)?;
                 file.write_all_at(&bytes, at).map_err(Error::file(near, "write a file beside"))?;
-                at += bytes.len() as u64;
+                at = at.saturating_add(to_u64(bytes.len()));
             }
             Ok::<_, Error>(range)
         };
@@ -94,27 +95,25 @@ impl Reuse {
         let Ok(seal) = Seal::read(&stored, position) else { return Ok(None) };
         let known = KnownBlocks::start(seal.superblock.params.clone(), move || bases);
         known.wait();
-        let len = seal.byte_len().unwrap_or(u64::MAX);
-        if known.is_empty() || position.checked_add(len).is_none_or(|end| end > size) {
-            return Ok(None);
-        }
+        let end = seal.byte_len().ok().and_then(|len| position.checked_add(len)).filter(|end| *end <= size);
+        let Some(end) = end.filter(|_| !known.is_empty()) else { return Ok(None) };
         let tree = file.try_clone().and_then(|file| FileSource::new(file, 0));
         let tree = tree.map_err(Error::file(near, "read a file beside"))?;
         let Ok(verifier) = seal.verifier(tree, root) else { return Ok(None) };
         let digests = Digests { verifier, tree_start: seal.tree_start() };
         let leaves = digests.leaves();
         // From the top, because hashes are checked with those above.
-        load(position..if leaves.is_empty() { position + len } else { leaves.start })?;
+        load(position..if leaves.is_empty() { end } else { leaves.start })?;
         let mut missing = vec![leaves.clone()];
         let copied = copy_hashes(&known, &digests, &leaves, |start, bytes| {
-            missing = subtract(std::mem::take(&mut missing), &(start..start + bytes.len() as u64));
+            missing = subtract(std::mem::take(&mut missing), &range_of(start, bytes));
             file.write_all_at(bytes, start)
         });
         let copied = copied.map_err(Error::file(near, "write a file beside"))?;
         for range in missing {
             load(range)?;
         }
-        ranges.push(position..position + len);
+        ranges.push(position..end);
         let early = Early { file: stored, ranges };
         let (gaps, reused) = (GapBudget::default(), AtomicU64::new(copied));
         Ok(Some(Self { known, digests, gaps, early, reused }))
@@ -122,10 +121,11 @@ impl Reuse {
 
     /// Fills `buf`, the bytes of the image from `start` on, as far as they are known. Returns what must be fetched.
     pub(super) fn fill(&self, start: u64, buf: &mut [u8]) -> io::Result<Vec<Range<u64>>> {
-        let range = start..start.saturating_add(buf.len() as u64);
+        let range = range_of(start, buf);
+        let within = |pos: u64| to_usize(pos.saturating_sub(start));
         let copied =
             copy_blocks(&self.known, &self.digests, range.clone(), &self.gaps, LONGEST_GAP, |pos, bytes| {
-                let at = to_usize(pos - start);
+                let at = within(pos);
                 if let Some(buf) = buf.get_mut(at..at.saturating_add(bytes.len())) {
                     buf.copy_from_slice(bytes);
                 }
@@ -139,8 +139,7 @@ impl Reuse {
             let part = early.start.max(range.start)..early.end.min(range.end);
             if !part.is_empty() {
                 missing = subtract(missing, &part);
-                let within = to_usize(part.start - start)..to_usize(part.end - start);
-                let buf = buf.get_mut(within).unwrap_or_default();
+                let buf = buf.get_mut(within(part.start)..within(part.end)).unwrap_or_default();
                 self.early.file.read_exact_at(part.start, buf)?;
             }
         }
@@ -172,16 +171,19 @@ impl Check for Digests {
         self.verifier.layout().data_block_size()
     }
 
+    #[expect(clippy::arithmetic_side_effects, reason = "blocks are not empty")]
     fn digests(&self, range: &Range<u64>) -> Vec<Digest> {
         let (size, len) = (self.block_size(), self.verifier.layout().data_len());
+        let block = |pos: u64| pos.min(len) / size;
         // With a wrong tree, all is fetched, and the check of the complete image will tell.
-        self.verifier.digests(range.start.min(len) / size..range.end.min(len) / size).unwrap_or_default()
+        self.verifier.digests(block(range.start)..block(range.end)).unwrap_or_default()
     }
 
     fn leaves(&self) -> Range<u64> {
         leaves(self.verifier.layout(), self.tree_start)
     }
 
+    #[expect(clippy::arithmetic_side_effects, reason = "blocks are not empty")]
     fn check(&self, start: u64, bytes: &[u8]) -> Checked {
         let verified = match start.checked_sub(self.tree_start) {
             Some(within) => {

@@ -43,7 +43,7 @@ impl ReadAhead {
     /// also be stored, or not be wanted, as behind the last file of an access profile.
     pub(crate) fn next(&self, read: Range<u64>, is_stored: impl FnOnce() -> bool) -> Option<Range<u64>> {
         let mut all = self.streams.lock();
-        all.clock += 1;
+        all.clock = all.clock.saturating_add(1);
         let clock = all.clock;
         let known = all.streams.iter_mut().find(|stream| {
             stream.used > 0
@@ -65,10 +65,10 @@ impl ReadAhead {
             return None;
         }
         // Half of the window is still ahead.
-        if stream.window > 0 && stream.announced - read.end > stream.window / 2 {
+        if stream.window > 0 && stream.announced.saturating_sub(read.end) > stream.window / 2 {
             return None;
         }
-        stream.window = (stream.window * 2).clamp(FIRST, LONGEST);
+        stream.window = stream.window.saturating_mul(2).clamp(FIRST, LONGEST);
         let ahead = stream.announced..read.end.saturating_add(stream.window);
         stream.announced = ahead.end.max(stream.announced);
         (!ahead.is_empty()).then_some(ahead)

@@ -13,7 +13,7 @@ use crate::common::fixture::Fixture;
 use crate::common::mkfs::mkfs_command;
 
 const FIXED: [&str; 6] =
-    ["-T", "2000000000", "-U", "c3ba3bd2-0e3c-4c6e-9a3f-0d0f3a5f6e71", "--compress", "lz4"];
+    ["-T", "2000000000", "-U", "c3ba3bd2-0e3c-4c6e-9a3f-0d0f3a5f6e71", "--preset", "fast"];
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";

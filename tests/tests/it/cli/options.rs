@@ -428,19 +428,35 @@ fn presets_give_the_same_images_as_their_options() {
     let fixture = Fixture::new(&tree::Options::small());
     let fixed = ["-T1", "-Uclear"];
     for (preset, options) in [
-        ("fast", &["-z", "lz4"][..]),
-        ("balanced", &["-z", "lz4hc,9", "-C", "64K", "-E", "ztailpacking"]),
-        ("small", &["-z", "zstd,level=19", "-C", "256K", "-E", "fragments"]),
-        ("android", &["-z", "lz4hc,9"]),
-        ("live", &["-z", "zstd,level=12", "-C", "64K", "-E", "ztailpacking"]),
+        ("default", &["-z", "lz4"][..]),
+        ("fast", &["-z", "lz4", "-C", "4K", "-E", "^fragments"]),
+        ("small", &["-z", "zstd,level=12", "-C", "1M"]),
+        (
+            "smallest",
+            &[
+                "-z",
+                "lzma,6",
+                "-C",
+                "1M",
+                "-E",
+                "all-fragments",
+                "-m",
+                "64K",
+                "--compress-directories",
+                "--order",
+                "similar",
+            ],
+        ),
+        ("android", &["-z", "lz4hc,9", "-C", "4K", "-E", "^fragments"]),
     ] {
         let image = fixture.build("preset", ["--preset", preset].iter().chain(&fixed));
         ferofs().args(["check"]).arg(&image).run().success();
-        let other = fixture.build("options", options.iter().chain(&fixed));
+        let other = fixture.path("options");
+        ferofs().arg("build").args(options).args(fixed).args([&fixture.source(), &other]).run().success();
         assert!(fs::read(image).unwrap() == fs::read(other).unwrap(), "{preset}");
     }
     let help = String::from_utf8(ferofs().args(["build", "--help"]).run().success().stdout).unwrap();
-    for preset in ["fast", "balanced", "small", "android", "live"] {
+    for preset in ["default", "fast", "small", "smallest", "android", "backup"] {
         assert!(help.contains(&format!("- {preset}")), "{help}");
     }
 }
@@ -454,7 +470,7 @@ fn timings_list_every_activity_of_a_build() {
     }
     let image = fixture.path("image");
     let build = |options: &[&str]| {
-        let run = ferofs().args(["build", "-zlz4", "-Ededupe"]).args(options);
+        let run = ferofs().args(["build", "--preset", "fast", "-Ededupe"]).args(options);
         String::from_utf8(run.args([&fixture.source(), &image]).run().success().stdout).unwrap()
     };
     let table = build(&["--timings"]);

@@ -57,17 +57,25 @@ impl Fixture {
         path
     }
 
-    /// Builds an image of the source with these options, uncompressed unless an option compresses.
+    /// Builds an image of the source with these options, and nothing of the default preset: uncompressed unless an option compresses,
+    /// pclusters of one block unless an option has another size, no fragments.
     #[track_caller]
     pub(crate) fn build<A: AsRef<OsStr>>(&self, name: &str, options: impl IntoIterator<Item = A>) -> PathBuf {
         let image = self.path(name);
         let options: Vec<OsString> = options.into_iter().map(|option| option.as_ref().to_owned()).collect();
-        let form = ["-z", "--compress", "--preset", "--chunk-size", "--index-only"];
-        let has_form = options
-            .iter()
-            .any(|option| form.iter().any(|name| option.as_encoded_bytes().starts_with(name.as_bytes())));
-        let stored: &[&str] = if has_form { &[] } else { &["-z", "none"] };
-        ferofs().arg("build").args(stored).args(options).arg(self.source()).arg(&image).run().success();
+        let has = |names: &[&str]| {
+            let begins =
+                |option: &OsString, name: &str| option.as_encoded_bytes().starts_with(name.as_bytes());
+            options.iter().any(|option| names.iter().any(|name| begins(option, name)))
+        };
+        let plain: &[&str] = if has(&["--preset", "--chunk-size", "--index-only"]) {
+            &[]
+        } else if has(&["-z", "--compress"]) {
+            &["--preset", "fast"]
+        } else {
+            &["-z", "none"]
+        };
+        ferofs().arg("build").args(plain).args(options).arg(self.source()).arg(&image).run().success();
         image
     }
 

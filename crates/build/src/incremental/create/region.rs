@@ -224,7 +224,7 @@ pub(crate) fn write(
     let sector = context.area.rewrite(&superblock, configs.as_deref())?;
     let record = Record {
         origin: Origin::Patch,
-        number: context.history.current() + 1,
+        number: context.history.next(),
         time,
         start,
         end,

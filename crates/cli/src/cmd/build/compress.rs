@@ -22,8 +22,8 @@ pub(super) struct CompressArgs {
     compress: Option<String>,
 
     /// Use a set of options for a purpose. -z and -C replace its algorithm and its cluster size, -E adds features or turns
-    /// them off (^X). Each preset names the first Linux version that mounts its images [default: `default`, if neither -z,
-    /// --chunk-size nor --index-only is given]
+    /// them off (^X). Each preset names the first Linux version that mounts its images [default: `default`, unless
+    /// --chunk-size or --index-only is given]
     #[arg(long, value_enum, value_name = "NAME")]
     preset: Option<Preset>,
 
@@ -31,7 +31,7 @@ pub(super) struct CompressArgs {
     level: Level,
 
     /// Largest compressed size of a pcluster: a multiple of the block size, up to 256
-    /// blocks and at most 1M. A larger size makes the image smaller and random reads slower [default: that of --preset; the block size with -z alone]
+    /// blocks and at most 1M. A larger size makes the image smaller and random reads slower [default: that of --preset]
     #[arg(short = 'C', long, value_name = "SIZE", value_parser = byte_size::pcluster, allow_negative_numbers = true)]
     cluster_size: Option<u32>,
 
@@ -75,10 +75,9 @@ pub(super) struct CompressArgs {
 }
 
 impl CompressArgs {
-    /// The values of the options that a preset has, and of the preset. Without -z and a preset, it is the default preset if `may_default`.
+    /// The values of the options that a preset has, and of the preset. Without one, it is the default preset if `may_default`.
     pub(super) fn form(&self, block_size: BlockSize, may_default: bool) -> Form {
-        let has_default = self.compress.is_none() && may_default;
-        let preset = self.preset.or(has_default.then_some(Preset::Default)).map(Preset::settings);
+        let preset = self.preset.or(may_default.then_some(Preset::Default)).map(Preset::settings);
         let preset = self.level.settings().or(preset);
         let mut form =
             Form::new(preset, self.compress.as_deref(), self.cluster_size, &self.features, block_size);

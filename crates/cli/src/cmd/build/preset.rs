@@ -13,23 +13,20 @@ use crate::args::features::{ExtendedError, ExtendedOptions};
 /// The purpose of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Preset {
-    /// The settings of `ferofs build` without -z: LZ4, pclusters of 64 KiB, fragments. Built nearly as fast as fast, and a fifth
+    /// The settings of `ferofs build` without other options: LZ4, pclusters of 64 KiB, fragments. Built nearly as fast as fast, and a fifth
     /// smaller. Linux 6.1
     Default,
     /// Fast to build and to read: LZ4, pclusters of one block. Linux 5.4
     Fast,
-    /// Smaller than fast, with the same speed of sequential reads: LZ4HC level 9, pclusters of 64 KiB, tail packing. The
-    /// build takes several times as long, and random reads read more data. Linux 5.17
-    Balanced,
-    /// Smallest image that is still practical: Zstandard level 19, pclusters of 256 KiB, fragments. The build is slow,
-    /// and random reads decode much data. Linux 6.10
+    /// Half as large as default, built in some times its time: Zstandard level 12, pclusters of 1 MiB, fragments. Random reads decode
+    /// much data. Linux 6.10
     Small,
+    /// For archives that are read as a whole: LZMA, pclusters of 1 MiB, all files as fragments in the order of similarity, compressed
+    /// metadata. Built slowly; random reads decode megabytes. Linux 6.17
+    Smallest,
     /// For system partitions of phones: LZ4HC level 9, pclusters of one block, because phones have little memory and
     /// read at random. Linux 5.4
     Android,
-    /// For live media: Zstandard level 12, pclusters of 64 KiB, tail packing, because the medium is slower than the
-    /// processor. Linux 6.10
-    Live,
     /// For many versions of the same trees: Zstandard level 15, pclusters of 1 MiB, fragments in the order of similarity, large files by LZMA,
     /// compressed metadata. Whole trees are read at a useful speed, single files slowly. Linux 6.17
     Backup,
@@ -73,27 +70,31 @@ pub(crate) struct Settings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Redundant {
     /// `--compress-large`.
-    large: &'static str,
+    large: Option<&'static str>,
     /// `-m`, with `--compress-directories`.
     metadata: &'static str,
     /// `--order`.
     order: Order,
 }
 
-const BACKUP: Redundant = Redundant { large: "lzma,6", metadata: "64K", order: Order::Similar };
+impl Redundant {
+    const fn new(large: Option<&'static str>) -> Option<Self> {
+        Some(Self { large, metadata: "64K", order: Order::Similar })
+    }
+}
 
 impl Preset {
     pub(crate) const fn settings(self) -> Settings {
-        let (compress, cluster, features): (_, _, &[_]) = match self {
-            Self::Default => ("lz4", Some(64 << 10), &["fragments"]),
-            Self::Fast => ("lz4", None, &[]),
-            Self::Balanced => ("lz4hc,9", Some(64 << 10), &["ztailpacking"]),
-            Self::Small => ("zstd,19", Some(256 << 10), &["fragments"]),
-            Self::Android => ("lz4hc,9", None, &[]),
-            Self::Live => ("zstd,12", Some(64 << 10), &["ztailpacking"]),
-            Self::Backup => ("zstd,15", Some(1 << 20), &["all-fragments", "48bit"]),
+        let (compress, cluster, features, redundant): (_, _, &[_], _) = match self {
+            Self::Default => ("lz4", Some(64 << 10), &["fragments"], None),
+            Self::Fast => ("lz4", None, &[], None),
+            Self::Small => ("zstd,12", Some(1 << 20), &["fragments"], None),
+            Self::Smallest => ("lzma,6", Some(1 << 20), &["all-fragments"], Redundant::new(None)),
+            Self::Android => ("lz4hc,9", None, &[], None),
+            Self::Backup => {
+                ("zstd,15", Some(1 << 20), &["all-fragments", "48bit"], Redundant::new(Some("lzma,6")))
+            }
         };
-        let redundant = if matches!(self, Self::Backup) { Some(BACKUP) } else { None };
         Settings { compress, cluster, features, redundant }
     }
 }
@@ -101,24 +102,25 @@ impl Preset {
 /// The settings of the levels `-0` to `-9`: each is smaller than the one before it, and is built more slowly. docs/guide/settings.md has the
 /// measurements.
 const LEVELS: [Settings; 10] = {
-    const fn level(
-        compress: &'static str,
-        cluster: Option<u32>,
-        features: &'static [&'static str],
-    ) -> Settings {
-        Settings { compress, cluster, features, redundant: None }
+    const fn zstd(compress: &'static str) -> Settings {
+        Settings { compress, cluster: Some(1 << 20), features: &["fragments"], redundant: None }
     }
     [
-        level("none", None, &[]),
-        level("lz4", None, &[]),
-        level("lz4", Some(64 << 10), &["fragments"]),
-        level("lz4hc,6", Some(64 << 10), &["fragments"]),
-        level("lz4hc,12", Some(64 << 10), &["fragments"]),
-        level("zstd,3", Some(64 << 10), &["fragments"]),
-        level("zstd,9", Some(64 << 10), &["fragments"]),
-        level("zstd,15", Some(128 << 10), &["fragments"]),
-        level("zstd,19", Some(256 << 10), &["all-fragments"]),
-        level("zstd,22", Some(1 << 20), &["all-fragments", "dedupe"]),
+        Settings { compress: "none", ..Preset::Fast.settings() },
+        Preset::Fast.settings(),
+        Preset::Default.settings(),
+        zstd("zstd,1"),
+        zstd("zstd,3"),
+        zstd("zstd,6"),
+        Preset::Small.settings(),
+        zstd("zstd,17"),
+        zstd("zstd,19"),
+        Settings {
+            compress: "lzma,6",
+            cluster: Some(1 << 20),
+            features: &["all-fragments"],
+            redundant: None,
+        },
     ]
 };
 
@@ -219,7 +221,7 @@ impl Form {
                 .map(|name| (*name).to_owned())
                 .chain(features.iter().cloned())
                 .collect(),
-            large: redundant.map(|redundant| redundant.large.to_owned()),
+            large: redundant.and_then(|redundant| redundant.large).map(str::to_owned),
             metadata: redundant.map(|redundant| redundant.metadata.to_owned()),
             directories: redundant.is_some(),
             order: redundant.map(|redundant| redundant.order),
@@ -302,27 +304,29 @@ mod tests {
             form.extended().unwrap()
         };
         let kept = |form: ExtendedOptions| (form.fragments.is_some(), form.tail_packing, form.inline_data);
-        assert_eq!(kept(form(Some(Preset::Balanced), None, &[])), (true, false, true));
+        assert_eq!(kept(form(Some(Preset::Fast), None, &[])), (true, false, true));
         assert_eq!(kept(form(None, Some("zstd"), &["dedupe"])), (true, false, true));
         assert_eq!(kept(form(Some(Preset::Default), None, &[])), (true, false, true));
         assert!(form(Some(Preset::Backup), None, &[]).fragments.unwrap().all);
         assert_eq!(kept(form(None, Some("none"), &[])), (false, false, false));
         // Given options win.
-        assert_eq!(kept(form(Some(Preset::Balanced), None, &["^fragments"])), (false, false, true));
+        assert_eq!(kept(form(Some(Preset::Fast), None, &["^fragments"])), (false, false, true));
         assert_eq!(kept(form(None, Some("lz4"), &["^fragments", "ztailpacking"])), (false, true, true));
         assert_eq!(kept(form(None, Some("none"), &["inline_data"])), (false, false, true));
     }
 
     #[test]
     fn an_option_changes_only_its_own_part_of_a_preset() {
-        assert_eq!(form(Preset::Small, None, None, &[]), "-z zstd,19 -C 256K -E fragments");
-        assert_eq!(form(Preset::Small, None, None, &["dedupe"]), "-z zstd,19 -C 256K -E fragments,dedupe");
-        assert_eq!(form(Preset::Small, Some("zstd,3"), None, &[]), "-z zstd,3 -C 256K -E fragments");
-        assert_eq!(form(Preset::Small, None, Some(1 << 20), &[]), "-z zstd,19 -C 1M -E fragments");
+        assert_eq!(form(Preset::Small, None, None, &[]), "-z zstd,12 -C 1M -E fragments");
+        assert_eq!(form(Preset::Small, None, None, &["dedupe"]), "-z zstd,12 -C 1M -E fragments,dedupe");
+        assert_eq!(form(Preset::Small, Some("zstd,3"), None, &[]), "-z zstd,3 -C 1M -E fragments");
+        assert_eq!(form(Preset::Small, None, Some(64 << 10), &[]), "-z zstd,12 -C 64K -E fragments");
         assert_eq!(form(Preset::Small, Some("none"), None, &[]), "-z none");
         let backup = "-C 1M -E all-fragments,48bit --compress-large lzma,6 -m 64K --compress-directories --order similar";
         assert_eq!(form(Preset::Backup, None, None, &[]), format!("-z zstd,15 {backup}"));
         assert_eq!(form(Preset::Backup, Some("none"), None, &[]), "-z none");
+        let smallest = "-z lzma,6 -C 1M -E all-fragments -m 64K --compress-directories --order similar";
+        assert_eq!(form(Preset::Smallest, None, None, &[]), smallest);
     }
 
     #[test]
@@ -347,7 +351,7 @@ mod tests {
     fn the_cluster_size_of_a_preset_fits_the_block_size() {
         let size = |bytes| {
             let block = BlockSize::from_bytes(bytes).unwrap();
-            Form::new(Some(Preset::Balanced.settings()), None, None, &[], block).cluster
+            Form::new(Some(Preset::Default.settings()), None, None, &[], block).cluster
         };
         assert_eq!((size(512), size(65536)), (Some(64 << 10), Some(64 << 10)));
     }

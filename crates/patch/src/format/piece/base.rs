@@ -8,6 +8,7 @@ use super::parallel::parallel;
 use crate::error::{Error, PatchFault, Result};
 use crate::format::plan::Reference;
 use crate::format::prediction::Prediction;
+use crate::numbers::to_usize;
 
 /// Bytes of a piece's dictionary at most, as it is held in memory. A patch that refers to more is malformed.
 pub const REFERENCES_MAX: usize = 16 << 20;
@@ -36,11 +37,11 @@ impl Base<'_> {
     pub fn read(&self, references: &[Reference], dictionary: &mut Vec<u8>) -> Result<()> {
         let total =
             references.iter().map(|reference| u64::from(reference.len())).fold(0, u64::saturating_add);
-        if total > REFERENCES_MAX as u64 {
+        if to_usize(total) > REFERENCES_MAX {
             return Err(Error::Patch(PatchFault::Malformed("a piece refers to too much")));
         }
         // Each part is written completely below: clearing all of it first takes a visible part of the time.
-        dictionary.resize(total as usize, 0);
+        dictionary.resize(to_usize(total), 0);
         let mut rest = &mut dictionary[..];
         let mut references = references.iter().copied();
         let mut later = None;
@@ -54,7 +55,7 @@ impl Base<'_> {
                 None => reference,
             };
             // The lengths were summed above.
-            let (part, after) = std::mem::take(&mut rest).split_at_mut_checked(first.len() as usize)?;
+            let (part, after) = std::mem::take(&mut rest).split_at_mut_checked(to_usize(first.len()))?;
             rest = after;
             Some((first, part))
         });
@@ -102,20 +103,21 @@ impl Base<'_> {
         match reference {
             Reference::Image { pos, .. } => {
                 // Bytes past the end count as zeroes.
-                let have = self.size.saturating_sub(pos).min(part.len() as u64) as usize;
-                if have > 0 {
+                let have = to_usize(self.size.saturating_sub(pos)).min(part.len());
+                let (present, missing) = part.split_at_mut(have);
+                if !present.is_empty() {
                     self.source
-                        .read_exact_at(pos, &mut part[..have])
+                        .read_exact_at(pos, present)
                         .map_err(|e| Error::io_unnamed("read the image", e))?;
                 }
-                part[have..].fill(0);
+                missing.fill(0);
             }
             Reference::Predicted { pos, .. } => self.prediction.fill(pos, part)?,
             Reference::PredictedMetabox { pos, .. } => self.prediction.fill_metabox(pos, part)?,
             Reference::File { nid, offset, .. } => {
                 let inode = self.image.inode(Nid::new(nid))?;
                 let read = self.image.read_at(&inode, FileOffset::new(offset), part)?;
-                part[read..].fill(0);
+                part.get_mut(read..).unwrap_or_default().fill(0);
             }
         }
         Ok(())

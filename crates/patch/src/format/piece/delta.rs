@@ -3,6 +3,7 @@
 
 use crate::error::{Error, PatchFault, Result};
 use crate::format::columns::{ColumnReader, Columns};
+use crate::numbers::{to_u64, to_usize};
 
 /// Bytes of a decoded delta at most. It is held in memory beside the payload and the dictionary. `create` makes no longer ones, and a patch that has
 /// one is malformed.
@@ -52,15 +53,16 @@ pub fn encode(dictionary: &[u8], payload: &[u8], steps: &[Step]) -> Vec<u8> {
         lens.push(len);
     }
     let mut columns = Columns::default();
-    columns.push(steps.len() as u64);
-    steps.iter().for_each(|step| columns.push(step.add as u64));
-    steps.iter().for_each(|step| columns.push(step.insert as u64));
+    columns.push(to_u64(steps.len()));
+    steps.iter().for_each(|step| columns.push(to_u64(step.add)));
+    steps.iter().for_each(|step| columns.push(to_u64(step.insert)));
     let mut end = 0u64;
     for step in steps {
-        columns.push_signed((step.old as u64).wrapping_sub(end).cast_signed());
-        end = (step.old as u64).saturating_add(step.add as u64);
+        let start = to_u64(step.old);
+        columns.push_signed(start.wrapping_sub(end).cast_signed());
+        end = start.saturating_add(to_u64(step.add));
     }
-    columns.push(gaps.len() as u64);
+    columns.push(to_u64(gaps.len()));
     gaps.iter().chain(&lens).for_each(|number| columns.push(*number));
     columns.push_bytes(&differences);
     columns.push_bytes(&inserted);
@@ -90,11 +92,11 @@ pub fn decode(delta: &[u8], dictionary: &[u8], len: usize, payload: &mut Vec<u8>
     let mut end = 0u64;
     // Bytes until the next ones that differ, and the number of these.
     let (mut gap, mut run) = (0usize, 0usize);
-    let number = |reader: &mut ColumnReader<'_>| reader.next_u32().map(|number| number as usize);
+    let number = |reader: &mut ColumnReader<'_>| reader.next_u32().map(to_usize);
     for _ in 0..count {
         let (add, insert) = (number(&mut adds)?, number(&mut inserts)?);
         let start = end.checked_add_signed(seeks.next_signed()?).ok_or_else(malformed)?;
-        end = start.checked_add(add as u64).ok_or_else(malformed)?;
+        end = start.checked_add(to_u64(add)).ok_or_else(malformed)?;
         if add.saturating_add(insert) > len.saturating_sub(payload.len()) {
             return Err(malformed());
         }

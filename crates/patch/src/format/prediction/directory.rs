@@ -10,6 +10,7 @@ use ferofs_read::{ExtentData, Image, Inode, Location};
 
 use crate::error::Result;
 use crate::format::relocation::{Edit, Target};
+use crate::numbers::{to_u64, to_usize};
 
 /// Bytes of a directory that is predicted: it is decoded in memory. Larger ones are compressed without a prediction; mostly, nearly all
 /// of their blocks stay as they are.
@@ -62,7 +63,7 @@ pub(super) fn new_entries<'e>(
         image.budget().charge(1)?;
         match edit {
             Edit::Removed(number) => {
-                if let Some(slot) = entries.get_mut(*number as usize) {
+                if let Some(slot) = entries.get_mut(to_usize(*number)) {
                     *slot = None;
                 }
             }
@@ -75,7 +76,7 @@ pub(super) fn new_entries<'e>(
         }
     }
     let mut entries: Vec<NewEntry> = entries.into_iter().flatten().collect();
-    image.budget().charge(ENTRY_WORK.saturating_mul(entries.len() as u64))?;
+    image.budget().charge(ENTRY_WORK.saturating_mul(to_u64(entries.len())))?;
     entries.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(Some(entries))
 }
@@ -129,7 +130,7 @@ impl Content {
         match &self.chunks {
             Some((dir, _)) => dir.set_in(inode, block),
             None => {
-                inode.size = self.bytes.len() as u64;
+                inode.size = to_u64(self.bytes.len());
                 let has_tail = !self.tail(blocks, block).is_empty();
                 inode.layout = if has_tail { DataLayout::FlatInline } else { DataLayout::FlatPlain };
                 inode.place = Place::Blocks(first);
@@ -141,7 +142,10 @@ impl Content {
     pub(super) fn tail(&self, blocks: u32, block: BlockSize) -> &[u8] {
         match &self.chunks {
             Some((_, table)) => table,
-            None => self.bytes.get(blocks as usize * block.bytes()..).unwrap_or_default(),
+            None => {
+                let start = to_usize(blocks).saturating_mul(block.bytes());
+                self.bytes.get(start..).unwrap_or_default()
+            }
         }
     }
 
@@ -171,17 +175,14 @@ pub fn in_old_blocks(
 ) -> Result<Option<ChunkedDir>> {
     let block = image.superblock().block_size;
     let old = old_blocks(image, source)?;
-    let (mut dir, mut start) = (ChunkedDir::default(), 0);
-    for (number, (_, addr)) in old.iter().enumerate() {
+    let (mut dir, mut start, mut rest) = (ChunkedDir::default(), 0usize, entries);
+    let next_names = old.iter().skip(1).map(|(name, _)| Some(name.as_slice())).chain([None]);
+    for ((_, addr), next) in old.iter().zip(next_names) {
         // The entries up to the first name of the next old block.
-        let rest = entries.get(start..).unwrap_or_default();
-        let end = match old.get(number + 1) {
-            Some((next, _)) => rest.partition_point(|entry| entry.name < next.as_slice()),
-            None => rest.len(),
-        };
-        let group = rest.get(..end).unwrap_or_default();
-        let range = start..start + end;
-        start = range.end;
+        let len = next.map_or(rest.len(), |next| rest.partition_point(|entry| entry.name < next));
+        let (group, after) = rest.split_at(len);
+        let range = start..start.saturating_add(len);
+        (start, rest) = (range.end, after);
         let packed = for_each_block(group.iter().copied(), block, |dirents| {
             let is_all = dirents.len() == group.len();
             let kept = match addr {
@@ -222,14 +223,15 @@ fn old_blocks(old: &Image, inode: &Inode) -> Result<Vec<(Vec<u8>, Option<BlockAd
     let mut blocks = Vec::new();
     let mut bytes = vec![0; block.bytes()];
     for number in 0..block.blocks_for(inode.size()) {
-        let offset = FileOffset::new(number * block.bytes64());
+        let offset = FileOffset::new(number.saturating_mul(block.bytes64()));
         let read = old.read_at(inode, offset, &mut bytes)?;
-        let first = DirBlock::parse(&bytes[..read]).ok().and_then(|block| block.get(0)?.ok());
+        let found = bytes.get(..read).unwrap_or_default();
+        let first = DirBlock::parse(found).ok().and_then(|block| block.get(0)?.ok());
         let name = first.map_or(Vec::new(), |first| first.name.to_vec());
         let extent = old.extents(inode, offset)?.next().transpose()?;
         let addr = extent.and_then(|extent| match extent.data {
             ExtentData::Stored { at: Location::Device(device, at) } if device == DeviceId::new(0) => {
-                let at = at.checked_add(offset.get() - extent.start.get())?;
+                let at = at.checked_add(offset.get().checked_sub(extent.start.get())?)?;
                 (at.in_block(block) == 0).then(|| at.block(block))
             }
             _ => None,

@@ -9,12 +9,13 @@ use ferofs_read::{Image, Inode};
 use super::directory;
 use crate::error::{Error, PatchFault, Result};
 use crate::format::relocation::{FIELDS, Relocated, SourceCode};
+use crate::numbers::{to_u64, to_usize};
 
 /// Entries of old directories that wait for their new inodes, at most: 4 MiB for directories and for other files each. Entries beyond it
 /// are named by their inode number.
 const WAITING_MAX: usize = 1 << 19;
 /// Waiting entries that are passed over at most: an inode beyond them is named by its number, so that those before it still wait.
-const SKIP_MAX: usize = 4096;
+const SKIP_MAX: u32 = 4096;
 
 /// The fields of `inode` that a patch can change, in the order of the format.
 pub fn fields_of(inode: &inode::Inode) -> [u64; FIELDS] {
@@ -33,10 +34,10 @@ pub fn fields_of(inode: &inode::Inode) -> [u64; FIELDS] {
 }
 
 /// Sets the fields with these numbers.
+#[expect(clippy::as_conversions, reason = "a value that is too large is cut: the bytes are only predicted")]
 pub(super) fn set_fields<'a>(inode: &mut inode::Inode, values: impl Iterator<Item = &'a (u8, u64)>) {
     for (field, value) in values {
         let value = *value;
-        // A value that is too large is cut: the bytes are only predicted.
         match field {
             0 => inode.version = if value == 0 { InodeVersion::Compact } else { InodeVersion::Extended },
             1 => inode.permissions = value as u16 & 0o7777,
@@ -71,8 +72,8 @@ impl<'a> Replay<'a> {
     /// The code that leads to the old inode `nid`.
     pub fn code(&self, nid: Nid, is_dir: bool) -> SourceCode {
         let queue = if is_dir { &self.dirs } else { &self.files };
-        match queue.iter().take(SKIP_MAX).position(|waiting| *waiting == nid) {
-            Some(skip) => SourceCode::Next { is_dir, skip: skip as u32 },
+        match (0..SKIP_MAX).zip(queue).find(|(_, waiting)| **waiting == nid) {
+            Some((skip, _)) => SourceCode::Next { is_dir, skip },
             None => SourceCode::Nid(nid.get()),
         }
     }
@@ -90,7 +91,7 @@ impl<'a> Replay<'a> {
             SourceCode::Nid(nid) => Nid::new(nid),
             SourceCode::Next { is_dir, skip } => {
                 let queue = if is_dir { &mut self.dirs } else { &mut self.files };
-                queue.drain(..(skip as usize).min(queue.len()));
+                queue.drain(..to_usize(skip).min(queue.len()));
                 queue.pop_front().ok_or_else(malformed)?
             }
         };
@@ -126,11 +127,13 @@ impl<'a> Replay<'a> {
     ) -> Result<(u64, u64)> {
         let mut inode = source.on_disk().clone();
         set_fields(&mut inode, new.fields.iter());
-        let head = (inode.version.size() + source.xattr_size()) as u64;
+        let head_len =
+            |inode: &inode::Inode| to_u64(inode.version.size().saturating_add(source.xattr_size()));
+        let head = head_len(&inode);
         if !source.is_dir() {
             let end = self.image.extents(source, FileOffset::new(0))?.metadata_end()?.pos.get();
-            let old_head = (source.on_disk().version.size() + source.xattr_size()) as u64;
-            let after = end.saturating_sub(source.place().pos.get()).saturating_sub(old_head);
+            let after =
+                end.saturating_sub(source.place().pos.get()).saturating_sub(head_len(source.on_disk()));
             return Ok((head.saturating_add(after), 0));
         }
         if new.in_chunks {
@@ -142,6 +145,6 @@ impl<'a> Replay<'a> {
         let size = directory::size(&entries, block);
         let in_slots = is_root && self.root_is_free;
         let tail = if in_slots { 0 } else { inline_tail(head, size, block) };
-        Ok((head + tail, block.blocks_for(size - tail)))
+        Ok((head.saturating_add(tail), block.blocks_for(size.saturating_sub(tail))))
     }
 }

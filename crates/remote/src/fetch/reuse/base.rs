@@ -7,8 +7,9 @@ use ferofs_read::{FileSource, Source};
 use ferofs_verity::{Params, Seal, TreeLayout, appended_position};
 
 use super::index::prefix;
-use crate::cache::{Cache, Entry, UNIT, to_usize};
+use crate::cache::{Cache, Entry, UNIT, bytes_of};
 use crate::fetch::check::leaves;
+use crate::numbers::{len_of, to_u64, to_usize};
 
 /// An image, or any other bytes, on this machine.
 pub(crate) struct Base {
@@ -53,7 +54,7 @@ impl Base {
     /// Opens it for reading. A base in the cache is not kept open, so that its space is free as soon as it is evicted.
     pub(super) fn open(&self) -> Option<Arc<dyn Source>> {
         match &self.place {
-            Place::File(file) => Some(Arc::clone(file) as _),
+            Place::File(file) => Some(file.clone()),
             Place::Entry { cache, key } => {
                 let path = cache.data_path(key).ok()?;
                 Some(Arc::new(FileSource::open(&path, 0).ok()?))
@@ -95,13 +96,14 @@ impl Base {
 
 impl Stored {
     /// The stored parts of the first `len` bytes, in blocks of `size` bytes.
+    #[expect(clippy::arithmetic_side_effects, reason = "blocks are not empty")]
     fn runs(&self, len: u64, size: u64) -> Vec<Range<u64>> {
         let units = match self {
             Self::File(file) => return vec![0..len.min(file.size()) / size],
             Self::Entry(entry) => entry.stored(0..len.min(entry.size()).div_ceil(UNIT)).unwrap_or_default(),
         };
-        let blocks = |run: Range<u64>| (run.start * UNIT).div_ceil(size)..(run.end * UNIT).min(len) / size;
-        units.into_iter().map(blocks).filter(|blocks| !blocks.is_empty()).collect()
+        let blocks = |run: Range<u64>| run.start.div_ceil(size)..run.end.min(len) / size;
+        units.iter().map(bytes_of).map(blocks).filter(|blocks| !blocks.is_empty()).collect()
     }
 
     /// Reads bytes, if all of them are stored.
@@ -120,9 +122,10 @@ impl Stored {
         found: &mut dyn FnMut(u64, u64) -> bool,
     ) {
         let digest_len = params.algorithm.digest_len();
-        for blocks in pieces(self.runs(len, params.data_block_size.into()), PIECE / digest_len as u64) {
-            let mut digests = vec![0; to_usize(blocks.end - blocks.start).saturating_mul(digest_len)];
-            if !self.read(leaves.start.saturating_add(blocks.start * digest_len as u64), &mut digests) {
+        let bytes = |blocks: u64| blocks.saturating_mul(to_u64(digest_len));
+        for blocks in pieces(self.runs(len, params.data_block_size.into()), to_u64(digest_len)) {
+            let mut digests = vec![0; to_usize(bytes(len_of(&blocks)))];
+            if !self.read(leaves.start.saturating_add(bytes(blocks.start)), &mut digests) {
                 continue;
             }
             let mut digests = blocks.zip(digests.chunks_exact(digest_len));
@@ -134,12 +137,13 @@ impl Stored {
 
     fn own_digests(&self, params: &Params, found: &mut dyn FnMut(u64, u64) -> bool) {
         let size = u64::from(params.data_block_size);
-        for blocks in pieces(self.runs(u64::MAX, size), PIECE / size) {
-            let mut bytes = vec![0; to_usize((blocks.end - blocks.start) * size)];
-            if !self.read(blocks.start * size, &mut bytes) {
+        let bytes = |blocks: u64| blocks.saturating_mul(size);
+        for blocks in pieces(self.runs(u64::MAX, size), size) {
+            let mut bytes_of_blocks = vec![0; to_usize(bytes(len_of(&blocks)))];
+            if !self.read(bytes(blocks.start), &mut bytes_of_blocks) {
                 continue;
             }
-            let mut digests = blocks.zip(params.digests(&bytes));
+            let mut digests = blocks.zip(params.digests(&bytes_of_blocks));
             if !digests.all(|(block, digest)| found(prefix(digest.as_bytes()), block)) {
                 return;
             }
@@ -147,9 +151,9 @@ impl Stored {
     }
 }
 
-/// Cuts runs into pieces of at most `most`.
-fn pieces(runs: Vec<Range<u64>>, most: u64) -> impl Iterator<Item = Range<u64>> {
-    let most = most.max(1);
+/// Cuts runs of things of `size` bytes into pieces of [`PIECE`] bytes.
+fn pieces(runs: Vec<Range<u64>>, size: u64) -> impl Iterator<Item = Range<u64>> {
+    let most = PIECE.checked_div(size).unwrap_or(1).max(1);
     let step = usize::try_from(most).unwrap_or(usize::MAX);
     runs.into_iter().flat_map(move |run| {
         let end = run.end;

@@ -7,8 +7,9 @@ use ferofs_verity::Digest;
 
 use super::known::{KnownBlocks, Reader};
 use super::requests::GapBudget;
-use crate::cache::{UNIT, to_usize};
+use crate::cache::UNIT;
 use crate::fetch::check::{Check, Checked};
+use crate::numbers::{to_u64, to_usize};
 
 /// Bytes that are copied at a time.
 const PIECE: usize = 1 << 20;
@@ -43,7 +44,8 @@ pub(crate) fn copy_blocks(
     let block = check.block_size().max(1);
     let grain = block.max(UNIT);
     let digests = check.digests(&range);
-    let digests: Vec<&[Digest]> = digests.chunks_exact(to_usize(grain / block)).collect();
+    let of_grain = to_usize(grain.checked_div(block).unwrap_or(1));
+    let digests: Vec<&[Digest]> = digests.chunks_exact(of_grain).collect();
     let mut grains = Grains { reader: Reader::new(known), check, start: range.start, size: grain, digests };
     let all = 0..grains.digests.len();
     let is_known = grains.digests.iter().map(|digests| digests.iter().all(|digest| known.has(digest)));
@@ -59,7 +61,7 @@ pub(crate) fn copy_blocks(
         |number: usize| copied.requests.iter().any(|request| request.contains(&grains.position(number)));
     let mut wrong = Vec::new();
     for run in runs(all, |number| !is_requested(number)) {
-        copied.reused += grains.copy(run, &mut store, &mut wrong)?;
+        copied.reused = copied.reused.saturating_add(grains.copy(run, &mut store, &mut wrong)?);
     }
     if !wrong.is_empty() {
         copied.missing.extend(wrong.iter().cloned());
@@ -84,7 +86,7 @@ struct Grains<'a> {
 
 impl Grains<'_> {
     fn position(&self, number: usize) -> u64 {
-        self.start.saturating_add(self.size.saturating_mul(number as u64))
+        self.start.saturating_add(self.size.saturating_mul(to_u64(number)))
     }
 
     /// Copies a run of grains by `store`. Adds to `wrong` those that are not what they were. Returns how many bytes were copied.
@@ -94,14 +96,15 @@ impl Grains<'_> {
         store: &mut impl FnMut(u64, &[u8]) -> io::Result<()>,
         wrong: &mut Vec<Range<u64>>,
     ) -> io::Result<u64> {
-        let (size, step) = (to_usize(self.size), (PIECE / to_usize(self.size)).max(1));
-        let (mut buf, mut copied) = (Vec::new(), 0);
+        let size = to_usize(self.size);
+        let step = PIECE.checked_div(size).unwrap_or(1).max(1);
+        let (mut buf, mut copied) = (Vec::new(), 0u64);
         for start in run.clone().step_by(step) {
-            let piece = start..run.end.min(start + step);
+            let piece = start..run.end.min(start.saturating_add(step));
             buf.resize(piece.len().saturating_mul(size), 0);
             if self.read(piece.clone(), &mut buf) {
                 store(self.position(start), &buf)?;
-                copied += buf.len() as u64;
+                copied = copied.saturating_add(to_u64(buf.len()));
                 continue;
             }
             // Finds those that are right.
@@ -109,7 +112,7 @@ impl Grains<'_> {
                 let (position, buf) = (self.position(number), buf.get_mut(..size).unwrap_or_default());
                 if self.read_anywhere(number, buf) {
                     store(position, buf)?;
-                    copied += self.size;
+                    copied = copied.saturating_add(self.size);
                 } else {
                     wrong.push(position..position.saturating_add(self.size));
                 }
@@ -122,7 +125,7 @@ impl Grains<'_> {
     fn read(&mut self, run: Range<usize>, buf: &mut [u8]) -> bool {
         let position = self.position(run.start);
         let digests = self.digests.get(run).unwrap_or_default().concat();
-        let size = (buf.len() / digests.len().max(1)).max(1);
+        let size = buf.len().checked_div(digests.len()).unwrap_or(1).max(1);
         let mut blocks = digests.iter().zip(buf.chunks_exact_mut(size));
         blocks.all(|(digest, buf)| self.reader.read(digest, 0, buf))
             && self.check.check(position, buf) == Checked::Right
@@ -132,7 +135,7 @@ impl Grains<'_> {
     fn read_anywhere(&mut self, number: usize, buf: &mut [u8]) -> bool {
         let position = self.position(number);
         let digests = self.digests.get(number).copied().unwrap_or_default();
-        let size = (buf.len() / digests.len().max(1)).max(1);
+        let size = buf.len().checked_div(digests.len()).unwrap_or(1).max(1);
         let mut blocks = digests.iter().zip(buf.chunks_exact_mut(size)).zip((position..).step_by(size));
         blocks.all(|((digest, buf), position)| {
             (0..PLACES).any(|place| {
@@ -157,19 +160,20 @@ pub(crate) fn copy_hashes(
     let start = range.start.max(leaves.start).next_multiple_of(grain);
     let end = range.end.min(leaves.end);
     let step = to_usize(grain);
-    let mut wanted: Vec<u64> = (start..end).step_by(step).filter(|at| end - at >= grain).collect();
-    let (mut buf, mut reused) = (vec![0; step], 0);
+    let mut wanted: Vec<u64> =
+        (start..end).step_by(step).filter(|at| end.saturating_sub(*at) >= grain).collect();
+    let (mut buf, mut reused) = (vec![0; step], 0u64);
     let mut outcome = Ok(());
     for (tree, of_tree) in known.trees() {
         wanted.retain(|at| {
-            let pos = of_tree.start.saturating_add(at - leaves.start);
+            let pos = of_tree.start.saturating_add(at.saturating_sub(leaves.start));
             let is_there = pos.saturating_add(grain) <= of_tree.end && outcome.is_ok();
             let is_right = is_there
                 && tree.read_exact_at(pos, &mut buf).is_ok()
                 && check.check(*at, &buf) == Checked::Right;
             if is_right {
                 outcome = store(*at, &buf);
-                reused += grain;
+                reused = reused.saturating_add(grain);
             }
             !is_right
         });
@@ -182,8 +186,8 @@ fn runs(numbers: Range<usize>, has: impl Fn(usize) -> bool) -> Vec<Range<usize>>
     let mut runs: Vec<Range<usize>> = Vec::new();
     for number in numbers.filter(|number| has(*number)) {
         match runs.last_mut() {
-            Some(run) if run.end == number => run.end += 1,
-            _ => runs.push(number..number + 1),
+            Some(run) if run.end == number => run.end = number.saturating_add(1),
+            _ => runs.push(number..number.saturating_add(1)),
         }
     }
     runs

@@ -11,6 +11,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::base::Base;
 use super::index::{SEGMENT, Segment, prefix};
+use crate::numbers::to_u64;
 
 /// Blocks in the index at most: 8 GiB of blocks of 4096 bytes, 24 MiB of memory. What follows is not found.
 const BLOCKS_MAX: usize = 1 << 21;
@@ -86,11 +87,11 @@ impl KnownBlocks {
             let most = if is_hashed { left.min(left_to_hash) } else { left };
             // Segments refer to it by its number.
             self.change(|index| index.bases.push(Arc::clone(&base)));
-            let (mut pairs, mut found) = (Vec::new(), 0);
+            let (mut pairs, mut found) = (Vec::new(), 0usize);
             let mut add = |prefix, block| {
                 // Blocks behind 16 TiB are not found.
                 pairs.extend(u32::try_from(block).map(|block| (prefix, block)));
-                found += 1;
+                found = found.saturating_add(1);
                 if pairs.len() >= SEGMENT {
                     let segment = Segment::new(number, std::mem::take(&mut pairs));
                     self.change(|index| index.segments.push(segment));
@@ -104,8 +105,8 @@ impl KnownBlocks {
                 let segment = Segment::new(number, pairs);
                 self.change(|index| index.segments.push(segment));
             }
-            left -= found;
-            left_to_hash -= if is_hashed { found } else { 0 };
+            left = left.saturating_sub(found);
+            left_to_hash = left_to_hash.saturating_sub(if is_hashed { found } else { 0 });
             if left == 0 || self.is_stopped() {
                 return;
             }
@@ -176,7 +177,7 @@ impl<'a> Reader<'a> {
                 source
             }
         };
-        let pos = block.checked_mul(buf.len() as u64);
+        let pos = block.checked_mul(to_u64(buf.len()));
         pos.zip(source).is_some_and(|(pos, source)| source.read_exact_at(pos, buf).is_ok())
     }
 }

@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::numbers::len_of;
+
 /// How many bytes are fetched although they could be copied: at most one twentieth of those that must be fetched.
 #[derive(Debug, Default)]
 pub(crate) struct GapBudget {
@@ -29,30 +31,28 @@ impl GapBudget {
     /// The ranges of requests that fetch `missing`, which are sorted. Gaps of at most `longest` bytes are also fetched, the shortest first,
     /// as far as the budget allows.
     pub(super) fn requests(&self, missing: &[Range<u64>], longest: u64) -> Vec<Range<u64>> {
-        let mut left = self.left(missing.iter().map(|range| range.end - range.start).sum());
-        let gaps = missing.windows(2).filter_map(|pair| match pair {
-            [before, after] => Some(after.start - before.end).filter(|gap| *gap <= longest),
-            _ => None,
-        });
-        let mut gaps: Vec<u64> = gaps.collect();
+        let mut left = self.left(missing.iter().map(len_of).fold(0, u64::saturating_add));
+        let pairs = missing.iter().zip(missing.iter().skip(1));
+        let gaps = pairs.map(|(before, after)| after.start.saturating_sub(before.end));
+        let mut gaps: Vec<u64> = gaps.filter(|gap| *gap <= longest).collect();
         gaps.sort_unstable();
         // The longest gap that is joined, and how many of this length.
-        let (mut limit, mut of_limit) = (0, 0);
+        let (mut limit, mut of_limit) = (0, 0usize);
         for gap in gaps.into_iter().take_while(|gap| {
             let fits = *gap <= left;
             left = left.saturating_sub(*gap);
             fits
         }) {
-            of_limit = if gap == limit { of_limit + 1 } else { 1 };
+            of_limit = if gap == limit { of_limit.saturating_add(1) } else { 1 };
             limit = gap;
         }
         let mut requests: Vec<Range<u64>> = Vec::new();
         for range in missing {
-            let gap = requests.last().map(|last| range.start - last.end);
+            let gap = requests.last().map(|last| range.start.saturating_sub(last.end));
             let joins = gap.is_some_and(|gap| gap < limit || (gap == limit && of_limit > 0));
             match requests.last_mut() {
                 Some(last) if joins => {
-                    of_limit -= usize::from(gap == Some(limit));
+                    of_limit = of_limit.saturating_sub((gap == Some(limit)).into());
                     last.end = range.end;
                 }
                 _ => requests.push(range.clone()),
@@ -64,8 +64,8 @@ impl GapBudget {
     /// Records a request for `request`, of the ranges `missing`.
     pub(crate) fn record(&self, request: &Range<u64>, missing: &[Range<u64>]) {
         let within = missing.iter().filter(|range| request.start <= range.start && range.end <= request.end);
-        let needed = within.map(|range| range.end - range.start).sum();
-        self.spend(needed, (request.end - request.start).saturating_sub(needed));
+        let needed = within.map(len_of).fold(0, u64::saturating_add);
+        self.spend(needed, len_of(request).saturating_sub(needed));
     }
 }
 

@@ -1,0 +1,36 @@
+//! Conversions between lengths in memory and lengths of objects, and ranges of bytes.
+
+use std::ops::Range;
+
+/// A length in memory as a length on the disk.
+pub(crate) fn to_u64(len: usize) -> u64 {
+    // `usize` has at most 64 bits.
+    u64::try_from(len).unwrap_or(u64::MAX)
+}
+
+/// A number of bytes that are in memory.
+pub(crate) fn to_usize(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// The range of `bytes`, which start at `start`.
+pub(crate) fn range_of(start: u64, bytes: &[u8]) -> Range<u64> {
+    start..start.saturating_add(to_u64(bytes.len()))
+}
+
+/// The length of `range`.
+pub(crate) const fn len_of(range: &Range<u64>) -> u64 {
+    range.end.saturating_sub(range.start)
+}
+
+/// The smallest range around `range` whose ends are multiples of `align`, which is not 0.
+#[expect(clippy::arithmetic_side_effects, reason = "`align` is not 0")]
+pub(crate) fn widened(range: &Range<u64>, align: u64) -> Range<u64> {
+    range.start / align * align..range.end.checked_next_multiple_of(align).unwrap_or(u64::MAX)
+}
+
+/// The largest range within `range` whose ends are multiples of `align`, which is not 0. It can end before it starts.
+#[expect(clippy::arithmetic_side_effects, reason = "`align` is not 0")]
+pub(crate) fn narrowed(range: &Range<u64>, align: u64) -> Range<u64> {
+    range.start.checked_next_multiple_of(align).unwrap_or(u64::MAX)..range.end / align * align
+}
