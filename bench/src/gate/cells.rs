@@ -9,7 +9,7 @@ use ferofs_tests::rng::Rng;
 use super::trees;
 
 /// The presets of `ferofs build`.
-const PRESETS: [&str; 7] = ["default", "fast", "balanced", "small", "android", "live", "backup"];
+const PRESETS: [&str; 6] = ["default", "fast", "small", "smallest", "android", "backup"];
 
 /// Settings of `ferofs build`, besides the presets: name, options, source. The name says what is special.
 const SETTINGS: [(&str, &str, &str); 13] = [
