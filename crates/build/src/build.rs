@@ -16,7 +16,7 @@ use crate::data;
 use crate::data::chunks::{deduplicated, external};
 use crate::data::encode::dedupe::ExtentIndex;
 use crate::data::identical::small::IdenticalFiles;
-use crate::data::order::{Order, unused_priorities};
+use crate::data::order::{Order, unused_hints, unused_priorities};
 use crate::data::stored::{StoredContent, StoredData};
 use crate::data::worker::context::WorkerContext;
 use crate::error::{Error, Result, Warning};
@@ -138,6 +138,9 @@ fn complete_tree(
 ) -> Result<()> {
     let unused = unused_priorities(tree, &options.data.priorities);
     warnings.extend(unused.into_iter().map(|path| Warning::UnusedPriority { path }));
+    let hints = options.data.compression.iter().flat_map(|compression| &compression.hints);
+    let unused = unused_hints(tree, hints.map(|hint| &hint.pattern));
+    warnings.extend(unused.map(|pattern| Warning::UnusedHint { pattern: pattern.to_string() }));
     // Before the long work.
     options.run.check_warnings(warnings)?;
     if (options.output.verify || options.xattrs.digest.is_some()) && !contents.is_all_readable() {

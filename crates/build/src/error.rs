@@ -220,6 +220,12 @@ pub enum Warning {
         /// The path, in the image.
         path: PathBuf,
     },
+    /// The expression of a compress hint matches no regular file.
+    #[error("{pattern}: the compress hint is for no file: no path in the image matches it")]
+    UnusedHint {
+        /// The expression.
+        pattern: String,
+    },
     /// An extended attribute that EROFS cannot store.
     #[error("{}: attribute {name} left out", Escaped::path(path))]
     UnsupportedXattr {

@@ -13,9 +13,22 @@ pub(crate) mod signature;
 
 use std::num::NonZeroUsize;
 
+use clap::{Arg, Command};
+
 /// The number of threads that an option asks for, or that this machine has processors.
 pub(crate) fn threads(option: Option<NonZeroUsize>) -> usize {
     option.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
+}
+
+/// Lets the values of options begin with a minus sign: the message about `-b -1` then names the option and what it takes.
+pub(crate) fn with_negative_values(command: Command) -> Command {
+    let takes_one = |arg: &Arg| {
+        let is_optional = arg.get_num_args().is_some_and(|range| range.min_values() == 0);
+        !arg.is_positional() && arg.get_action().takes_values() && !is_optional
+    };
+    command
+        .mut_args(|arg| if takes_one(&arg) { arg.allow_negative_numbers(true) } else { arg })
+        .mut_subcommands(with_negative_values)
 }
 
 /// Returns "; the nearest is X" if one of `names` is similar to `name`, else nothing.

@@ -35,9 +35,14 @@ const FSCK_USAGE: u8 = 16;
 
 /// Prints a usage error or the help, and returns the exit code that fsck(8) defines for it.
 pub(crate) fn print_usage_as_fsck(error: &clap::Error) -> u8 {
+    print_usage(error, FSCK_USAGE)
+}
+
+/// Prints a usage error, whose exit code is `code`, or the help.
+pub(crate) fn print_usage(error: &clap::Error, code: u8) -> u8 {
     // An error here cannot be reported: standard error is the stream for reports.
     let _ = error.print();
-    if error.use_stderr() { FSCK_USAGE } else { 0 }
+    if error.use_stderr() { code } else { 0 }
 }
 
 /// Why a command failed: the file that it concerns, the reason, and the exit code.
@@ -92,6 +97,20 @@ impl Failure {
         let corruption =
             self.reason.downcast_ref::<ferofs::Error>().map_or_else(read, ferofs::Error::corruption);
         corruption.is_some()
+    }
+
+    /// Whether the file has no EROFS image at the place that was read.
+    pub(crate) fn is_no_image(&self) -> bool {
+        let read = || self.reason.downcast_ref::<ferofs::read::Error>()?.corruption();
+        let corruption =
+            self.reason.downcast_ref::<ferofs::Error>().map_or_else(read, ferofs::Error::corruption);
+        corruption.is_some_and(|corruption| corruption.is_no_image())
+    }
+
+    /// The same failure with `hint` after its reason.
+    pub(crate) fn with_hint(self, hint: &str) -> Self {
+        let reason = format!("{}; {hint}", self.reason).into();
+        Self { reason, ..self }
     }
 
     /// Whether the program is the wrong one for fakeroot, fakechroot or pseudo.

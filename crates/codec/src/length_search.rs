@@ -13,6 +13,7 @@ use self::cost::{CostEstimate, common_prefix};
 use crate::error::EncodeError;
 use crate::fit::{self, Compressor, Fit};
 use crate::incompressible;
+use crate::params::ROUGH;
 
 /// A compressor with fixed-size input.
 pub(crate) trait FixedInput: Send {
@@ -85,10 +86,15 @@ struct History {
     saved_slack: usize,
     /// Whether the last cluster took its whole window.
     took_window: bool,
+    /// Input bytes of the last cluster of a rough search.
+    taken: usize,
+    /// Output bytes of that cluster.
+    produced: usize,
 }
 
 impl History {
-    const NONE: Self = Self { ratio: 1.0 / 64.0, end_ratio: 1.0, saved_slack: 0, took_window: false };
+    const NONE: Self =
+        Self { ratio: 1.0 / 64.0, end_ratio: 1.0, saved_slack: 0, took_window: false, taken: 4, produced: 1 };
 }
 
 /// One trial: input bytes, their estimated cost, and what they were encoded to.
@@ -122,8 +128,8 @@ impl<E: FixedInput> LengthSearch<E> {
         }
     }
 
-    /// Compresses the first `len` bytes of `src` into the scratch space.
-    fn trial(&mut self, src: &[u8], len: usize, output: usize) -> Result<Trial, EncodeError> {
+    /// Compresses the first `len` bytes of `src` into the scratch space. Returns the bytes produced.
+    fn compress(&mut self, src: &[u8], len: usize) -> Result<usize, EncodeError> {
         let bound = self.inner.bound(len);
         if self.scratch.len() < bound {
             self.scratch.resize(bound, 0);
@@ -137,7 +143,12 @@ impl<E: FixedInput> LengthSearch<E> {
             Some(size) => Some(size),
             None => self.inner.compress(&src[..len], &mut self.scratch)?,
         };
-        let size = size.ok_or(EncodeError::Library { library: "compressor", code: 0 })?;
+        size.ok_or(EncodeError::Library { library: "compressor", code: 0 })
+    }
+
+    /// The same, with the cost of these bytes.
+    fn trial(&mut self, src: &[u8], len: usize, output: usize) -> Result<Trial, EncodeError> {
+        let size = self.compress(src, len)?;
         // The last trial needs no estimate.
         let cost = if len == src.len() && size <= output { 1.0 } else { self.estimate.cost(src, len) };
         Ok(Trial { len, cost, size })
@@ -166,6 +177,9 @@ impl<E: FixedInput> LengthSearch<E> {
         {
             self.trials += 1;
             return Ok(filled);
+        }
+        if self.unused >= ROUGH.into() {
+            return self.find_length_roughly(src, dst);
         }
         let allowance = output * self.unused / 1024;
         // The space that may stay unused. Trials aim at a size within it, so that a small error still is accepted.
@@ -228,6 +242,37 @@ impl<E: FixedInput> LengthSearch<E> {
             }
         }
         Ok(below.map_or((0, 0), |t| (t.len, t.size)))
+    }
+
+    /// The same with one trial as a rule: it aims at 7/8 of the output, predicts by the ratio of bytes alone, and takes what has half of the output.
+    fn find_length_roughly(&mut self, src: &[u8], dst: &mut [u8]) -> Result<(usize, usize), EncodeError> {
+        let (output, most) = (dst.len(), src.len());
+        // Matches are searched once anyway.
+        self.parsed = Parsed::Never;
+        let at_aim =
+            |len: usize, size: usize| (len as u64 * (output / 8 * 7) as u64 / size.max(1) as u64) as usize;
+        let (mut found, mut above) = ((0, 0), most + 1);
+        let mut len =
+            if most > 2 * output { at_aim(self.history.taken, self.history.produced) } else { most };
+        for _ in 0..MAX_TRIALS {
+            len = len.clamp(found.0 + 1, above - 1);
+            let size = self.compress(src, len)?;
+            if size >= len && found.0 == 0 {
+                break;
+            }
+            if size <= output {
+                dst[..size].copy_from_slice(&self.scratch[..size]);
+                found = (len, size);
+                (self.history.taken, self.history.produced) = found;
+            } else {
+                above = len;
+            }
+            if found.1 >= output / 2 || found.0 + 1 >= above {
+                break;
+            }
+            len = at_aim(len, size);
+        }
+        Ok(found)
     }
 
     /// Output bytes per unit of cost at the end of `trial`: an average of the usual end ratio and of the ratio between this

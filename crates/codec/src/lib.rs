@@ -46,7 +46,7 @@ pub use linux::{ClusterPlace, LinuxChecker, LinuxRefusal, PAGE as LINUX_PAGE};
 pub use lz4::lz4_window;
 #[cfg(feature = "encode")]
 pub use memory::encoder_memory;
-pub use params::{DeflateParams, Lz4Params, LzmaParams, Method, Params, ZstdParams};
+pub use params::{DeflateParams, Lz4Params, LzmaParams, Method, Params, ROUGH, ZstdParams};
 pub use portion::Portion;
 #[cfg(feature = "encode")]
 pub use version::encoder_version;

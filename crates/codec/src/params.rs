@@ -10,6 +10,8 @@ pub(crate) const DEFAULT_WINDOW: usize = 1 << 20;
 /// The smallest accepted [`Params::window`]: 64 KiB, the window in the EROFS paper.
 pub(crate) const MIN_WINDOW: usize = 64 << 10;
 
+/// [`Params::unused`] for clusters that take no space for what they leave unused: one trial for most of them. They become shorter by an eighth.
+pub const ROUGH: u16 = 128;
 /// The smallest and default [`Params::unused`]. Less unused space needs many more trials.
 pub(crate) const LEAST_UNUSED: u16 = 2;
 
@@ -74,7 +76,8 @@ pub struct Params {
     /// The most input bytes of one cluster: 64 KiB to 12 MiB. A cluster may take more, up to four times the output.
     pub window: usize,
     /// The part of the output, in 1/1024, that the clusters of [`Compressor::fit`](crate::Compressor::fit) may leave unused on average: 2 to 64. With
-    /// more, algorithms without an encoder for fixed-size output (DEFLATE, Zstandard) need fewer trials.
+    /// more, algorithms without an encoder for fixed-size output (DEFLATE, Zstandard) need fewer trials. With [`ROUGH`] they need one as a rule,
+    /// and may leave half of the output unused.
     pub unused: u16,
 }
 
@@ -133,7 +136,9 @@ impl Params {
             false => Err(ParamsError::Range { field, value, range }),
         };
         within("window", self.window as u64, MIN_WINDOW as u64..=MAX_DECODED as u64)?;
-        within("unused", self.unused.into(), LEAST_UNUSED.into()..=64)?;
+        if self.unused != ROUGH {
+            within("unused", self.unused.into(), LEAST_UNUSED.into()..=64)?;
+        }
         match self.method {
             Method::Lz4(p) => {
                 level(p.level, p.level <= 12, LZ4_LEVELS)?;

@@ -147,6 +147,12 @@ impl Corruption {
         Self { structure, fault, pos: None, nid: None }
     }
 
+    /// Whether there is no EROFS image at the place where it was looked for.
+    #[must_use]
+    pub const fn is_no_image(&self) -> bool {
+        matches!(self.fault, Fault::Magic(_))
+    }
+
     /// Adds the position, unless a more precise one is known.
     #[must_use]
     pub const fn at(mut self, pos: BytePos) -> Self {

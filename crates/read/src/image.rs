@@ -92,7 +92,7 @@ impl Image {
     ///
     /// # Errors
     /// [`Error::Corrupt`] for a superblock that is not sound, [`Error::Unsupported`] for features
-    /// that this version does not know, [`Error::Option`] for too few devices.
+    /// that this version does not know, [`Error::Option`] for too few or too many devices.
     pub fn open_with(
         source: Box<dyn Source>,
         extra: Vec<Box<dyn Source>>,

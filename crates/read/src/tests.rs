@@ -2,6 +2,7 @@
 
 #[cfg(feature = "comparison")]
 mod comparison;
+mod layouts;
 mod profile_ranges;
 mod remote;
 

@@ -28,6 +28,19 @@ pub enum Error {
     /// The superblock before a hash tree is not sound.
     #[error("verity superblock: {0}")]
     Superblock(&'static str),
+    /// A file ends before what it should have: it was probably cut off.
+    #[error(
+        "{what} ends at byte {need} or later, but the file at byte {have}: it is cut off, so copy it again, or it is not the file of \
+         this seal"
+    )]
+    Short {
+        /// The part that is missing, in whole or in part.
+        what: &'static str,
+        /// Bytes that the file would need.
+        need: u64,
+        /// Bytes of the file.
+        have: u64,
+    },
     /// The file is not an EROFS image.
     #[error("no superblock of EROFS")]
     NoImage,

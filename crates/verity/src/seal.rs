@@ -30,11 +30,11 @@ impl Seal {
     /// Reads the superblock at `position` of `file`.
     ///
     /// # Errors
-    /// [`Error::Superblock`] when it is missing or not valid, [`Error::Io`].
+    /// [`Error::Short`] when the file ends before it, [`Error::Superblock`] when it is missing or not valid, [`Error::Io`].
     pub fn read(file: &dyn Source, position: u64) -> Result<Self> {
-        let end = position.checked_add(to_u64(SUPERBLOCK_SIZE));
-        if end.is_none_or(|end| end > file.size()) {
-            return Err(Error::Superblock("is not there"));
+        let need = position.saturating_add(to_u64(SUPERBLOCK_SIZE));
+        if need > file.size() {
+            return Err(Error::Short { what: "the hash tree", need, have: file.size() });
         }
         let mut bytes = [0; SUPERBLOCK_SIZE];
         file.read_exact_at(position, &mut bytes).map_err(Error::io("read verity superblock"))?;
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(bytes.len() as u64, 8192 + seal.byte_len().unwrap());
         assert_eq!(Seal::read(&bytes, 8192).unwrap(), seal);
         assert!(matches!(Seal::read(&bytes, 4096), Err(Error::Superblock(_))));
-        assert!(matches!(Seal::read(&bytes, u64::MAX), Err(Error::Superblock(_))));
+        assert!(matches!(Seal::read(&bytes, u64::MAX), Err(Error::Short { .. })));
         verify_all(&seal.verified(&image, &bytes, root).unwrap(), 2).unwrap();
         let mut changed = image.clone();
         changed[4096 * 280 + 17] ^= 4;

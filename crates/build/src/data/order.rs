@@ -13,6 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use ferofs_format::BlockSize;
+use regex::bytes::Regex;
 
 use crate::options::compression::{Compression, Fragments};
 use crate::options::data::{ContentOrder, DataOptions, Priorities};
@@ -179,6 +180,22 @@ pub(crate) fn unused_priorities(tree: &Tree, listed: &Priorities) -> Vec<PathBuf
         }
     }
     unused.into_iter().map(|path| as_path(path).to_owned()).collect()
+}
+
+/// The expressions that match the path of no regular file.
+pub(crate) fn unused_hints<'a>(
+    tree: &Tree,
+    hints: impl Iterator<Item = &'a Regex>,
+) -> impl Iterator<Item = &'a Regex> {
+    let mut unused: Vec<&Regex> = hints.collect();
+    for id in tree.ids().filter(|id| matches!(tree.node(*id).kind, Kind::Regular { .. })) {
+        if unused.is_empty() {
+            break;
+        }
+        let path = tree.path_bytes(id);
+        unused.retain(|hint| !hint.is_match(&path));
+    }
+    unused.into_iter()
 }
 
 /// How often each file of the profile was read.

@@ -1,12 +1,14 @@
 //! `--force`, and the decision what an output may replace without it: a file of the kind that the command writes, and a device without a file
 //! system.
 
-use std::fs::{File, Metadata};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use ferofs::build::{FsConfig, KnownFormat, Labels};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 use crate::exit::Failure;
 
@@ -88,6 +90,18 @@ impl OverwriteArgs {
             }
         }
     }
+}
+
+/// Opens a file that a mount writes, without waiting for a program that reads it. Writing to it does not wait either.
+pub(crate) fn open_without_waiting(options: &mut OpenOptions, path: &Path) -> Result<File, Failure> {
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = options.custom_flags(flags.bits() as i32).open(path);
+    file.map_err(|error| match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NXIO) => {
+            Failure::about(path, "a FIFO that no program reads, or a socket: give a regular file")
+        }
+        _ => Failure::about(path, error),
+    })
 }
 
 /// The directory on which a FUSE daemon shows the block device `path`. The kernel protects only the devices that it has mounted itself.

@@ -63,7 +63,8 @@ pub(crate) struct Args {
     #[arg(long)]
     overwrite: bool,
 
-    /// Continue an interrupted extraction: keep files with the right type, size and time, and replace the others
+    /// Continue an interrupted extraction: keep files with the right type, size, time, owner and permissions, and
+    /// replace the others
     #[arg(long, conflicts_with = "overwrite")]
     skip_existing: bool,
 

@@ -146,7 +146,15 @@ struct SquashArgs {
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
-    match &args.command {
+    run_command(&args.command).map_err(|failure| match failure.is_no_image() {
+        true => failure
+            .with_hint("an image that is patched starts at the first byte of its file: there is no --offset"),
+        false => failure,
+    })
+}
+
+fn run_command(command: &Command) -> Outcome {
+    match command {
         Command::Create(args) => create::create(args),
         Command::Compose(args) => create::compose(args),
         Command::Add(args) => create::add(args),

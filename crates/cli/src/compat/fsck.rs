@@ -19,6 +19,7 @@ use ferofs::{check, extract};
 
 use super::dump;
 use crate::args::image::{ImageArgs, work_limit};
+use crate::args::with_negative_values;
 use crate::cmd::check::{CheckOutcome, check_opened, print_findings};
 use crate::cmd::extract::{FromArgs, execute};
 use crate::exit::{About, FAILURE, Failure, Outcome};
@@ -150,7 +151,7 @@ pub(crate) fn definition() -> clap::Command {
 pub(crate) fn run(args: &[OsString]) -> Outcome {
     let args = match Args::parse_line(args) {
         Ok(args) => args,
-        Err(error) => return Ok(crate::exit::print_usage_as_fsck(&error)),
+        Err(error) => return Ok(crate::exit::print_usage(&error, FAILURE)),
     };
     let image = args.open();
     if let (Ok(_), true) = (&image, args.informs()) {
@@ -187,7 +188,7 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
 
 impl Args {
     fn parse_line(line: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
-        let matches = Self::command().try_get_matches_from(line)?;
+        let matches = with_negative_values(Self::command()).try_get_matches_from(line)?;
         let mut args = Self::from_arg_matches(&matches)?;
         args.preserve_options = PreserveOptions::new(&matches);
         let PreserveOptions { owners, permissions } = args.preserve_options;

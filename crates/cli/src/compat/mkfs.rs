@@ -35,6 +35,7 @@ use crate::args::compression::CompressionOptions;
 use crate::args::exclude::relative;
 use crate::args::features::{ChunkEntries, ExtendedError, ExtendedOptions};
 use crate::args::image::{ImageArgs, refuse_as_outputs};
+use crate::args::with_negative_values;
 use crate::cmd::build::{PrintOptions, source_date_epoch};
 use crate::compat::usage;
 use crate::exit::{About, Failure, Outcome};
@@ -80,7 +81,7 @@ impl Args {
     fn parse_line(line: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
         let command = definition();
         let help = usage::help(command.clone());
-        let matches = command.override_help(help).try_get_matches_from(line)?;
+        let matches = with_negative_values(command.override_help(help)).try_get_matches_from(line)?;
         Self::from_arg_matches(&matches)
     }
 
@@ -396,9 +397,9 @@ impl Args {
     }
 }
 
-/// As erofs-utils: excludes that exclude nothing are usual.
+/// As erofs-utils: excludes and hints that match nothing are usual.
 pub(super) fn hides(warning: &Warning) -> bool {
-    matches!(warning, Warning::UnusedExclude { .. })
+    matches!(warning, Warning::UnusedExclude { .. } | Warning::UnusedHint { .. })
 }
 
 /// Also no warnings about the ends of archives.

@@ -1,12 +1,24 @@
 //! Numbers on the command lines of erofs-utils.
 
 /// A number as erofs-utils reads it: decimal, octal after 0, or hexadecimal after 0x, perhaps with a minus sign.
-pub(super) fn number<T: TryFrom<i128>>(text: &str) -> Result<T, &'static str> {
+pub(super) fn number<T: TryFrom<i128>>(text: &str) -> Result<T, String> {
     let number = match text.strip_prefix('-') {
         Some(rest) => digits(rest).map(|number| -i128::from(number)),
         None => digits(text).map(i128::from),
     };
-    number.and_then(|number| T::try_from(number).ok()).ok_or("not a number, or too large")
+    number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| {
+        let (min, max) = range::<T>();
+        format!("not a number from {min} to {max}")
+    })
+}
+
+/// The smallest and the largest value of a type of integers.
+fn range<T: TryFrom<i128>>() -> (i128, i128) {
+    let values = 1_i128 << (8 * size_of::<T>());
+    match T::try_from(-1) {
+        Ok(_) => (-values / 2, values / 2 - 1),
+        Err(_) => (0, values - 1),
+    }
 }
 
 /// A number of bytes as erofs-utils reads it: a number as above, then optionally K, M or G.
@@ -48,6 +60,9 @@ mod tests {
             assert!(number::<i64>(wrong).is_err(), "{wrong}");
         }
         assert!(number::<u32>("-1").is_err() && number::<u32>("0x100000000").is_err());
+        assert_eq!(number::<u32>("-1").unwrap_err(), format!("not a number from 0 to {}", u32::MAX));
+        let of_time = format!("not a number from {} to {}", i64::MIN, i64::MAX);
+        assert_eq!(number::<i64>("x").unwrap_err(), of_time);
     }
 
     #[test]

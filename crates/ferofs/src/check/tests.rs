@@ -322,6 +322,25 @@ fn settings_of_algorithms_are_those_that_linux_mounts() {
     }
 }
 
+/// The index of the last file is cut off with the end of the image.
+#[test]
+fn metadata_ends_within_the_image() {
+    let tampered = Tampered::new();
+    let end = tampered.bytes.len();
+    let text = tampered.image.resolve("text".as_ref(), true).unwrap();
+    let extents = tampered.image.extents(&text, FileOffset::new(0)).unwrap();
+    let metadata_end = usize::try_from(extents.metadata_end().unwrap().pos.get()).unwrap();
+    assert!(metadata_end <= end);
+    let of_text = |len: usize| {
+        let found = findings(tampered.bytes[..len].to_vec());
+        let is_map = |found: &&Finding| {
+            matches!(found.corruption.fault, ferofs_format::Fault::OutOfRange { field: "map", .. })
+        };
+        found.iter().filter(is_map).any(|found| found.path == Path::new("text"))
+    };
+    assert!(!of_text(metadata_end) && of_text(metadata_end - 1));
+}
+
 #[test]
 fn directories_are_checked() {
     const NAMES: &[u8] = b"...deepersamesmall";

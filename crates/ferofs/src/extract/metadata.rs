@@ -83,6 +83,15 @@ impl Extraction<'_> {
         if self.options.permissions { bits } else { bits & 0o777 & !self.umask }
     }
 
+    /// Whether an existing file has the owner and the permissions that the extraction would set: another user, or other options, may have
+    /// extracted it.
+    pub(super) fn has_owner_and_mode(&self, stat: &Stat, inode: &Inode) -> bool {
+        let disk = inode.on_disk();
+        let has_owner = !self.options.owners || (stat.st_uid, stat.st_gid) == (disk.uid, disk.gid);
+        let is_symlink = inode.file_type() == FileType::Symlink;
+        has_owner && (is_symlink || stat.st_mode & 0o7777 == u32::from(self.permissions(inode)))
+    }
+
     /// Whether an attribute of this name is left out, because the options leave out the rights that it gives.
     fn is_left_out(&self, name: &[u8]) -> bool {
         !self.options.owners && name == CAPABILITIES || !self.options.permissions && name.starts_with(ACLS)

@@ -54,7 +54,8 @@ pub enum Existing {
     Refuse,
     /// It is replaced.
     Replace,
-    /// It stays if it has the type, size and modification time of the image's file; otherwise it is replaced.
+    /// It stays if it has the type, size and modification time of the image's file, and the owner and permissions that the extraction sets;
+    /// otherwise it is replaced.
     SkipSame,
 }
 

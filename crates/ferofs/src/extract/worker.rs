@@ -207,6 +207,7 @@ impl<'a, 'b> Worker<'a, 'b> {
             let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW);
             if let Ok(stat) = stat
                 && is_same(&stat, &item.file.inode)
+                && self.extraction.has_owner_and_mode(&stat, &item.file.inode)
             {
                 self.extraction.record_file(&item.file.inode, &stat);
                 return Ok(None);

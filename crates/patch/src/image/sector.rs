@@ -228,6 +228,34 @@ mod tests {
     }
 
     #[test]
+    fn all_bytes_that_the_checksum_covers_are_checked() {
+        let area = area(|_| (), &[5]);
+        let mut image = vec![0; SECTOR_POS as usize];
+        image.extend(area.covered(&area.sector()));
+        assert_eq!(image.len(), 4096);
+        // Bytes that a file does not have count as zeroes; others do not matter.
+        for len in [1536, 1537, 4096, 5000] {
+            let mut other = image.clone();
+            other.resize(len, 1);
+            let read = SuperblockArea::read(&other).unwrap();
+            assert_eq!((read.sector, read.behind), (area.sector, area.behind.clone()), "{len}");
+        }
+        for at in [1024 + 0x30, 1535, 1536, 4095] {
+            let mut other = image.clone();
+            other[at] ^= 1;
+            assert!(SuperblockArea::read(&other).is_err(), "{at}");
+        }
+        // The sector is checked with the bytes that follow it in the image.
+        let sector = area.resize(&area.sector(), 3 * 4096).unwrap();
+        image[1024..1536].fill(0xff);
+        assert!(SuperblockArea::read(&image).is_err());
+        let with = SuperblockArea::with(&image, &sector).unwrap();
+        assert_eq!((with.size(), with.sector()), (3 * 4096, sector));
+        image[4095] = 1;
+        assert!(SuperblockArea::with(&image, &sector).is_err());
+    }
+
+    #[test]
     fn the_checksum_covers_the_rest_of_the_block() {
         let end = |bits| covered_end(&Superblock::new(BlockSize::from_bits(bits).unwrap()));
         assert_eq!([9, 10, 11, 12].map(end), [1536, 2048, 2048, 4096]);

@@ -36,6 +36,13 @@ impl Devices {
             true => behind_image(&primary, &unified),
             false => extra.into_iter().map(Arc::from).collect(),
         };
+        // As Linux and erofs-utils: one too many is probably the device of another image.
+        if extra.len() > slots.len() {
+            return Err(Error::Option {
+                option: "device",
+                problem: "more devices were given than the image's device table lists",
+            });
+        }
         if extra.len() < slots.len() && !may_miss {
             return Err(Error::Option {
                 option: "device",

@@ -60,12 +60,12 @@ impl<T: Source> BlockVerifier<T> {
     /// `root`. Nothing is read yet.
     ///
     /// # Errors
-    /// [`Error::Parameter`] for parameters out of range, a root of another length, or a tree that is too short.
+    /// [`Error::Parameter`] for parameters out of range or a root of another length, [`Error::Short`] for a tree that is too short.
     pub fn new(tree: T, tree_start: u64, data_blocks: u64, params: &Params, root: Digest) -> Result<Self> {
         let layout = TreeLayout::new(data_blocks, params)?;
         if tree.size().checked_sub(tree_start).is_none_or(|len| len < layout.len()) {
-            let problem = "needs a larger hash tree";
-            return Err(Error::Parameter { parameter: "number of data blocks", problem });
+            let need = tree_start.saturating_add(layout.len());
+            return Err(Error::Short { what: "the hash tree", need, have: tree.size() });
         }
         if root.as_bytes().len() != params.algorithm.digest_len() {
             let problem = "has another length than the algorithm's digests";

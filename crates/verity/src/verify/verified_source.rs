@@ -69,8 +69,8 @@ impl<S: Source, T: Source> VerifiedSource<S, T> {
     ) -> Result<Self> {
         let verifier = BlockVerifier::new(tree, tree_start, data_blocks, params, root)?;
         if image.size() < verifier.layout().data_len() {
-            let problem = "is more than the image has";
-            return Err(Error::Parameter { parameter: "number of data blocks", problem });
+            let need = verifier.layout().data_len();
+            return Err(Error::Short { what: "by the hash tree, the image", need, have: image.size() });
         }
         let parts = to_usize(data_blocks.div_ceil(PART));
         let mut checked = Vec::new();

@@ -15,6 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::fixture::Fixture;
 use crate::common::image_editor::{I_XATTR_ICOUNT, ImageEditor};
+use crate::common::mkfs::mkfs_command;
 
 /// Offset of the superblock, and fields in it (FORMAT.md 1).
 const SUPER: usize = 1024;
@@ -68,6 +69,28 @@ fn wrong_values_are_told_with_what_is_taken() {
         let outcome = ferofs().arg("build").args(args).args([fixture.source(), image.clone()]).run();
         assert!(outcome.code != 0 && outcome.stderr.contains(expected), "{args:?}: {}", outcome.stderr);
         assert!(!image.exists(), "{args:?}");
+    }
+    // The value is not an option of its own.
+    for (args, name) in [(&["-b", "-1"], "'--block-size <SIZE>'"), (&["--workers", "-1"], "'--workers <N>'")]
+    {
+        let outcome = ferofs().arg("build").args(args).args([fixture.source(), image.clone()]).run();
+        let expected = format!("invalid value '-1' for {name}: ");
+        assert!(outcome.code == 2 && outcome.stderr.contains(&expected), "{args:?}: {}", outcome.stderr);
+    }
+    let mkfs = |option: &str, value: &str| {
+        let outcome =
+            mkfs_command(&fixture).args([option, value]).args([image.clone(), fixture.source()]).run();
+        assert_eq!(outcome.code, 1);
+        outcome.stderr
+    };
+    for (option, value, expected) in [
+        ("-b", "-1", "invalid value '-1' for '-b <#>': "),
+        ("-C", "-1", "invalid value '-1' for '-C <#>': "),
+        ("--force-uid", "-1", "'--force-uid <#>': not a number from 0 to 4294967295"),
+        ("-T", "x", "'-T <#>': not a number from -9223372036854775808 to 9223372036854775807"),
+    ] {
+        let told = mkfs(option, value);
+        assert!(told.contains(expected), "{option} {value}: {told}");
     }
     ferofs().args(["build", "--offset", "8K"]).args([fixture.source(), image]).run().success();
     let missing = fixture.path("no-directory");

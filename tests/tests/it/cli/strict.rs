@@ -7,6 +7,7 @@ use ferofs_tests::tar::{archive, file};
 use ferofs_tests::{Run, ferofs};
 
 use crate::common::fixture::Fixture;
+use crate::common::mkfs::mkfs_command;
 
 /// A source with some files.
 fn fixture() -> Fixture {
@@ -156,6 +157,52 @@ fn a_priority_of_no_file_is_told() {
     let told = build(&fixture, &[&option]).success().stderr;
     assert_eq!(told, "ferofs: no/such: has a priority, but the image has no such file\n");
     build(&fixture, &["--strict", &option]).failure(1);
+}
+
+#[test]
+fn a_compress_hint_of_no_file_is_told() {
+    let fixture = fixture();
+    let hints = fixture.path("hints");
+    fs::write(&hints, "65536 ^etc/\n4096 \\.so$\n0 hosts\n").unwrap();
+    let option = format!("--compress-hints={}", hints.display());
+    let build = |options: &[&str]| {
+        let compressed = ferofs().args(["build", "-z", "lz4", "-C", "64K", &option]).args(options);
+        compressed.args([fixture.source(), fixture.path("image")]).run()
+    };
+    let told = build(&["--quiet"]).success().stderr;
+    assert_eq!(told, "ferofs: \\.so$: the compress hint is for no file: no path in the image matches it\n");
+    fs::remove_file(fixture.path("image")).unwrap();
+    assert!(build(&["--strict"]).failure(1).stderr.contains("\\.so$"));
+    assert!(!fixture.path("image").exists());
+    let mkfs =
+        mkfs_command(&fixture).args(["-zlz4", &option]).args([fixture.path("other"), fixture.source()]).run();
+    assert!(!mkfs.success().stderr.contains("hint"), "as erofs-utils");
+}
+
+/// The tree does not contain the image that is written.
+#[test]
+fn an_image_below_its_source_is_told() {
+    let fixture = fixture();
+    let image = fixture.source().join("image");
+    let build = |options: &[&str]| {
+        ferofs()
+            .args(["build", "-q", "-z", "none"])
+            .args(options)
+            .args([fixture.source(), image.clone()])
+            .run()
+    };
+    assert_eq!(build(&[]).success().stderr, "", "a new one is not in the tree");
+    let message =
+        format!("ferofs: {}: left out of the tree: it is the image that is written\n", image.display());
+    assert_eq!(build(&[]).success().stderr, message);
+    assert!(build(&["--strict"]).failure(1).stderr.contains("left out of the tree"));
+    fs::write(fixture.source().join("new"), "new").unwrap();
+    let add = |options: &[&str]| {
+        ferofs().args(["patch", "add"]).args(options).args([&image, &fixture.source().to_owned()]).run()
+    };
+    assert!(add(&["--strict"]).failure(1).stderr.contains("left out of the tree"));
+    assert_eq!(add(&[]).success().stderr, message);
+    assert_eq!(files(&fixture, &image).len(), ALL.len() + 1);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use ferofs_tests::{Mount, Outcome, Run, ferofs, need, tree};
 
 use super::daemon::small_image;
 use crate::common::fixture::Fixture;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 /// The source and the type of the mount on `dir`.
 fn source_and_type(dir: &Path) -> String {
@@ -172,6 +173,27 @@ fn files_that_a_mount_writes_replace_nothing_and_are_not_below_it() {
     }
     assert!(std::fs::read(&image).unwrap() == before);
     assert_eq!(std::fs::read(&thesis).unwrap(), b"The thesis.");
+}
+
+/// Opening a FIFO waits for a program that reads it.
+#[test]
+fn a_mount_does_not_wait_for_a_reader_of_a_fifo() {
+    if !possible("FIFOs as files of a mount") {
+        return;
+    }
+    let fixture = Fixture::new(&tree::Options::small());
+    let image = small_image(&fixture);
+    let (dir, fifo) = (fixture.directory("mount"), fixture.path("fifo"));
+    mknodat(CWD, &fifo, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    for (option, message) in [
+        ("--pid-file", "no number of a process"),
+        ("--record-profile", "a FIFO that no program reads"),
+        ("--log-file", "a FIFO that no program reads"),
+    ] {
+        let refused = ferofs().args(["mount", "--fuse", option]).args([&fifo, &image, &dir]).run().failure(1);
+        assert!(refused.stderr.contains(message), "{option}: {}", refused.stderr);
+        assert!(!is_mounted(&dir));
+    }
 }
 
 #[test]

@@ -33,6 +33,28 @@ const SETTINGS: [(&str, &str); 13] = [
     ("backup", "--preset backup"),
 ];
 
+#[test]
+fn an_image_at_an_offset_is_not_patched_and_told() {
+    let fixture = Fixture::empty();
+    let image = fixture.path("image");
+    let build =
+        ferofs().args(["build", "-z", "none", "--offset", "8K"]).args([fixture.source(), image.clone()]);
+    build.run().success();
+    let patch = fixture.path("patch");
+    for words in
+        [&["log"][..], &["rollback"], &["squash", "--in-place"], &["create", "-o", patch.to_str().unwrap()]]
+    {
+        let mut command = ferofs().arg("patch").args(words).arg(&image);
+        if words[0] == "create" {
+            command = command.arg(fixture.source());
+        }
+        let told = command.run().failure(1).stderr;
+        assert!(told.contains("starts at the first byte of its file"), "{words:?}: {told}");
+    }
+    let told = ferofs().args(["patch", "add"]).args([image, fixture.source()]).run().failure(1).stderr;
+    assert!(told.contains("starts at the first byte of its file"), "{told}");
+}
+
 /// A small tree with all kinds of inodes, a large file and a wide directory. Only the full tests have sparse files, because
 /// each comparison reads all holes.
 fn fixture() -> Fixture {

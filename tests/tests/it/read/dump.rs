@@ -190,10 +190,32 @@ fn what_erofs_utils_ignore_is_an_error() {
     assert!(run("dump.erofs", &["--ls"]).failure(1).stderr.contains("--path"));
     for option in ["--force", "--overwrite", "--preserve", "--no-preserve-owner"] {
         let outcome = run("fsck.erofs", &[option]);
-        assert_eq!(outcome.code, 16, "{option}");
+        // As erofs-utils, and not as fsck(8).
+        assert_eq!(outcome.code, 1, "{option}");
         assert!(outcome.stderr.contains("needs --extract=DIR"), "{option}: {}", outcome.stderr);
     }
-    assert_eq!(run("fsck.erofs", &["-d10"]).code, 16);
+    assert_eq!(run("fsck.erofs", &["-d10"]).code, 1);
+}
+
+/// As Linux and erofs-utils: a device too many is that of another image.
+#[test]
+fn more_devices_than_the_image_has_are_refused() {
+    let fixture = Fixture::empty();
+    let image = fixture.build("image", [""; 0]);
+    let links = fixture.directory("links");
+    ferofs().arg("links").arg(&links).run().success();
+    let device = format!("--device={}", image.display());
+    let mut commands: Vec<Run> =
+        ["fsck.erofs", "dump.erofs"].map(|program| Run::new(links.join(program))).into_iter().collect();
+    commands.extend(["ls", "check", "inspect"].map(|command| ferofs().arg(command)));
+    for command in commands {
+        let outcome = command.args([device.as_str(), image.to_str().unwrap()]).run();
+        assert!(
+            outcome.code != 0 && outcome.stderr.contains("more devices were given"),
+            "{}",
+            outcome.stderr
+        );
+    }
 }
 
 #[test]

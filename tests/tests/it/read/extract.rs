@@ -71,6 +71,35 @@ fn skip_existing_continues_an_interrupted_extraction() {
     assert_ne!(fs::metadata(&kept).unwrap().ino(), number);
 }
 
+/// Root continues what another user has begun: the files get their owners and permissions.
+#[test]
+fn skip_existing_keeps_no_wrong_owners_or_permissions() {
+    if !need::root("owners") {
+        return;
+    }
+    let fixture = Fixture::empty();
+    for (name, mode) in [("owned", 0o644), ("setuid", 0o4755), ("right", 0o644)] {
+        let path = fixture.source().join(name);
+        fs::write(&path, name).unwrap();
+        chown(&path, Some(7), Some(8)).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    symlink("right", fixture.source().join("link")).unwrap();
+    let image = fixture.build("image", ["-z", "none"]);
+    let target = fixture.extract(&image, "target");
+    let times = |name: &str| fs::metadata(fixture.source().join(name)).unwrap().modified().unwrap();
+    chown(target.join("owned"), Some(1000), Some(1000)).unwrap();
+    std::os::unix::fs::lchown(target.join("link"), Some(1000), Some(1000)).unwrap();
+    // As extracted without the image's owners. A change of the mode changes no other time than that of the inode.
+    fs::set_permissions(target.join("setuid"), fs::Permissions::from_mode(0o755)).unwrap();
+    let right = fs::metadata(target.join("right")).unwrap().ino();
+    assert_eq!(fs::metadata(target.join("owned")).unwrap().modified().unwrap(), times("owned"));
+
+    ferofs().args(["extract", "--skip-existing"]).args([&image, &target]).run().success();
+    fixture.assert_same_as_source(&target);
+    assert_eq!(fs::metadata(target.join("right")).unwrap().ino(), right, "a right file is kept");
+}
+
 #[test]
 fn holes_of_large_files_stay_holes() {
     let fixture = Fixture::empty();

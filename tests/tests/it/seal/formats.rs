@@ -184,6 +184,31 @@ fn a_seal_of_a_part_or_of_hashes_is_refused() {
 }
 
 #[test]
+fn a_sealed_image_that_is_cut_off_is_called_so() {
+    let fixture = Fixture::empty();
+    fs::write(fixture.source().join("file"), "content ".repeat(100_000)).unwrap();
+    let (image, beside) = (fixture.build("image", ["-z", "none"]), fixture.build("beside", ["-z", "none"]));
+    let len = fs::metadata(&image).unwrap().len();
+    let tree = fixture.path("tree");
+    let root = format(&image, &[]);
+    format(&beside, &["--hash-file", tree.to_str().unwrap()]);
+    let sealed = fs::metadata(&image).unwrap().len();
+    // In the tree, at its start, and in the image.
+    for size in [sealed - 4096, len, len - 4096] {
+        let cut = fixture.path("cut");
+        fs::write(&cut, &fs::read(&image).unwrap()[..size as usize]).unwrap();
+        let told = ferofs().args(["check", "--roothash", root.trim()]).arg(&cut).run().failure(8).stderr;
+        let expected = format!("but the file at byte {size}: it is cut off");
+        assert!(told.contains("the hash tree ends at byte") && told.contains(&expected), "{size}: {told}");
+    }
+    fs::File::options().write(true).open(&beside).unwrap().set_len(len - 4096).unwrap();
+    let check = ferofs().args(["check", "--roothash", root.trim(), "--hash-file"]).args([&tree, &beside]);
+    let told = check.run().failure(8).stderr;
+    let expected = format!("the image ends at byte {len} or later, but the file at byte {}", len - 4096);
+    assert!(told.contains(&expected), "{told}");
+}
+
+#[test]
 fn systemd_finds_the_files_beside_an_image() {
     let Some(dissect) = need::tool("systemd-dissect", "sealed images for systemd") else { return };
     if !need::kernel_erofs("sealed images for systemd") {

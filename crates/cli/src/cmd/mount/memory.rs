@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Seek};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +13,7 @@ use ferofs::read::{EngineOptions, Image, LowMemory, OpenOptions, Pinned, Profile
 
 use crate::args::byte_size;
 use crate::args::image::OpenFiles;
+use crate::args::overwrite::open_without_waiting;
 use crate::exit::{About, Failure};
 
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -104,9 +106,11 @@ impl MemoryArgs {
         });
         let record = self.record_profile.as_ref().map(|path| {
             // An old profile stays until the new one replaces it.
-            let file = File::options().write(true).create(true).truncate(false).open(path);
-            let file = file.map_err(|e| Failure::about(path, e))?;
+            let file = open_without_waiting(File::options().write(true).create(true).truncate(false), path)?;
             let found = file.metadata().map_err(|e| Failure::about(path, e))?;
+            if !found.is_file() && !found.file_type().is_char_device() {
+                return Err(Failure::about(path, "not a regular file: --record-profile needs one"));
+            }
             if found.is_file() && found.len() > 0 {
                 let old = File::open(path).map_err(|e| Failure::about(path, e))?;
                 Profile::read(BufReader::new(old)).map_err(|_| {

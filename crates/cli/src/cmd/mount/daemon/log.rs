@@ -1,11 +1,12 @@
 //! Opens the destination of the FUSE daemon's messages. The daemon replaces its standard error by it.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
+use crate::args::overwrite::open_without_waiting;
 use crate::exit::Failure;
 
 /// The socket of syslog or journald.
@@ -17,8 +18,8 @@ const SYSLOG: &str = "/dev/log";
 /// Must be called before the sandbox starts: the sandbox forbids opening files.
 pub(crate) fn open(file: Option<&Path>, background: bool) -> Result<Option<OwnedFd>, Failure> {
     if let Some(path) = file {
-        let file = OpenOptions::new().append(true).create(true).open(path);
-        return Ok(Some(file.map_err(|e| Failure::about(path, e))?.into()));
+        let file = open_without_waiting(File::options().append(true).create(true), path)?;
+        return Ok(Some(file.into()));
     }
     if !background {
         return Ok(None);
