@@ -14,9 +14,9 @@ const PRESETS: [&str; 6] = ["default", "fast", "small", "smallest", "android", "
 /// Settings of `ferofs build`, besides the presets: name, options, source. The name says what is special.
 const SETTINGS: [(&str, &str, &str); 13] = [
     ("uncompressed", "-z none", "trees/mixed"),
-    ("lz4", "-z lz4", "trees/mixed"),
+    ("lz4 tails", "--preset fast -E ztailpacking", "trees/mixed"),
     ("lz4hc 12", "-z lz4hc,12 -C 128K", "trees/mixed"),
-    ("zstd 3 blocks", "-z zstd,3 -C 64K -E ^48bit", "trees/mixed"),
+    ("zstd 3 blocks", "--preset fast -z zstd,3 -C 64K", "trees/mixed"),
     ("zstd 3 bytes", "-z zstd,3 -C 128K -E 48bit,fragments", "trees/mixed"),
     ("zstd 15 bytes", "-z zstd,15 -C 128K -E 48bit,fragments", "trees/mixed"),
     ("lzma 6", "-z lzma,6 -C 128K", "trees/mixed"),
