@@ -137,7 +137,7 @@ ssize_t ferofs_pread(const struct ferofs_image *image,
 
 /*
  Opens the image in a file or block device, `offset` bytes from its start. Returns 0 and sets `*image`, or returns a negative errno and
- sets `*image` to NULL.
+ sets `*image` to NULL: `-EISDIR` for a directory, `-EINVAL` for anything else that is neither a file nor a block device.
 
  # Safety
  `path` must be a string that ends with NUL, and `image` valid for a write.
@@ -198,7 +198,7 @@ int ferofs_readdir(const struct ferofs_image *image,
 
 /*
  Copies the target of symbolic link `nid` to `buffer`, without a NUL. Returns its length, or a negative errno: `-ERANGE` if it is longer
- than `size`. With a `size` of 0, only returns the length.
+ than `size`, `-EINVAL` if the inode is no symbolic link. With a `size` of 0, only returns the length.
 
  # Safety
  `image` must be an open image, and `buffer` valid for a write of `size` bytes.

@@ -3,6 +3,7 @@
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
 use std::ptr;
 
 use ferofs_read::{FileSource, Image, Source};
@@ -74,7 +75,7 @@ impl Drop for Callbacks {
 }
 
 /// Opens the image in a file or block device, `offset` bytes from its start. Returns 0 and sets `*image`, or returns a negative errno and
-/// sets `*image` to NULL.
+/// sets `*image` to NULL: `-EISDIR` for a directory, `-EINVAL` for anything else that is neither a file nor a block device.
 ///
 /// # Safety
 /// `path` must be a string that ends with NUL, and `image` valid for a write.
@@ -92,8 +93,16 @@ pub unsafe extern "C" fn ferofs_open(
             return Err(null());
         }
         // SAFETY: the caller promises a string that ends with NUL.
-        let path = unsafe { CStr::from_ptr(path) };
-        let source = FileSource::open(OsStr::from_bytes(path.to_bytes()), offset)?;
+        let path = OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes());
+        // Opening a pipe would wait for its writer. Opening what cannot be looked at says why.
+        if let Ok(kind) = std::fs::metadata(path).map(|metadata| metadata.file_type()) {
+            if kind.is_dir() {
+                return Err(Failure::new(libc::EISDIR, "is a directory"));
+            } else if !kind.is_file() && !kind.is_block_device() {
+                return Err(Failure::new(libc::EINVAL, "neither a file nor a block device"));
+            }
+        }
+        let source = FileSource::open(path, offset)?;
         *image = opened(source)?;
         Ok(0)
     })

@@ -4,7 +4,7 @@ use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use ferofs_read::{DirCookie, Nid};
+use ferofs_read::{DirCookie, FileType, Nid};
 use libc::ssize_t;
 
 use crate::content::{buffer_of, len};
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn ferofs_readdir(
 }
 
 /// Copies the target of symbolic link `nid` to `buffer`, without a NUL. Returns its length, or a negative errno: `-ERANGE` if it is longer
-/// than `size`. With a `size` of 0, only returns the length.
+/// than `size`, `-EINVAL` if the inode is no symbolic link. With a `size` of 0, only returns the length.
 ///
 /// # Safety
 /// `image` must be an open image, and `buffer` valid for a write of `size` bytes.
@@ -115,7 +115,12 @@ pub unsafe extern "C" fn ferofs_readlink(
 ) -> ssize_t {
     sized(|| {
         // SAFETY: the caller promises it.
-        let target = unsafe { image_of(image) }?.read_link(Nid::new(nid))?;
+        let image = unsafe { image_of(image) }?;
+        let inode = image.inode(Nid::new(nid))?;
+        if inode.file_type() != FileType::Symlink {
+            return Err(Failure::new(libc::EINVAL, "not a symbolic link"));
+        }
+        let target = image.read_link(&inode)?;
         // SAFETY: the caller promises it.
         unsafe { give(&target, buffer, size) }
     })
@@ -200,4 +205,47 @@ unsafe fn string_of<'a>(string: *const c_char) -> Result<&'a [u8], Failure> {
     }
     // SAFETY: the caller promises it.
     Ok(unsafe { CStr::from_ptr(string) }.to_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CString;
+    use std::path::Path;
+    use std::ptr;
+
+    use super::*;
+    use crate::image::{ferofs_close, ferofs_open};
+
+    fn open(path: &Path) -> (c_int, *mut ferofs_image) {
+        let path = CString::new(path.as_os_str().as_bytes()).unwrap();
+        let mut image = ptr::null_mut();
+        // SAFETY: the string ends with NUL, and the pointer is valid for a write.
+        let result = unsafe { ferofs_open(path.as_ptr(), 0, &raw mut image) };
+        (result, image)
+    }
+
+    #[test]
+    fn what_is_of_another_kind_has_an_errno_that_says_so() {
+        let dir = ferofs_tests::scratch();
+        let pipe = dir.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        assert_eq!(open(dir.path()).0, -libc::EISDIR);
+        assert_eq!(open(&pipe).0, -libc::EINVAL);
+        assert_eq!(open(Path::new("/dev/zero")).0, -libc::EINVAL);
+        assert_eq!(open(&dir.path().join("missing")).0, -libc::ENOENT);
+        let (source, file) = (dir.path().join("source"), dir.path().join("image"));
+        std::fs::create_dir(&source).unwrap();
+        std::fs::write(source.join("file"), "content").unwrap();
+        ferofs_build::build(&ferofs_build::Options::new(source), &file).unwrap();
+        let (result, image) = open(&file);
+        assert_eq!(result, 0);
+        let (mut nid, mut buffer) = (0, [0; 100]);
+        // SAFETY: the image is open, the string ends with NUL, and `nid` is valid for a write.
+        assert_eq!(unsafe { ferofs_lookup(image, c"/file".as_ptr(), 0, &raw mut nid) }, 0);
+        // SAFETY: the image is open, and the buffer has this length.
+        let result = unsafe { ferofs_readlink(image, nid, buffer.as_mut_ptr(), buffer.len()) };
+        assert_eq!(result, -(libc::EINVAL as ssize_t));
+        // SAFETY: the image is open, and is not used after this.
+        unsafe { ferofs_close(image) };
+    }
 }

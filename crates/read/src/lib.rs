@@ -167,6 +167,8 @@ mod image;
 mod metadata;
 mod numbers;
 mod profile;
+#[cfg(unix)]
+mod replaced;
 mod tree;
 mod volume;
 
@@ -195,6 +197,8 @@ pub use profile::pin::Pinned;
 pub use profile::ranges::ProfileRanges;
 pub use profile::recording::Recording;
 pub use profile::text::{HotRange, Profile, ProfileError};
+#[cfg(unix)]
+pub use replaced::keep_access;
 pub use tree::dir::{DirCookie, DirEntry, ReadDir};
 pub use tree::file::File;
 pub use tree::inode_ref::InodeRef;

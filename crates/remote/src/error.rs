@@ -165,7 +165,9 @@ pub enum FetchErrorKind {
     #[error("the server answered with status {0}")]
     Status(u16),
     /// Status 200: the server sends the complete object instead of the range.
-    #[error("the server does not serve ranges (status 200 instead of 206)")]
+    #[error(
+        "the server does not serve ranges (status 200 instead of 206): fetch the file with another program, or put it on a server that does"
+    )]
     NoRanges,
     /// The answer is about another range than the one asked for.
     #[error("the server sent another range: {0}")]

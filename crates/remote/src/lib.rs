@@ -20,6 +20,7 @@ pub mod error;
 pub mod fetch;
 pub mod http;
 pub mod location;
+mod named;
 mod numbers;
 pub mod object;
 pub mod oci;

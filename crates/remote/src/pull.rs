@@ -1,21 +1,20 @@
 //! Fetches a complete remote image into a file. What arrived stays in a partial file, and the next call continues there.
 
 mod decompress;
+mod partial;
 mod reuse;
 
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ferofs_read::{FileSource, Hex};
+use ferofs_format::superblock;
+use ferofs_read::{FileSource, Hex, Source as _};
 use ferofs_threads::with_pipeline;
 use ferofs_verity::{Digest, Seal, appended_position, verify_all};
-use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest as _, Sha256};
 
+use self::partial::{Partial, are_wrong_bytes};
 use self::reuse::Reuse;
 use crate::cache::Cache;
 use crate::error::{Error, FetchErrorKind, Result, open_file};
@@ -47,6 +46,8 @@ pub struct PullOptions {
     pub reuse: Vec<PathBuf>,
     /// A cache whose blocks are used in the same way.
     pub cache: Option<Cache>,
+    /// Replace an EROFS image also by a file that is none. Otherwise such a pull fails, and the image stays.
+    pub replace_image: bool,
 }
 
 impl Default for PullOptions {
@@ -60,6 +61,7 @@ impl Default for PullOptions {
             patience: Duration::from_secs(60),
             reuse: Vec::new(),
             cache: None,
+            replace_image: false,
         }
     }
 }
@@ -78,20 +80,22 @@ pub struct Pulled {
     pub sha256: String,
     /// Whether the bytes are those that a digest of the registry or a root hash promises.
     pub is_verified: bool,
+    /// Whether the file has the magic number of an EROFS image. Data of chunks, for example, has none.
+    pub is_image: bool,
 }
 
+/// The first bytes of EROFS's superblock. Source: FORMAT.md 1.
+const MAGIC: [u8; 4] = 0xE0F5_E1E2_u32.to_le_bytes();
 /// Bytes of one request.
 const PART: u64 = 4 << 20;
-/// The partial file is synced at each multiple of this number of bytes, before more is written. After a crash of the system, the bytes before
-/// the last multiple are right.
-const SYNC: u64 = 16 << 20;
 
 /// Fetches an image into the file `path`, which is replaced when all bytes have arrived and are verified. `progress` is called with the number of
 /// bytes in the partial file.
 ///
 /// # Errors
 /// [`Error::Fetch`] with [`FetchErrorKind::Digest`] if the bytes are not those that the registry promises; [`Error::Verity`] if they do not
-/// have the root hash; [`Error::File`] if the file cannot be written, or another process writes it.
+/// have the root hash; [`Error::Image`] if they are no EROFS image and would replace one; [`Error::File`] if the file cannot be written, or
+/// another process writes it.
 pub fn pull(
     connected: &Connected,
     path: &Path,
@@ -101,37 +105,54 @@ pub fn pull(
     let object = &*connected.object;
     let files = open_files(&options.reuse)?;
     let mut partial = Partial::open(object, path)?;
-    let resumed = partial.len;
-    let reuse = known_parts(connected, path, files, &partial, options).inspect_err(|error| {
-        partial.keep_if_useful(error);
-    })?;
-    let reuse = reuse.as_ref();
-    let pulled = match fetch_into(object, &mut partial, reuse, options, progress) {
-        // Bytes of an earlier call may be wrong, for example after an error of the disk.
-        Err(Error::Fetch { error, .. }) if matches!(error.kind, FetchErrorKind::Digest) && resumed > 0 => {
-            partial.restart()?;
-            fetch_into(object, &mut partial, reuse, options, progress).map(|sha256| (sha256, 0))
-        }
-        result => result.map(|sha256| (sha256, resumed)),
-    };
-    let (sha256, resumed) = match pulled {
-        Ok(pulled) => pulled,
-        Err(error) => {
-            partial.keep_if_useful(&error);
-            return Err(error);
-        }
-    };
-    let has_root = match verify(connected, &partial.path, options) {
-        Ok(has_root) => has_root,
-        Err(error) => {
-            partial.remove();
-            return Err(error);
+    let mut resumed = partial.len();
+    let arrived = loop {
+        match fetch_and_check(connected, path, &files, &mut partial, options, progress) {
+            Ok(arrived) => break arrived,
+            // Bytes of an earlier call may be wrong, for example after an error of the disk.
+            Err(error) if are_wrong_bytes(&error) && resumed > 0 => {
+                partial.restart()?;
+                resumed = 0;
+            }
+            Err(error) => {
+                partial.keep_if_useful(&error);
+                return Err(error);
+            }
         }
     };
     partial.finish(path)?;
-    let is_verified = has_root || matches!(object.validator(), Validator::Sha256(_));
-    let reused = reuse.map_or(0, Reuse::reused);
-    Ok(Pulled { size: object.size(), resumed, reused, sha256, is_verified })
+    let is_verified = arrived.has_root || matches!(object.validator(), Validator::Sha256(_));
+    let Arrived { sha256, reused, is_image, .. } = arrived;
+    Ok(Pulled { size: object.size(), resumed, reused, sha256, is_verified, is_image })
+}
+
+/// The complete partial file.
+struct Arrived {
+    sha256: String,
+    reused: u64,
+    /// Whether it was verified against a root hash.
+    has_root: bool,
+    is_image: bool,
+}
+
+/// Fetches what is missing of the partial file for `path`, and checks all of it.
+fn fetch_and_check(
+    connected: &Connected,
+    path: &Path,
+    files: &[Arc<FileSource>],
+    partial: &mut Partial,
+    options: &PullOptions,
+    progress: &dyn Fn(u64),
+) -> Result<Arrived> {
+    let reuse = known_parts(connected, path, files.to_vec(), partial, options)?;
+    let sha256 = fetch_into(&*connected.object, partial, reuse.as_ref(), options, progress)?;
+    let has_root = verify_source(connected, || partial.source(), options)?;
+    let is_image = has_magic(&partial.source()?);
+    if !is_image && !options.replace_image && open_file(path).is_ok_and(|old| has_magic(&old)) {
+        let problem = "stays: what the server sent is no EROFS image. Check the location; --force replaces the image all the same";
+        return Err(Error::Image { path: path.to_owned(), problem: problem.to_owned() });
+    }
+    Ok(Arrived { sha256, reused: reuse.as_ref().map_or(0, Reuse::reused), has_root, is_image })
 }
 
 /// The blocks of an image with a root hash that other images on this machine have.
@@ -143,7 +164,7 @@ fn known_parts(
     options: &PullOptions,
 ) -> Result<Option<Reuse>> {
     let object = &*connected.object;
-    let root = options.root.or(connected.root).filter(|_| partial.len < object.size());
+    let root = options.root.or(connected.root).filter(|_| partial.len() < object.size());
     let Some(root) = root else { return Ok(None) };
     // It is there until this pull is complete.
     files.extend(open_files(&[path.to_owned()]).unwrap_or_default());
@@ -154,7 +175,13 @@ fn known_parts(
         fetch(object, start, buf, &options.retry, &until, &counters, |_| Ok(true))
     };
     let position = options.hash_offset.or(connected.hash_offset);
-    Reuse::prepare(object.size(), object.location(), root, position, bases, &partial.path, &fetch_at)
+    Reuse::prepare(object.size(), object.location(), root, position, bases, partial.folder(), &fetch_at)
+}
+
+/// Whether the bytes have the magic number of EROFS.
+fn has_magic(source: &FileSource) -> bool {
+    let mut magic = [0; MAGIC.len()];
+    source.read_exact_at(to_u64(superblock::OFFSET), &mut magic).is_ok() && magic == MAGIC
 }
 
 /// Checks all blocks of the file `path`, which has the bytes of the object, against the root hash. Returns whether there is one.
@@ -162,97 +189,21 @@ fn known_parts(
 /// # Errors
 /// [`Error::Verity`], [`Error::File`].
 pub fn verify(connected: &Connected, path: &Path, options: &PullOptions) -> Result<bool> {
+    verify_source(connected, || open_file(path), options)
+}
+
+fn verify_source(
+    connected: &Connected,
+    open: impl Fn() -> Result<FileSource>,
+    options: &PullOptions,
+) -> Result<bool> {
     let Some(root) = options.root.or(connected.root) else { return Ok(false) };
-    let image = open_file(path)?;
+    let image = open()?;
     let position = options.hash_offset.or(connected.hash_offset);
     let position = position.map_or_else(|| appended_position(&image), Ok)?;
     let seal = Seal::read(&image, position)?;
-    verify_all(&seal.verified(open_file(path)?, image, root)?, options.threads.max(1))?;
+    verify_all(&seal.verified(open()?, image, root)?, options.threads.max(1))?;
     Ok(true)
-}
-
-/// The bytes that have arrived.
-struct Partial {
-    path: PathBuf,
-    file: File,
-    /// Bytes that are right, from the start.
-    len: u64,
-    /// Whether a later call can continue.
-    is_resumable: bool,
-}
-
-impl Partial {
-    fn open(object: &dyn RemoteObject, path: &Path) -> Result<Self> {
-        let name = path
-            .file_name()
-            .ok_or_else(|| Error::file(path, "create")(io::ErrorKind::InvalidInput.into()))?;
-        // Another object has another partial file.
-        let identity = format!("{:?} {}", object.validator(), object.size());
-        let identity = Hex(&Sha256::digest(identity)).to_string();
-        let mut hidden = std::ffi::OsString::from(".");
-        hidden.push(name);
-        hidden.push(format!(".{}.partial", identity.get(..16).unwrap_or_default()));
-        let path = path.with_file_name(hidden);
-        let file = File::options().read(true).write(true).create(true).truncate(false).open(&path);
-        let file = file.map_err(Error::file(&path, "create"))?;
-        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
-            let busy = io::Error::new(io::ErrorKind::WouldBlock, "another process fetches it");
-            Error::file(&path, "lock")(if error == rustix::io::Errno::WOULDBLOCK {
-                busy
-            } else {
-                error.into()
-            })
-        })?;
-        let is_resumable = !matches!(object.validator(), Validator::None);
-        let arrived = file.metadata().map_err(Error::file(&path, "read"))?.len();
-        let arrived = arrived.min(object.size());
-        let len = if is_resumable { arrived.saturating_sub(arrived % SYNC) } else { 0 };
-        let mut partial = Self { path, file, len, is_resumable };
-        partial.truncate(len)?;
-        Ok(partial)
-    }
-
-    fn truncate(&mut self, len: u64) -> Result<()> {
-        self.len = len;
-        self.file.set_len(len).map_err(Error::file(&self.path, "truncate"))
-    }
-
-    fn restart(&mut self) -> Result<()> {
-        self.truncate(0)
-    }
-
-    /// Appends bytes.
-    fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.file.write_all_at(bytes, self.len).map_err(Error::file(&self.path, "write"))?;
-        self.len = self.len.saturating_add(to_u64(bytes.len()));
-        if self.len.is_multiple_of(SYNC) {
-            self.file.sync_data().map_err(Error::file(&self.path, "sync"))?;
-        }
-        Ok(())
-    }
-
-    /// After an error: removes what a later call cannot use.
-    fn keep_if_useful(&self, error: &Error) {
-        let is_wrong = matches!(error, Error::Fetch { error, .. }
-            if matches!(error.kind, FetchErrorKind::Digest | FetchErrorKind::Changed));
-        if is_wrong || !self.is_resumable || self.len < SYNC {
-            self.remove();
-        }
-    }
-
-    fn remove(&self) {
-        // A file that cannot be removed is not used by the next call, because of its content or its validator.
-        let _ = std::fs::remove_file(&self.path);
-    }
-
-    /// Gives the file its name.
-    fn finish(self, path: &Path) -> Result<()> {
-        self.file.sync_all().map_err(Error::file(&self.path, "sync"))?;
-        std::fs::rename(&self.path, path).map_err(Error::file(path, "rename"))?;
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let synced = File::open(folder).and_then(|folder| folder.sync_all());
-        synced.map_err(Error::file(folder, "sync"))
-    }
 }
 
 /// A part is asked for until its time has passed.
@@ -279,8 +230,8 @@ fn fetch_into(
     progress: &dyn Fn(u64),
 ) -> Result<String> {
     let mut hasher = Sha256::new();
-    hash_file(partial, &mut hasher)?;
-    progress(partial.len);
+    partial.hash(&mut hasher)?;
+    progress(partial.len());
     let (size, counters) = (object.size(), Counters::default());
     let failed =
         |kind: FetchErrorKind| Error::Fetch { location: object.location().to_owned(), error: kind.into() };
@@ -298,7 +249,7 @@ fn fetch_into(
         Ok(bytes)
     };
     let connections = options.connections.max(1);
-    let mut next = partial.len;
+    let mut next = partial.len();
     with_pipeline(
         connections,
         connections.saturating_mul(2),
@@ -314,7 +265,7 @@ fn fetch_into(
                 let bytes = bytes.map_err(failed)?;
                 hasher.update(&bytes);
                 partial.append(&bytes)?;
-                progress(partial.len);
+                progress(partial.len());
             }
         },
     )?;
@@ -323,15 +274,4 @@ fn fetch_into(
         Validator::Sha256(expected) if *expected != sha256 => Err(failed(FetchErrorKind::Digest)),
         _ => Ok(sha256),
     }
-}
-
-fn hash_file(partial: &Partial, hasher: &mut Sha256) -> Result<()> {
-    let (mut at, mut buffer) = (0, vec![0; 1 << 20]);
-    while at < partial.len {
-        buffer.truncate(to_usize(partial.len.saturating_sub(at)));
-        partial.file.read_exact_at(&mut buffer, at).map_err(Error::file(&partial.path, "read"))?;
-        hasher.update(&buffer);
-        at = at.saturating_add(to_u64(buffer.len()));
-    }
-    Ok(())
 }

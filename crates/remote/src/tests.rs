@@ -409,6 +409,24 @@ fn the_cache_removes_the_least_recently_used_and_nothing_in_use() {
 }
 
 #[test]
+fn the_limit_of_the_cache_is_kept_from_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let large = Cache::open(&folder.path().join("cache"), None).unwrap();
+    let info = EntryInfo { size: 30 << 20, location: String::new(), roothash: None };
+    large.entry("old", &info).unwrap().store(0, &vec![1; 30 << 20]).unwrap();
+    let small = Cache::open(large.folder(), Some(8 << 20)).unwrap();
+    let stored = || small.usage().unwrap().iter().map(|usage| usage.stored).sum::<u64>();
+    let object = Arc::new(TestObject::new(SIZE));
+    let source = source(fetcher(&object, &small, true), PATIENCE);
+    assert!(stored() < 8 << 20, "{}", stored());
+    for start in (0..40u64 << 20).step_by(1 << 20) {
+        assert_reads(&source, start..start + (1 << 20));
+        // Read-ahead is under way at the same time.
+        assert!(stored() < 32 << 20, "{}", stored());
+    }
+}
+
+#[test]
 fn hash_trees_of_all_shapes_are_fetched_once_and_nobody_waits_for_itself() {
     use ferofs_verity::{Params, Seal};
     // Data blocks, and the sizes of blocks: 1 to 5 levels, some of them in one MiB with each other and with data.

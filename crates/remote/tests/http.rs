@@ -156,6 +156,20 @@ fn changed_objects() {
     fetch(&object).unwrap();
     server.put("/x", dated("Mon, 02 Nov 2026 10:00:01 GMT"));
     assert!(matches!(fetch(&object).unwrap_err().kind, Kind::Changed), "Last-Modified");
+    let weak = |tag| Object::new(bytes()).with_etag(Some(tag));
+    server.put("/x", weak("W/\"1\""));
+    let object = open(&server);
+    assert_eq!(*object.validator(), Validator::None);
+    fetch(&object).unwrap();
+    server.put("/x", weak("\"1\""));
+    fetch(&object).unwrap();
+    server.put("/x", weak("W/\"2\""));
+    assert!(matches!(fetch(&object).unwrap_err().kind, Kind::Changed), "weak ETag");
+    let without = |len| Object::new(vec![7; len]).with_etag(None);
+    server.put("/x", without(200_000));
+    let object = open(&server);
+    server.put("/x", without(200_001));
+    assert!(matches!(fetch(&object).unwrap_err().kind, Kind::Changed), "size");
 }
 
 #[test]

@@ -13,7 +13,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
     (
         "read",
         &[
-            &["escape", "numbers"],
+            &["escape", "numbers", "replaced"],
             &["error"],
             &["accounting", "access"],
             &["volume"],
@@ -83,7 +83,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
     (
         "remote",
         &[
-            &["error", "numbers"],
+            &["error", "named", "numbers"],
             &["object", "confine"],
             &["cache"],
             &["http"],

@@ -1,11 +1,12 @@
 //! Files that get their name when they are complete and on the disk. Until then the name stays with the file that has it.
 
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use ferofs_read::keep_access;
 use rustix::fs::{AtFlags, CWD, OFlags};
 use rustix::io::Errno;
 
@@ -141,20 +142,6 @@ impl Drop for PendingName {
             // The file is no longer needed. An error of its removal is ignored, since the build has failed already.
             let _ = std::fs::remove_file(name);
         }
-    }
-}
-
-/// Gives `file` the owner and the permissions of the file that it will replace: a private image stays private.
-fn keep_access(file: &File, replaced: &Path) -> io::Result<()> {
-    let Ok(old) = std::fs::metadata(replaced) else { return Ok(()) };
-    let new = file.metadata()?;
-    if (old.uid(), old.gid()) != (new.uid(), new.gid()) {
-        // Only root may do so.
-        let _ = std::os::unix::fs::fchown(file, Some(old.uid()), Some(old.gid()));
-    }
-    match old.mode() & 0o777 {
-        permissions if permissions == new.mode() & 0o777 => Ok(()),
-        permissions => file.set_permissions(Permissions::from_mode(permissions)),
     }
 }
 

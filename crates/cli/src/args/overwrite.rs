@@ -48,9 +48,15 @@ pub(crate) enum OutputKind {
     Json,
     FsConfig,
     FileContexts,
+    ManPage,
 }
 
 impl OverwriteArgs {
+    /// Whether --force is given.
+    pub(crate) fn is_forced(self) -> bool {
+        self.force
+    }
+
     /// Fails if writing `path` would replace something of another kind than `kind`, and --force is not given.
     pub(crate) fn check(self, path: &Path, kind: OutputKind) -> Result<(), Failure> {
         if path == Path::new("-") {
@@ -177,6 +183,7 @@ impl OutputKind {
             Self::Json => "JSON",
             Self::FsConfig => "an fs_config file",
             Self::FileContexts => "a file_contexts file",
+            Self::ManPage => "a manual page of ferofs",
         }
     }
 
@@ -198,6 +205,8 @@ impl OutputKind {
             // A SEQUENCE of more than 127 bytes, as every signature is.
             Self::Signature => matches!(start, [0x30, 0x80..=0xff, ..]),
             Self::Json => is_json(),
+            // Pages that people write start with a comment or the title.
+            Self::ManPage => start.starts_with(b".ie \\n(.g .ds Aq"),
             Self::FsConfig => FsConfig::parse(&table(file)?).is_ok(),
             Self::FileContexts => {
                 std::str::from_utf8(&table(file)?).is_ok_and(|text| Labels::parse(text).is_ok())
@@ -243,7 +252,8 @@ mod tests {
         let far = [&b"program"[..], &[0; 4089], &image].concat();
         let mut tar = vec![0; 1024];
         tar[257..262].copy_from_slice(b"ustar");
-        let kinds: [(&[u8], OutputKind); 10] = [
+        let kinds: [(&[u8], OutputKind); 11] = [
+            (b".ie \\n(.g .ds Aq \\(aq\n", OutputKind::ManPage),
             (&image, OutputKind::Image { offset: 0 }),
             (&far, OutputKind::Image { offset: 4096 }),
             (b"ferofspt...", OutputKind::Patch),

@@ -10,6 +10,7 @@ pub(crate) mod kernel;
 mod loop_device;
 pub(crate) mod memory;
 pub(crate) mod options;
+pub(crate) mod remount;
 pub(crate) mod stats;
 mod umount;
 pub(crate) mod unmount_helper;
@@ -40,8 +41,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let options = args.sort_options()?;
     let args = &args;
     if options.remount {
-        kernel::remount(&args.dir, &options.passed).map_err(|e| Failure::about(&args.dir, e))?;
-        return Ok(0);
+        return remount::remount(args, &options);
     }
     // Reports missing files before anything is mounted. Does not decode the image: this process is not confined.
     drop(args.image.open_files(&args.patches)?);

@@ -177,7 +177,7 @@ fn run_with(args: Args, subtype: &'static str) -> Outcome {
         no_sandbox: false,
         patches: Vec::new(),
         verbose: args.verbose || args.level.is_some_and(|level| level >= VERBOSE_LEVEL),
-        helper: mount::HelperOptions { fake: args.fake, sloppy: args.sloppy },
+        helper: mount::HelperOptions { fake: args.fake, sloppy: args.sloppy, is_helper: true },
         subtype,
     })
 }

@@ -14,7 +14,7 @@ use ferofs_remote::open::{Connect, Known, OpenRemote, RemoteImage};
 use self::remote::RemoteArgs;
 use crate::args::byte_size;
 use crate::args::seal::SealArgs;
-use crate::exit::Failure;
+use crate::exit::{Failure, warn};
 
 /// The help of the argument that names an image.
 pub(crate) const IMAGE_HELP: &str =
@@ -75,7 +75,7 @@ pub(crate) struct OnError(Duration);
 
 /// With `eio`: one retry of a lost packet and of a closed connection is possible.
 const EIO_TIME: Duration = Duration::from_secs(3);
-/// The time for the first requests.
+/// The time for the first requests without `--on-error`.
 const CONNECT_TIME: Duration = Duration::from_secs(30);
 /// Without the option.
 const WAIT_TIME: Duration = Duration::from_secs(60);
@@ -138,7 +138,13 @@ impl ServerArgs {
         let name = self.name(location)?;
         let connect = self.connect(location)?;
         let options = self.open_options(seal);
-        RemoteImage::open(&name, connect, self.cache.open()?, &options).map_err(Failure::complete)
+        let image = RemoteImage::open(&name, connect, self.cache.open()?, &options);
+        let image = image.map_err(Failure::complete)?;
+        if !image.notices_changes() {
+            let problem = "the server sends no strong ETag and no Last-Modified, and there is no root hash: if the image changes while it is read, this may not be noticed, and bytes of both versions are mixed";
+            warn(format_args!("{name}: {problem}"))?;
+        }
+        Ok(image)
     }
 
     /// As [`Self::open_image`], for an image that another process has opened.
@@ -194,7 +200,8 @@ impl ServerArgs {
 
     fn connect(&self, location: &Path) -> Result<Connect, Failure> {
         let (location, options) = (remote::location(location)?, self.remote.options()?);
-        Ok(Box::new(move || location.open(&options, Instant::now() + CONNECT_TIME)))
+        let time = self.on_error.map_or(CONNECT_TIME, |OnError(time)| time);
+        Ok(Box::new(move || location.open(&options, Instant::now() + time)))
     }
 
     /// Starts to fetch `image` in this process, at first the metadata near its root if that is wanted.

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
+use ferofs::escape::Escaped;
 use ferofs_remote::cache::{Cache, Usage};
 use ferofs_remote::open::verify_entry;
 use serde_json::json;
@@ -98,6 +99,17 @@ fn collect(cache: &Cache, all: bool) -> Outcome {
         collected.entries,
         byte_size::human(collected.after)
     )?;
+    if !all && collected.after > target {
+        let usage = cache.usage().map_err(Failure::complete)?;
+        let in_use: Vec<_> = usage.iter().filter(|entry| entry.in_use).collect();
+        let stored = byte_size::human(in_use.iter().map(|entry| entry.stored).sum());
+        warn(format_args!(
+            "{}: still larger than {}: {} images in use have {stored}. `ferofs umount` frees them; a mount with --cache-size evicts parts of its own",
+            Escaped::path(cache.folder()),
+            byte_size::human(target),
+            in_use.len(),
+        ))?;
+    }
     Ok(0)
 }
 

@@ -13,7 +13,7 @@ use std::os::unix::process::CommandExt;
 use crate::args::hidden;
 use crate::cmd::mount::args::Args;
 use crate::cmd::mount::daemon::{self, Served, is_daemon};
-use crate::cmd::mount::{kernel, written_files};
+use crate::cmd::mount::{remount, written_files};
 use crate::exit::Failure;
 use crate::servers::mount::fetcher::Fetched;
 use crate::servers::mount::prefetch::Plan;
@@ -31,8 +31,7 @@ pub(crate) fn run(args: &mut Args) -> Result<Option<u8>, Failure> {
     }
     let sorted = args.sort_options()?;
     if sorted.remount {
-        kernel::remount(&args.dir, &sorted.passed).map_err(|e| Failure::about(&args.dir, e))?;
-        return Ok(Some(0));
+        return remount::remount(args, &sorted).map(Some);
     }
     let confined = !(args.no_sandbox || sorted.no_sandbox);
     if let Some(outcome) = fetcher::run_role(&args.image, confined, prefetch.as_ref()) {

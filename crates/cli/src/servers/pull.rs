@@ -6,23 +6,24 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ferofs::build::{SourceFormat, Whiteouts};
 use ferofs::escape::Escaped;
+use ferofs::read::keep_access;
 use ferofs::verity::Digest;
 use ferofs_remote::cache::Cache;
 use ferofs_remote::http::Client;
 use ferofs_remote::oci::{LayerKind, Reference, RegistryImage};
 use ferofs_remote::open::Connected;
 use ferofs_remote::pull::{PullOptions, pull, verify};
-use ferofs_remote::{Location, Validator};
+use ferofs_remote::{Error, Location, Validator};
 use serde_json::json;
 
 use super::form::FormArgs;
 use super::layers::{LayerFile, Target, build, fetch};
 use super::scratch::{Scratch, cancel_on_signals};
-use super::transfer::{Transfer, deadline};
+use super::transfer::Transfer;
 use crate::args::byte_size;
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::args::threads;
@@ -72,7 +73,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value = "4")]
     connections: NonZeroUsize,
 
-    /// Seconds after which the command fails if a part of the image does not arrive
+    /// Seconds after which the command fails if the server does not answer, or a part of the image does not arrive
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     timeout: u32,
 
@@ -110,7 +111,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     {
         let remote = args.remote.options()?;
         let client = Client::new(&remote.tls).map_err(Failure::complete)?;
-        let image = RegistryImage::open(client, reference, &remote.oci, deadline());
+        let image = RegistryImage::open(client, reference, &remote.oci, args.deadline());
         let image = image.map_err(Failure::complete)?;
         let kinds: Vec<LayerKind> = image.layers().map(|layer| layer.kind).collect();
         let is_used = |kind: &LayerKind| *kind != LayerKind::Other;
@@ -126,7 +127,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
             None => Err(Failure::about(&args.from, "has no layer that is an EROFS image or a tar archive")),
         };
     }
-    let connected = from.open(&args.remote.options()?, deadline()).map_err(Failure::complete)?;
+    let connected = from.open(&args.remote.options()?, args.deadline()).map_err(Failure::complete)?;
     args.fetch(&from, &connected)
 }
 
@@ -139,7 +140,13 @@ impl Args {
         (options.root, options.hash_offset) = (self.roothash, self.hash_offset);
         options.reuse.clone_from(&self.reuse);
         options.cache = self.cache();
+        options.replace_image = self.overwrite.is_forced();
         options
+    }
+
+    /// When an answer to a request that starts now must be complete.
+    fn deadline(&self) -> Instant {
+        Instant::now() + Duration::from_secs(self.timeout.into())
     }
 
     /// The cache, if it is there and belongs to this user: otherwise all is fetched.
@@ -155,8 +162,13 @@ impl Args {
             || matches!(connected.object.validator(), Validator::Sha256(_));
         let unverified = || {
             format!(
-                "{}: nothing tells whether the bytes are right: --roothash does",
-                Escaped::path(&self.file)
+                "{}: nothing tells whether the bytes are right{}: --roothash does",
+                Escaped::path(&self.file),
+                if matches!(connected.object.validator(), Validator::None) {
+                    ", nor whether they are of one version (the server sends no strong ETag and no Last-Modified)"
+                } else {
+                    ""
+                }
             )
         };
         if is_strict() && !is_certain {
@@ -167,7 +179,11 @@ impl Args {
         let transfer = Transfer::start("fetched");
         let pulled = pull(connected, &self.file, &options, &|done| transfer.set(done, size));
         drop(transfer);
-        let pulled = pulled.map_err(Failure::complete)?;
+        let pulled = pulled.map_err(|error| match error {
+            // It names no file.
+            Error::Verity(error) => Failure::about(&self.file, error),
+            error => Failure::complete(error),
+        })?;
         if self.json {
             let object = json!({
                 "location": from.to_string(),
@@ -182,6 +198,12 @@ impl Args {
         } else if !pulled.is_verified {
             warn(unverified())?;
         }
+        if !pulled.is_image {
+            let file = Escaped::path(&self.file);
+            warn(format_args!(
+                "{file}: has no superblock of EROFS: unless it is data of chunks, it cannot be mounted"
+            ))?;
+        }
         Ok(0)
     }
 
@@ -191,7 +213,7 @@ impl Args {
         cancel_on_signals(&cancel)?;
         let folder = self.file.parent().filter(|folder| !folder.as_os_str().is_empty());
         let scratch = Scratch::new(folder.unwrap_or(Path::new(".")))?;
-        let config = image.config(deadline()).map_err(Failure::complete)?;
+        let config = image.config(self.deadline()).map_err(Failure::complete)?;
         // The root hash is that of the result, and not of a layer.
         let mut options = self.options();
         (options.root, options.hash_offset) = (None, None);
@@ -217,7 +239,10 @@ impl Args {
                 (path, root)
             }
         };
-        std::fs::rename(&file, &self.file).map_err(|error| Failure::about(&self.file, error))?;
+        let renamed = File::open(&file)
+            .and_then(|new| keep_access(&new, &self.file))
+            .and_then(|()| std::fs::rename(&file, &self.file));
+        renamed.map_err(|error| Failure::about(&self.file, error))?;
         let synced = File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all());
         synced.map_err(|error| Failure::about(&self.file, error))?;
         if self.json {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use parking_lot::Mutex;
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, openat};
 use tempfile::TempDir;
 
 use crate::exit::Failure;
@@ -34,6 +34,8 @@ pub(super) struct Scratch {
 
 /// The names of temporary folders start with this. The cache does not list names that start with a dot.
 const PREFIX: &str = ".ferofs-layers-";
+/// How often a folder is made if other processes remove it.
+const ATTEMPTS: u32 = 100;
 
 impl Scratch {
     /// Makes a folder in `parent`, and removes those that killed processes have left there.
@@ -47,14 +49,18 @@ impl Scratch {
                 let _ = std::fs::remove_dir_all(entry.path());
             }
         }
-        // A signal in the middle waits for the lock.
-        let mut folders = FOLDERS.lock();
-        let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent).map_err(failed)?;
-        folders.push(folder.path().to_owned());
-        drop(folders);
-        let busy = || failed(std::io::Error::other("another process uses it"));
-        let lock = lock(folder.path()).ok_or_else(busy)?;
-        Ok(Self { folder, _lock: lock })
+        for _ in 0..ATTEMPTS {
+            // A signal in the middle waits for the lock.
+            let mut folders = FOLDERS.lock();
+            let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent).map_err(failed)?;
+            folders.push(folder.path().to_owned());
+            drop(folders);
+            // Until it is locked, another process may take it for one that a killed process has left.
+            if let Some(lock) = lock(folder.path()).filter(|_| folder.path().exists()) {
+                return Ok(Self { folder, _lock: lock });
+            }
+        }
+        Err(failed(std::io::Error::other("other processes remove it again and again")))
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -62,9 +68,10 @@ impl Scratch {
     }
 }
 
-/// Locks a folder, unless another process has done so.
+/// Locks a folder, unless another process has done so. Anything else with this name is left alone: others may write to the parent.
 fn lock(folder: &Path) -> Option<File> {
-    let file = File::open(folder).ok()?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = File::from(openat(CWD, folder, flags, Mode::empty()).ok()?);
     flock(&file, FlockOperation::NonBlockingLockExclusive).ok().map(|()| file)
 }
 
@@ -77,6 +84,8 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let left = parent.path().join(format!("{PREFIX}left"));
         std::fs::create_dir_all(left.join("sub")).unwrap();
+        // Nobody writes to it, so that opening it would wait for ever.
+        rustix::fs::mkfifoat(CWD, parent.path().join(format!("{PREFIX}pipe")), Mode::RUSR).unwrap();
         let other = parent.path().join("other");
         std::fs::create_dir(&other).unwrap();
         let first = Scratch::new(parent.path()).unwrap();

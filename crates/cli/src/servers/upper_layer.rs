@@ -19,6 +19,7 @@ const MARKS: &[u8] = b"trusted.overlay.";
 
 /// Adds the difference to `builder`. `name` is the second image's, for messages. Returns whether there is one.
 pub(super) fn add(base: &Image, image: &Image, name: &Path, builder: &mut Builder) -> Result<bool, Failure> {
+    refuse_marks(image, name)?;
     let mut changes = Changes::find(base, image, name)?;
     changes.add_links(base, image, name)?;
     if changes.changed.is_empty() && changes.removed.is_empty() {
@@ -47,6 +48,25 @@ pub(super) fn add(base: &Image, image: &Image, name: &Path, builder: &mut Builde
         builder.char_device(path, Rdev::default(), Attributes::default().mode(0));
     }
     Ok(true)
+}
+
+/// Fails for an entry that overlayfs would not show as it is, also if it is in the base already.
+fn refuse_marks(image: &Image, name: &Path) -> Result<(), Failure> {
+    for entry in image.walk() {
+        let entry = entry.about(name)?;
+        let inode = entry.inode.about(name)?;
+        let is_null = matches!(inode.on_disk().place, Place::Device(device) if device == Rdev::default());
+        let what = if inode.file_type() == FileType::CharDevice && is_null {
+            "a whiteout"
+        } else if image.xattrs(&inode).about(name)?.iter().any(|xattr| xattr.name.starts_with(MARKS)) {
+            "marked with an attribute"
+        } else {
+            continue;
+        };
+        let reason = format!("is {what} of overlayfs, which cannot be in a layer as a file");
+        return Err(Failure::about(&name.join(entry.path), reason));
+    }
+    Ok(())
 }
 
 /// Paths that differ.
@@ -149,16 +169,7 @@ fn put(builder: &mut Builder, image: &Image, path: &Path, inode: &Inode, name: &
     let disk = inode.on_disk();
     let mut attributes =
         Attributes::default().mode(disk.permissions).owner(disk.uid, disk.gid).mtime(disk.mtime);
-    let overlay = |what: &str| {
-        Err(Failure::about(
-            &name.join(path),
-            format!("is {what} of overlayfs, which cannot be in a layer as a file"),
-        ))
-    };
     for xattr in image.xattrs(inode).about(name)? {
-        if xattr.name.starts_with(MARKS) {
-            return overlay("marked with an attribute");
-        }
         attributes = attributes.xattr(xattr.name, xattr.value);
     }
     let device = match disk.place {
@@ -172,7 +183,6 @@ fn put(builder: &mut Builder, image: &Image, path: &Path, inode: &Inode, name: &
             let target = image.read_link(inode).about(name)?;
             builder.symlink(path, OsStr::from_bytes(&target), attributes)
         }
-        FileType::CharDevice if device == Rdev::default() => return overlay("a whiteout"),
         FileType::CharDevice => builder.char_device(path, device, attributes),
         FileType::BlockDevice => builder.block_device(path, device, attributes),
         FileType::Fifo => builder.fifo(path, attributes),

@@ -1,9 +1,9 @@
 //! One object in the cache: its bytes, which of them are stored, and who uses it.
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io;
+use std::io::{self, Write as _};
 use std::ops::Range;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::local::LocalBits;
 use super::presence::{Presence, UNIT, boot_id, bytes_of, units_in};
 use crate::error::{Error, Result};
+use crate::named::is_named;
 use crate::numbers::{len_of, range_of, to_u64};
 
 /// The content of `info.json`: the size and origin of an object.
@@ -66,11 +67,8 @@ fn lock_use(path: &Path) -> Result<Option<File>> {
     };
     flock(&used, FlockOperation::LockShared).map_err(|e| Error::cache(&use_path, "lock")(e.into()))?;
     // Eviction takes the exclusive lock and then renames the folder.
-    let own = used.metadata().map_err(Error::cache(&use_path, "read"))?;
-    match std::fs::metadata(&use_path) {
-        Ok(named) if named.ino() == own.ino() => Ok(Some(used)),
-        _ => Ok(None),
-    }
+    let is_named = is_named(&used, &use_path).map_err(Error::cache(&use_path, "read"))?;
+    Ok(is_named.then_some(used))
 }
 
 impl Entry {
@@ -291,8 +289,12 @@ pub(crate) fn read_info(folder: &Path) -> Result<Option<EntryInfo>> {
 
 /// Writes a file, complete or not at all.
 pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
-    let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
-    std::fs::write(&temporary, bytes).map_err(Error::cache(&temporary, "write"))?;
+    // Containers that share a cache may have processes with the same number.
+    let (process, now) = (std::process::id(), std::time::SystemTime::now());
+    let time = now.duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let temporary = path.with_extension(format!("{process}-{time}.tmp"));
+    let written = File::create_new(&temporary).and_then(|mut file| file.write_all(bytes));
+    written.map_err(Error::cache(&temporary, "write"))?;
     std::fs::rename(&temporary, path).map_err(Error::cache(path, "write"))
 }
 

@@ -1,7 +1,7 @@
 //! Lists the entries of the cache, and removes some: first complete entries that nobody uses, the least recently used before
 //! others; then parts of entries in use.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use super::entry::{DATA, Entry, EntryInfo, USE, read_info};
 use super::folder::Cache;
 use super::presence::UNIT;
 use crate::error::{Error, Result};
+use crate::named::is_named;
 
 /// An entry of the cache, as `ferofs cache ls` shows it.
 #[derive(Clone, Debug)]
@@ -132,11 +133,22 @@ impl Cache {
     /// # Errors
     /// [`Error::Cache`].
     pub fn remove(&self, key: &str) -> Result<bool> {
-        let path = self.path_of(key)?;
-        let Ok(used) = OpenOptions::new().read(true).write(true).open(path.join(USE)) else {
+        let use_path = self.path_of(key)?.join(USE);
+        let Ok(used) = OpenOptions::new().read(true).write(true).open(&use_path) else {
             return Ok(false);
         };
-        if flock(&used, FlockOperation::NonBlockingLockExclusive).is_err() {
+        self.remove_opened(key, &used)
+    }
+
+    /// As [`Self::remove`], with the open file whose lock tells whether the entry is in use.
+    fn remove_opened(&self, key: &str, used: &File) -> Result<bool> {
+        let path = self.path_of(key)?;
+        let use_path = path.join(USE);
+        if flock(used, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Ok(false);
+        }
+        // Others may have removed the entry and made it again since the file was opened: then they use it, with another lock.
+        if !is_named(used, &use_path).map_err(Error::cache(&use_path, "read"))? {
             return Ok(false);
         }
         let removed = self.folder.join(format!("{REMOVED}{key}-{}", std::process::id()));
@@ -169,4 +181,25 @@ fn is_in_use(path: &Path) -> bool {
     let Ok(used) = OpenOptions::new().read(true).write(true).open(path.join(USE)) else { return false };
     // The lock ends when the file is closed.
     flock(&used, FlockOperation::NonBlockingLockExclusive).is_err()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_that_was_removed_and_made_again_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::open(&folder.path().join("cache"), None).unwrap();
+        let info = EntryInfo { size: 1, location: String::new(), roothash: None };
+        let first = cache.entry("a", &info).unwrap();
+        let opened = File::options().read(true).write(true).open(first.path().join(USE)).unwrap();
+        drop(first);
+        assert!(cache.remove("a").unwrap());
+        let second = cache.entry("a", &info).unwrap();
+        assert!(!cache.remove_opened("a", &opened).unwrap(), "it is in use");
+        assert!(second.path().join(DATA).exists());
+        drop((second, opened));
+        assert!(cache.remove("a").unwrap());
+    }
 }

@@ -76,6 +76,8 @@ impl Fetcher {
             stats: Counters::default(),
             uncollected: AtomicU64::new(0),
         });
+        // Images that were fetched without a limit, or with a larger one.
+        shared.collect_now();
         let fetcher = Self { shared };
         for worker in 0..options.connections.max(2) {
             let shared = Arc::clone(&fetcher.shared);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -19,8 +19,9 @@ use crate::cache::{Cache, Claims, Entry, UNIT, units_in};
 use crate::numbers::{to_u64, widened};
 use crate::object::RemoteObject;
 
-/// Bytes stored between two looks at the size of the cache.
-const COLLECT_EVERY: u64 = 64 << 20;
+/// Bytes stored between two looks at the size of the cache: an eighth of its limit, but not less than what a few workers store at the same time,
+/// so that it is read before it is evicted.
+const COLLECT_EVERY: RangeInclusive<u64> = 4 << 20..=64 << 20;
 /// Bytes that are freed at least when the disk is full: as many as a few workers store.
 const FULL_DISK_FREE: u64 = 4 << 20;
 /// Times that space is freed for one store: the others that store at the same time may take it.
@@ -55,6 +56,10 @@ pub(super) struct Shared {
     pub(super) stats: Counters,
     /// Bytes stored since the size of the cache was looked at.
     pub(super) uncollected: AtomicU64,
+}
+
+fn collect_every(limit: u64) -> u64 {
+    (limit / 8).clamp(*COLLECT_EVERY.start(), *COLLECT_EVERY.end())
 }
 
 impl fmt::Debug for Shared {
@@ -187,15 +192,21 @@ impl Shared {
 
     /// Evicts if the cache has become too large.
     pub(super) fn collect(&self) {
-        if self.cache.limit().is_none() || self.uncollected.load(Ordering::Relaxed) < COLLECT_EVERY {
-            return;
+        let Some(limit) = self.cache.limit() else { return };
+        if self.uncollected.load(Ordering::Relaxed) >= collect_every(limit) {
+            self.collect_now();
         }
+    }
+
+    /// Evicts if the cache is too large.
+    pub(super) fn collect_now(&self) {
+        let Some(limit) = self.cache.limit() else { return };
         self.uncollected.store(0, Ordering::Relaxed);
-        let Ok(collected) = self.cache.collect(COLLECT_EVERY) else { return };
-        let limit = self.cache.limit().unwrap_or(u64::MAX);
+        let step = collect_every(limit);
+        let Ok(collected) = self.cache.collect(step) else { return };
         let excess = collected.after.saturating_sub(limit);
         if excess > 0 {
-            let _ = self.cache.shrink_entry(&self.entry, excess.saturating_add(COLLECT_EVERY));
+            let _ = self.cache.shrink_entry(&self.entry, excess.saturating_add(step));
         }
     }
 

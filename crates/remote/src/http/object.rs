@@ -11,7 +11,7 @@ use ureq::{Body, BodyReader};
 use url::Url;
 
 use super::client::{Client, kind_of_io};
-use super::range::{content_range, header, retry_after, validator};
+use super::range::{Tags, content_range, header, retry_after, validator};
 use crate::error::{Error, FetchError, FetchErrorKind, Result};
 use crate::numbers::{to_u64, to_usize};
 use crate::object::{Answer, RemoteObject, Validator};
@@ -57,6 +57,8 @@ pub struct HttpObject {
     access: Arc<dyn Access>,
     size: u64,
     validator: Validator,
+    /// The tags of the first answer. None if a document vouches for the object: each server that has it may give tags of its own.
+    tags: Tags,
     /// The URL that the server redirected to.
     redirected: Mutex<Option<String>>,
 }
@@ -75,8 +77,7 @@ impl HttpObject {
     pub fn open(client: Client, access: Arc<dyn Access>, deadline: Instant) -> Result<Opened> {
         let location = access.location().to_owned();
         let failed = |kind: FetchErrorKind| Error::Fetch { location: location.clone(), error: kind.into() };
-        let mut object =
-            Self { client, access, size: 0, validator: Validator::None, redirected: Mutex::default() };
+        let mut object = Self::with_identity(client, access, 0, Validator::None);
         let answer = object.request(0..FIRST, deadline).map_err(failed)?;
         let headers = answer.headers();
         let (range, size) = content_range(headers)
@@ -84,6 +85,7 @@ impl HttpObject {
             .ok_or_else(|| failed(wrong_range(headers)))?;
         object.size = size;
         object.validator = validator(headers);
+        object.tags = Tags::of(headers);
         let mut first_bytes = vec![0; to_usize(range.end)];
         HttpAnswer::new(answer, range.end)
             .fill(&mut first_bytes)
@@ -94,7 +96,7 @@ impl HttpObject {
     /// The size and the validator are those of a document that vouches for the object.
     #[must_use]
     pub fn with_identity(client: Client, access: Arc<dyn Access>, size: u64, validator: Validator) -> Self {
-        Self { client, access, size, validator, redirected: Mutex::default() }
+        Self { client, access, size, validator, tags: Tags::default(), redirected: Mutex::default() }
     }
 
     /// Asks for `range`. Returns an answer with status 206.
@@ -197,12 +199,8 @@ impl RemoteObject for HttpObject {
             Some((got, _)) if got == range => {}
             _ => return Err(wrong_range(headers)),
         }
-        // A server that ignores If-Match, or that has no strong ETag. A registry's storage has validators of its own.
-        let is_changed = match (&self.validator, validator(headers)) {
-            (Validator::Sha256(_) | Validator::None, _) | (_, Validator::None) => false,
-            (known, now) => *known != now,
-        };
-        if is_changed {
+        // A server that ignores If-Match, or that has no strong ETag.
+        if self.tags.prove_change(&Tags::of(headers)) {
             return Err(FetchErrorKind::Changed);
         }
         Ok(Box::new(HttpAnswer::new(answer, range.end.saturating_sub(range.start))))

@@ -34,6 +34,36 @@ pub(crate) fn validator(headers: &HeaderMap) -> Validator {
     }
 }
 
+/// The headers of an answer that change with the object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tags {
+    etag: Option<String>,
+    modified: Option<String>,
+}
+
+impl Tags {
+    /// The tags of an answer.
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        let text = |name| header(headers, name).map(str::to_owned);
+        Self { etag: text("etag"), modified: text("last-modified") }
+    }
+
+    /// Whether the object has changed between two answers with these tags. Equal weak tags (`W/"a"`) do not prove equal bytes, but different
+    /// ones prove a change. A server may give a young file a weak tag first, and later the same one without `W/`.
+    pub(crate) fn prove_change(&self, now: &Self) -> bool {
+        if let (Some(old), Some(new)) = (&self.etag, &now.etag) {
+            let (strong_old, strong_new) = (old.trim_start_matches("W/"), new.trim_start_matches("W/"));
+            if strong_old != strong_new {
+                return true;
+            }
+            if strong_old == old && strong_new == new {
+                return false;
+            }
+        }
+        self.modified.as_ref().zip(now.modified.as_ref()).is_some_and(|(old, new)| old != new)
+    }
+}
+
 /// How long the server asks to wait: a number of seconds. Dates are taken as the default pause, since clocks differ.
 pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = number(header(headers, "retry-after")?)?;
@@ -64,6 +94,28 @@ mod tests {
             "",
         ] {
             assert_eq!(range(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn tags_prove_a_change() {
+        let tags = |etag: &str, modified: &str| {
+            let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+            Tags { etag: text(etag), modified: text(modified) }
+        };
+        for (old, new, is_changed) in [
+            (tags("", ""), tags("", ""), false),
+            (tags("\"a\"", "1"), tags("\"a\"", "2"), false),
+            (tags("\"a\"", "1"), tags("\"b\"", "1"), true),
+            (tags("W/\"a\"", ""), tags("W/\"b\"", ""), true),
+            (tags("W/\"a\"", "1"), tags("W/\"a\"", "1"), false),
+            (tags("W/\"a\"", "1"), tags("W/\"a\"", "2"), true),
+            (tags("W/\"a\"", "1"), tags("\"a\"", "1"), false),
+            (tags("W/\"a\"", "1"), tags("\"b\"", "1"), true),
+            (tags("\"a\"", "1"), tags("", "2"), true),
+            (tags("\"a\"", "1"), tags("", ""), false),
+        ] {
+            assert_eq!(old.prove_change(&new), is_changed, "{old:?} {new:?}");
         }
     }
 

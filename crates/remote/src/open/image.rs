@@ -18,7 +18,7 @@ use crate::cache::{Cache, Entry, UNIT};
 use crate::error::{Error, Result};
 use crate::fetch::{Check, Checked, FetchOptions, Fetcher, KnownBlocks, TreeCheck};
 use crate::numbers::{narrowed, range_of, to_u64, to_usize};
-use crate::object::{RemoteObject, later};
+use crate::object::{RemoteObject, Validator, later};
 use crate::source::Supply;
 
 /// An opened remote image: its entry in the cache, and how its missing parts are fetched and checked.
@@ -36,6 +36,7 @@ pub struct RemoteImage {
     metadata: Option<u64>,
     /// The access profile that the server has.
     profile: Option<Arc<dyn RemoteObject>>,
+    notices_changes: bool,
 }
 
 /// Bytes at the start of the object that are fetched to open it, with the superblock.
@@ -107,9 +108,20 @@ impl RemoteImage {
         offline: bool,
     ) -> Result<Self> {
         let entry = known.open_entry(&cache, location)?;
-        let object = Arc::new(LazyObject::new(location, known.size, (!offline).then_some(connect)));
+        let object = Arc::new(LazyObject::new(location, known.clone(), (!offline).then_some(connect)));
         let (location, pieces) = (location.into(), Vec::new());
-        Ok(Self { object, cache, entry, known, pieces, location, reuse, metadata: None, profile: None })
+        Ok(Self {
+            object,
+            cache,
+            entry,
+            known,
+            pieces,
+            location,
+            reuse,
+            metadata: None,
+            profile: None,
+            notices_changes: true,
+        })
     }
 
     fn open_connected(
@@ -150,15 +162,23 @@ impl RemoteImage {
         let entry = Arc::new(cache.entry(&known.key(), &known.info(location))?);
         known.remember(&cache, location)?;
         let metadata = root_inode(&object);
+        let notices_changes = root.is_some() || validator != Validator::None;
         let (object, pieces) = object.into_parts();
         let location = location.into();
-        Ok(Self { object, cache, entry, known, pieces, location, reuse, metadata, profile })
+        Ok(Self { object, cache, entry, known, pieces, location, reuse, metadata, profile, notices_changes })
     }
 
     /// The values that another process needs to read the entry.
     #[must_use]
     pub const fn known(&self) -> &Known {
         &self.known
+    }
+
+    /// False if the server has just opened an image of which nothing but the size tells whether it changes: a reader may get bytes of several
+    /// versions.
+    #[must_use]
+    pub const fn notices_changes(&self) -> bool {
+        self.notices_changes
     }
 
     /// Keeps the access profile that the server has in the entry ([`Entry::profile`]), for the process that decodes the image. Without one on

@@ -14,7 +14,7 @@ use super::options::OpenRemote;
 use super::repair::RepairedSource;
 use crate::cache::{Cache, Entry, EntryInfo, write_file};
 use crate::error::{Error, Result};
-use crate::object::Validator;
+use crate::object::{RemoteObject, Validator};
 use crate::source::{RemoteSource, Supply};
 
 /// An image, as the cache and the process that reads it know it.
@@ -57,6 +57,13 @@ impl Known {
         };
         let key = Sha256::digest(format!("{location}\n{size}\n{state}"));
         Self { size, tree: None, unverified: Some(format!("unverified-{}", Hex(&key))) }
+    }
+
+    /// Whether `object`, which a server has at `location` now, can be this image. A server without validators tells only a change of the size.
+    pub(super) fn can_be(&self, location: &str, object: &dyn RemoteObject) -> bool {
+        let is_unknown = self.tree.is_some() || *object.validator() == Validator::None;
+        self.size == object.size()
+            && (is_unknown || Self::unverified(location, self.size, object.validator()) == *self)
     }
 
     /// The key of its entry in the cache.

@@ -9,6 +9,7 @@ use std::time::Instant;
 use ferofs_read::Source;
 use parking_lot::Mutex;
 
+use super::known::Known;
 use super::options::Connected;
 use crate::error::{Error, FetchErrorKind, Result};
 use crate::numbers::{len_of, range_of, to_usize};
@@ -17,11 +18,10 @@ use crate::object::{Answer, RemoteObject, Validator};
 /// Connects to the server of an image.
 pub type Connect = Box<dyn Fn() -> Result<Connected> + Send + Sync>;
 
-/// An object whose size is known, and whose server is asked when the first part is fetched. Only its size is compared with what
-/// the server says.
+/// An object that is known, and whose server is asked when the first part is fetched.
 pub(super) struct LazyObject {
     location: String,
-    size: u64,
+    known: Known,
     /// `None`: offline.
     connect: Option<Connect>,
     object: OnceLock<Arc<dyn RemoteObject>>,
@@ -31,9 +31,9 @@ pub(super) struct LazyObject {
 
 impl LazyObject {
     /// Without `connect`, an object without a server.
-    pub(super) fn new(location: &str, size: u64, connect: Option<Connect>) -> Self {
+    pub(super) fn new(location: &str, known: Known, connect: Option<Connect>) -> Self {
         let (object, connecting) = (OnceLock::new(), Mutex::default());
-        Self { location: location.into(), size, connect, object, connecting }
+        Self { location: location.into(), known, connect, object, connecting }
     }
 
     fn object(&self) -> Result<&dyn RemoteObject, FetchErrorKind> {
@@ -51,7 +51,7 @@ impl LazyObject {
             Error::Fetch { error, .. } => error.kind,
             other => FetchErrorKind::Protocol(other.to_string()),
         })?;
-        if connected.object.size() != self.size {
+        if !self.known.can_be(&self.location, &*connected.object) {
             return Err(FetchErrorKind::Changed);
         }
         Ok(&**self.object.get_or_init(|| connected.object))
@@ -60,7 +60,7 @@ impl LazyObject {
 
 impl RemoteObject for LazyObject {
     fn size(&self) -> u64 {
-        self.size
+        self.known.size
     }
 
     fn validator(&self) -> &Validator {

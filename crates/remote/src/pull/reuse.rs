@@ -2,7 +2,6 @@
 //!
 //! The hash tree is fetched first. It tells the digests of all blocks, and what was fetched of it is not fetched again.
 
-use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -13,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ferofs_read::{FileSource, Source};
 use ferofs_verity::{BlockVerifier, Digest, Seal, appended_position};
 
+use super::partial::unnamed_file;
 use crate::cache::UNIT;
 use crate::error::{Error, FetchErrorKind, Result};
 use crate::fetch::{
@@ -47,7 +47,7 @@ const LONGEST_GAP: u64 = 64 << 10;
 
 impl Reuse {
     /// Reads the digests of `bases`, and fetches the tree of the image of `size` bytes with this root. Its superblock is at `position`, or
-    /// behind the image. `near` is a file in the folder where bytes can be kept. Returns `None` if nothing can be reused.
+    /// behind the image. Bytes can be kept in `folder`. Returns `None` if nothing can be reused.
     ///
     /// # Errors
     /// [`FetchErrorKind`] in [`Error::Fetch`] of `location` if the tree does not arrive; [`Error::File`].
@@ -57,13 +57,14 @@ impl Reuse {
         root: Digest,
         position: Option<u64>,
         bases: Vec<Base>,
-        near: &Path,
+        folder: &Path,
         fetch: FetchAt<'_>,
     ) -> Result<Option<Self>> {
         if bases.is_empty() {
             return Ok(None);
         }
-        let file = unnamed_file(near, size).map_err(Error::file(near, "create a file beside"))?;
+        let file = unnamed_file(folder).map_err(Error::file(folder, "create a file in"))?;
+        file.set_len(size).map_err(Error::file(folder, "resize a file in"))?;
         let load = |range: Range<u64>| {
             let range = range.start..range.end.min(size);
             let mut at = range.start;
@@ -72,13 +73,13 @@ impl Reuse {
                 let failed =
                     |kind: FetchErrorKind| Error::Fetch { location: location.to_owned(), error: kind.into() };
                 fetch(at, &mut bytes).map_err(failed)?;
-                file.write_all_at(&bytes, at).map_err(Error::file(near, "write a file beside"))?;
+                file.write_all_at(&bytes, at).map_err(Error::file(folder, "write a file in"))?;
                 at = at.saturating_add(to_u64(bytes.len()));
             }
             Ok::<_, Error>(range)
         };
         let again = file.try_clone().and_then(|file| FileSource::new(file, 0));
-        let stored = again.map_err(Error::file(near, "read a file beside"))?;
+        let stored = again.map_err(Error::file(folder, "read a file in"))?;
         let mut ranges = Vec::new();
         let position = match position {
             Some(position) => position,
@@ -98,7 +99,7 @@ impl Reuse {
         let end = seal.byte_len().ok().and_then(|len| position.checked_add(len)).filter(|end| *end <= size);
         let Some(end) = end.filter(|_| !known.is_empty()) else { return Ok(None) };
         let tree = file.try_clone().and_then(|file| FileSource::new(file, 0));
-        let tree = tree.map_err(Error::file(near, "read a file beside"))?;
+        let tree = tree.map_err(Error::file(folder, "read a file in"))?;
         let Ok(verifier) = seal.verifier(tree, root) else { return Ok(None) };
         let digests = Digests { verifier, tree_start: seal.tree_start() };
         let leaves = digests.leaves();
@@ -109,7 +110,7 @@ impl Reuse {
             missing = subtract(std::mem::take(&mut missing), &range_of(start, bytes));
             file.write_all_at(bytes, start)
         });
-        let copied = copied.map_err(Error::file(near, "write a file beside"))?;
+        let copied = copied.map_err(Error::file(folder, "write a file in"))?;
         for range in missing {
             load(range)?;
         }
@@ -193,14 +194,4 @@ impl Check for Digests {
         };
         if verified.is_ok() { Checked::Right } else { Checked::Wrong }
     }
-}
-
-/// A sparse file of `size` bytes in the folder of `near`, which ends with this process.
-fn unnamed_file(near: &Path, size: u64) -> io::Result<File> {
-    let mut name = near.as_os_str().to_owned();
-    name.push(format!(".{}", std::process::id()));
-    let file = File::options().read(true).write(true).create(true).truncate(true).open(&name)?;
-    std::fs::remove_file(&name)?;
-    file.set_len(size)?;
-    Ok(file)
 }

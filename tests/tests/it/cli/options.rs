@@ -373,7 +373,10 @@ fn files_that_are_not_images_are_refused() {
 fn the_names_of_erofs_utils_select_their_command_lines() {
     let fixture = Fixture::new(&tree::Options::small());
     let links = fixture.directory("links");
-    ferofs().arg("links").arg(&links).run().success();
+    for _ in 0..2 {
+        // Links that are right already stay.
+        ferofs().arg("links").arg(&links).run().success();
+    }
     for name in ["mkfs.erofs", "fsck.erofs", "dump.erofs", "erofsfuse", "mount.erofs"] {
         assert!(fs::symlink_metadata(links.join(name)).unwrap().is_symlink(), "{name}");
         Run::new(links.join(name)).arg("--help").run().success();

@@ -34,6 +34,23 @@ fn assert_protected(args: &[OsString], output: &Path) {
 }
 
 #[test]
+fn manual_pages_replace_only_manual_pages() {
+    let fixture = Fixture::empty();
+    let pages = fixture.directory("pages");
+    let thesis = fixture.path("thesis");
+    fs::write(&thesis, THESIS).unwrap();
+    let args: [OsString; 2] = ["man".into(), pages.clone().into()];
+    symlink(&thesis, pages.join("ferofs-build.1")).unwrap();
+    let refused = ferofs().args(&args).run().failure(1);
+    assert!(refused.stderr.contains("not a manual page"), "{}", refused.stderr);
+    assert_eq!(fs::read(&thesis).unwrap(), THESIS);
+    assert_eq!(fs::read_dir(&pages).unwrap().count(), 1, "nothing else is written");
+    fs::remove_file(pages.join("ferofs-build.1")).unwrap();
+    ferofs().args(&args).run().success();
+    assert_protected(&args, &pages.join("ferofs.1"));
+}
+
+#[test]
 fn no_output_replaces_another_kind_of_file() {
     let fixture = Fixture::empty();
     fs::write(fixture.source().join("file"), "file").unwrap();

@@ -127,6 +127,31 @@ fn mount_8_mounts_the_fuse_types_through_fuse() {
     }
 }
 
+#[test]
+fn a_remount_keeps_what_it_does_not_change_and_says_what_it_cannot_change() {
+    if !(possible("remounting") && need::fuse("remounting")) {
+        return;
+    }
+    let images = Images::new();
+    for mount in ["ferofs mount --fuse", "ferofs mount --kernel"] {
+        let mounted = images.mounted(&format!(
+            "PATH=\"$PWD/links:$PATH\"\nln -sf {} links/ferofs\n\
+             {mount} -o nosuid,nodev,noexec plain.erofs mnt\n\
+             ferofs mount -o remount,noatime mnt mnt\n\
+             for wrong in --roothash=$(printf %064d 0) --patch=data.img -oroothash=$(printf %064d 0) -odevice=data.img; do\n\
+             if ferofs mount -o remount,atime \"$wrong\" plain.erofs mnt 2>error; then exit 3; fi\n\
+             grep -q 'cannot change this' error; done\n\
+             if ferofs mount -o remount behind.img mnt 2>error; then exit 4; fi\n\
+             grep -q 'a remount cannot mount behind.img' error\n\
+             mkdir -p tmp; mount -t tmpfs tmp tmp\n\
+             if ferofs mount -o remount,noexec tmp tmp 2>error; then exit 5; fi\n\
+             grep -q 'type tmpfs' error; umount tmp",
+            ferofs_path().display()
+        ));
+        assert!(mounted.starts_with("ro,nosuid,nodev,noexec,noatime"), "{mounted}");
+    }
+}
+
 /// Puts the programs of mount.fuse(8) and ferofs into the directory that is mounted on /sbin, and says in a script that they are in PATH.
 fn with_mount_fuse(images: &Images) -> Option<&'static str> {
     let program = need::tool("mount.fuse3", "mount.fuse for mount(8)")?;

@@ -223,14 +223,17 @@ fn bases_that_cannot_be_used() {
     let failed =
         versions.push(&versions.fixture.path("no"), "app:2", &["--base", &versions.name("app:1")]).run();
     assert!(failed.failure(1).stderr.contains("no: open"));
-    // Whiteouts of its own would become whiteouts of the stack.
+    // Whiteouts of its own would become whiteouts of the stack, also if the base has the same.
     let tree = versions.fixture.directory("whiteout");
     if rustix::process::geteuid().is_root() {
         let node = rustix::fs::FileType::CharacterDevice;
         rustix::fs::mknodat(rustix::fs::CWD, tree.join("node"), node, 0o600.into(), 0).unwrap();
         let image = versions.fixture.path("whiteout.erofs");
         ferofs().arg("build").args([&tree, &image]).run().success();
-        let failed = versions.push(&image, "app:2", &["--base", &versions.name("app:1")]).run().failure(1);
-        assert!(failed.stderr.contains("whiteout of overlayfs"), "{}", failed.stderr);
+        versions.push(&image, "whiteout:1", &[]).run().success();
+        for base in ["app:1", "whiteout:1"] {
+            let failed = versions.push(&image, "app:2", &["--base", &versions.name(base)]).run().failure(1);
+            assert!(failed.stderr.contains("whiteout of overlayfs"), "{}", failed.stderr);
+        }
     }
 }

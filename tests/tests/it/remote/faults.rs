@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ferofs_test_server::{Auth, Fault, Rule, Server};
+use ferofs_test_server::{Auth, Fault, Object, Rule, Server};
 
 use super::{assert_same_files, isolated, sealed_image};
 use crate::common::fixture::Fixture;
@@ -89,6 +89,59 @@ fn a_pull_continues_where_it_stopped() {
     assert!(json.contains("\"resumed\":33554432"), "{json}");
     assert!(server.counts().bytes < 8_000_000, "{:?}", server.counts());
     assert!(std::fs::read(&target).unwrap() == bytes, "wrong bytes");
+}
+
+#[test]
+fn a_server_without_validators_is_named() {
+    let fixture = Fixture::empty();
+    let (image, _) = sealed_image(&fixture);
+    let server = Server::start().unwrap();
+    server.put("/image", Object::new(std::fs::read(&image).unwrap()).with_etag(None));
+    let url = server.url("/image");
+    let target = fixture.path("pulled");
+    let pulled = isolated(&fixture).args(["pull", &url]).arg(&target).run().success();
+    assert!(pulled.stderr.contains("no strong ETag"), "{}", pulled.stderr);
+    let read = || isolated(&fixture).args(["cat", "--insecure-no-verify", &url, "/greeting"]).run();
+    assert!(read().success().stderr.contains("no strong ETag"));
+    server.put("/image", Object::new(std::fs::read(&image).unwrap()));
+    assert_eq!(read().success().stderr, "");
+}
+
+#[test]
+fn what_replaces_an_image_is_an_image() {
+    let fixture = Fixture::empty();
+    let (image, root) = sealed_image(&fixture);
+    let before = std::fs::read(&image).unwrap();
+    let server = Server::start().unwrap();
+    server.put("/page", "<html>404</html>".repeat(1000).into_bytes());
+    let pull = || isolated(&fixture).args(["pull", &server.url("/page")]).arg(&image);
+    let refused = pull().run().failure(1);
+    assert!(refused.stderr.contains("no EROFS image"), "{}", refused.stderr);
+    // Errors of the hash tree name the file.
+    let refused = pull().args(["--roothash", &root]).run().failure(1);
+    assert!(refused.stderr.contains("image.erofs: no superblock of EROFS"), "{}", refused.stderr);
+    assert!(std::fs::read(&image).unwrap() == before);
+    let forced = pull().arg("--force").run().success();
+    assert!(forced.stderr.contains("has no superblock of EROFS"), "{}", forced.stderr);
+}
+
+#[test]
+fn a_cache_that_stays_too_large_says_why() {
+    let fixture = Fixture::empty();
+    let (image, root) = sealed_image(&fixture);
+    let server = Server::start().unwrap();
+    server.put("/image", std::fs::read(&image).unwrap());
+    let read = ["cat", "--roothash", &root, &server.url("/image"), "/data"];
+    isolated(&fixture).args(read).run().success();
+    let folders = std::fs::read_dir(fixture.path("cache")).unwrap().map(|entry| entry.unwrap().path());
+    let used = folders.map(|folder| folder.join("use.lock")).find(|path| path.exists()).unwrap();
+    let used = std::fs::File::open(used).unwrap();
+    rustix::fs::flock(&used, rustix::fs::FlockOperation::LockShared).unwrap();
+    let collect = || isolated(&fixture).args(["cache", "gc", "--cache-size", "1M"]).run().success();
+    let kept = collect();
+    assert!(kept.stderr.contains("1 images in use"), "{}", kept.stderr);
+    drop(used);
+    assert_eq!(collect().stderr, "");
 }
 
 #[test]

@@ -91,6 +91,8 @@ pub(crate) struct HelperOptions {
     pub(crate) fake: bool,
     /// Ignore options that the kernel does not know.
     pub(crate) sloppy: bool,
+    /// The caller is mount(8) or one of the programs that it starts. At a remount they give all options of the mount again.
+    pub(crate) is_helper: bool,
 }
 
 impl Args {

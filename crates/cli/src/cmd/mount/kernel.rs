@@ -2,7 +2,7 @@
 //!
 //! Never starts mount(8): mount(8) starts `/sbin/mount.erofs` for EROFS, which may be this program, without end.
 
-mod flags;
+pub(crate) mod flags;
 pub(crate) mod fuse;
 
 use std::io;
@@ -117,13 +117,16 @@ fn attach(request: &Request<'_>, image: &Source, devices: &[Source]) -> io::Resu
     Ok((image, devices.collect::<io::Result<_>>()?))
 }
 
-/// Changes the flags and options of the mount on `dir`.
+/// Changes the flags of the mount on `dir`, and gives `options` to its file system.
 ///
 /// # Errors
 /// The reason of the kernel.
-pub(crate) fn remount(dir: &Path, options: &[String]) -> Result<(), Error> {
-    let (flags, rest) = Flags::split(options);
-    Ok(mount::mount_remount(dir, flags.mount_flags(), rest.join(",").as_str())?)
+pub(crate) fn remount(dir: &Path, flags: Flags, options: &[&str]) -> Result<(), Error> {
+    mount::mount_remount(dir, flags.mount_flags(), options.join(",").as_str())?;
+    if let Some(propagation) = flags.propagation {
+        mount::mount_change(dir, propagation)?;
+    }
+    Ok(())
 }
 
 /// The file or block device of the image, or an extra device.

@@ -16,8 +16,8 @@ use crate::cmd::mount::umount::mount_table::mount_at;
 use crate::cmd::mount::unmount_helper;
 use crate::exit::{Failure, Outcome};
 
-/// Types of mounts that ferofs unmounts.
-const OWN_TYPES: [&str; 3] = ["erofs", "fuse.ferofs", "fuse.erofsfuse"];
+/// Types of mounts that ferofs unmounts and changes.
+pub(super) const OWN_TYPES: [&str; 3] = ["erofs", "fuse.ferofs", "fuse.erofsfuse"];
 
 /// How often a mount is looked at. Two suffice if no other process uses it at the same time.
 const ATTEMPTS: usize = 16;
@@ -74,6 +74,13 @@ fn finish(dir: &Path, shown: &Path, result: rustix::io::Result<()>) -> Outcome {
         Err(Errno::BUSY) if is_dead() => unmount_helper::detach(dir),
         Err(Errno::PERM) if is_dead() => unmount_helper::fusermount(dir, &["-u", "-z", "--"]),
         Err(Errno::PERM) => unmount_helper::fusermount(dir, &["-u", "--"]),
+        Err(Errno::BUSY) => {
+            let reason = format!(
+                "{}: `fuser -vm` names the processes that use it; `umount -l` removes it now, and for them when they end",
+                io::Error::from(Errno::BUSY)
+            );
+            Err(Failure::about(shown, reason))
+        }
         Err(error) => Err(Failure::about(shown, io::Error::from(error))),
     }
 }

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use clap::Command;
 use clap_complete::Shell;
+use ferofs::build::NewFile;
 
+use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::exit::{Failure, Outcome};
 
 /// Write a completion script for a shell to standard output
@@ -20,7 +22,13 @@ pub(crate) struct CompletionsArgs {
 pub(crate) struct ManArgs {
     /// The directory in which to write the pages; it is created if it does not exist
     dir: PathBuf,
+
+    #[command(flatten)]
+    overwrite: OverwriteArgs,
 }
+
+/// Pages and their files.
+type Pages = Vec<(PathBuf, Vec<u8>)>;
 
 /// Runs `ferofs completions`; `command` is the definition of the whole command line.
 pub(crate) fn completions(args: &CompletionsArgs, mut command: Command) -> Outcome {
@@ -36,27 +44,44 @@ pub(crate) fn completions(args: &CompletionsArgs, mut command: Command) -> Outco
 pub(crate) fn man(args: &ManArgs, mut command: Command, others: Vec<(Command, &str)>) -> Outcome {
     command.build();
     std::fs::create_dir_all(&args.dir).map_err(|e| Failure::about(&args.dir, e))?;
-    write_pages(args, "ferofs", &command)?;
+    let mut pages = Pages::new();
+    add_pages(&mut pages, args, "ferofs", &command)?;
     for (command, section) in others {
         let name = command.get_name().to_owned();
-        write_page(args, &name, section, command)?;
+        add_page(&mut pages, args, &name, section, command)?;
+    }
+    // Nothing is written if something else would be lost.
+    for (path, _) in &pages {
+        args.overwrite.check(path, OutputKind::ManPage)?;
+    }
+    for (path, page) in pages {
+        let mut file = NewFile::create(&path).map_err(Failure::without_subject)?;
+        file.write_all(&page).map_err(|e| Failure::about(&path, e))?;
+        file.finish().map_err(Failure::without_subject)?;
     }
     Ok(0)
 }
 
-/// Writes the page `name` of `command`, and those of its subcommands: `ferofs-patch-create` is the page of `ferofs patch create`.
-fn write_pages(args: &ManArgs, name: &str, command: &Command) -> Result<(), Failure> {
-    write_page(args, name, "1", command.clone())?;
+/// Adds the page `name` of `command`, and those of its subcommands: `ferofs-patch-create` is the page of `ferofs patch create`.
+fn add_pages(pages: &mut Pages, args: &ManArgs, name: &str, command: &Command) -> Result<(), Failure> {
+    add_page(pages, args, name, "1", command.clone())?;
     let subcommands = command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help");
     for sub in subcommands {
-        write_pages(args, &format!("{name}-{}", sub.get_name()), sub)?;
+        add_pages(pages, args, &format!("{name}-{}", sub.get_name()), sub)?;
     }
     Ok(())
 }
 
-fn write_page(args: &ManArgs, name: &str, section: &str, command: Command) -> Result<(), Failure> {
+fn add_page(
+    pages: &mut Pages,
+    args: &ManArgs,
+    name: &str,
+    section: &str,
+    command: Command,
+) -> Result<(), Failure> {
     let path = args.dir.join(format!("{name}.{section}"));
     let mut page = Vec::new();
     clap_mangen::Man::new(command.display_name(name)).title(name).section(section).render(&mut page)?;
-    std::fs::write(&path, page).map_err(|e| Failure::about(&path, e))
+    pages.push((path, page));
+    Ok(())
 }

@@ -27,12 +27,16 @@ pub(crate) fn run(args: &Args) -> Outcome {
     std::fs::create_dir_all(&args.dir).map_err(|e| Failure::about(&args.dir, e))?;
     for name in NAMES {
         let link = args.dir.join(name);
-        let created = symlink(&program, &link).or_else(|error| {
-            if !args.force || error.kind() != io::ErrorKind::AlreadyExists {
-                return Err(error);
+        let created = symlink(&program, &link).or_else(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists if std::fs::read_link(&link).is_ok_and(|to| to == program) => Ok(()),
+            io::ErrorKind::AlreadyExists if args.force => {
+                std::fs::remove_file(&link)?;
+                symlink(&program, &link)
             }
-            std::fs::remove_file(&link)?;
-            symlink(&program, &link)
+            io::ErrorKind::AlreadyExists => {
+                Err(io::Error::other("exists and is no link to this program: --force replaces it"))
+            }
+            _ => Err(error),
         });
         created.map_err(|e| Failure::about(&link, e))?;
         io::stdout().write_all(&shown(link.as_os_str().as_bytes(), io::stdout().is_terminal()))?;

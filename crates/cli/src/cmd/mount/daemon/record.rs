@@ -49,9 +49,17 @@ impl Record {
     pub(super) fn write(&self, file: &Path) -> io::Result<()> {
         if let Some(folder) = file.parent() {
             std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+            if !is_own(&std::fs::symlink_metadata(folder)?) {
+                return Err(io::Error::other("another user can write to its folder"));
+            }
+        }
+        // A process with the same number, which has ended, may have left one.
+        match std::fs::remove_file(file) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
         }
         let mut options = std::fs::OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(file)?;
+        let mut file = options.write(true).create_new(true).mode(0o600).open(file)?;
         file.write_all(&self.to_bytes())
     }
 
@@ -79,12 +87,11 @@ impl Record {
 
     /// Takes the records of mounts on `dir` whose keepers have ended, and returns the latest one.
     pub(crate) fn take(dir: &Path) -> Option<Self> {
-        let own = rustix::process::geteuid().as_raw();
         let mut found = Vec::new();
         for entry in std::fs::read_dir(folder()?).ok()?.flatten() {
             let Ok(metadata) = entry.metadata() else { continue };
             // Nobody else may decide what this process runs.
-            let is_own = metadata.is_file() && metadata.uid() == own && metadata.mode() & 0o022 == 0;
+            let is_own = metadata.is_file() && is_own(&metadata);
             // A process that has ended has no program, also before its parent has looked at it.
             let program = std::fs::read_link(Path::new("/proc").join(entry.file_name()).join("exe"));
             let has_ended = program.is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
@@ -100,6 +107,11 @@ impl Record {
         }
         found.into_iter().max_by_key(|(time, _)| *time).map(|(_, record)| record)
     }
+}
+
+/// Whether only this user can write to it.
+fn is_own(metadata: &std::fs::Metadata) -> bool {
+    metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o022 == 0
 }
 
 /// The file for the record of this process; `None` if there is no folder for such files.

@@ -46,10 +46,32 @@ impl Flags {
     /// Splits `options` into flags and the options of EROFS and of security modules. The last of two opposite options
     /// wins.
     pub(crate) fn split(options: &[String]) -> (Self, Vec<&str>) {
-        let mut flags = Self { attributes: MountAttrFlags::MOUNT_ATTR_RDONLY, propagation: None };
+        Self { attributes: MountAttrFlags::MOUNT_ATTR_RDONLY, propagation: None }.changed(options)
+    }
+
+    /// The flags of a mount with these options in the mount table (proc(5)).
+    pub(crate) fn of_mount(options: &str) -> Self {
+        let has = |name: &str| options.split(',').any(|option| option == name);
+        let mut attributes = MountAttrFlags::MOUNT_ATTR_RDONLY;
+        for (set, _, attribute, _) in ATTRIBUTES {
+            attributes.set(attribute, has(set));
+        }
+        // The table names the others.
+        attributes.set(MountAttrFlags::MOUNT_ATTR_STRICTATIME, !has("noatime") && !has("relatime"));
+        Self { attributes, propagation: None }
+    }
+
+    /// As [`Self::split`], for a mount that has these flags: they stay unless an option says otherwise.
+    pub(crate) fn changed(self, options: &[String]) -> (Self, Vec<&str>) {
+        const ACCESS_TIMES: [MountAttrFlags; 2] =
+            [MountAttrFlags::MOUNT_ATTR_NOATIME, MountAttrFlags::MOUNT_ATTR_STRICTATIME];
+        let mut flags = self;
         let mut rest = Vec::new();
         for option in options {
             if let Some((attribute, on)) = attribute(option) {
+                if on && ACCESS_TIMES.contains(&attribute) {
+                    ACCESS_TIMES.into_iter().for_each(|other| flags.attributes.remove(other));
+                }
                 flags.attributes.set(attribute, on);
             } else if let Some(propagation) = propagation(option) {
                 flags.propagation = Some(propagation);
@@ -66,6 +88,11 @@ impl Flags {
         for (.., attribute, flag) in ATTRIBUTES {
             mount_flags.set(flag, self.attributes.contains(attribute));
         }
+        // Without any of them, a remount would leave the old one.
+        mount_flags.set(
+            MountFlags::RELATIME,
+            !mount_flags.intersects(MountFlags::NOATIME | MountFlags::STRICTATIME),
+        );
         mount_flags
     }
 
@@ -120,5 +147,25 @@ mod tests {
         assert_eq!(rest, ["cache_strategy=disabled", "acl"]);
         assert_eq!(flags.mount_flags(), MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NOATIME);
         assert_eq!(flags.fusermount_options(), ["nosuid", "dev", "noatime"]);
+    }
+
+    #[test]
+    fn a_remount_keeps_flags_that_no_option_changes() {
+        let changed = |table: &str, options: &[&str]| {
+            let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
+            Flags::of_mount(table).changed(&options).0.mount_flags()
+        };
+        let kept = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
+        assert_eq!(changed("ro,nosuid,nodev,relatime", &[]), kept | MountFlags::RELATIME);
+        assert_eq!(
+            changed("ro,nosuid,nodev,noatime", &["noexec"]),
+            kept | MountFlags::NOATIME | MountFlags::NOEXEC
+        );
+        assert_eq!(
+            changed("ro,nosuid,nodev,noexec,noatime", &["exec", "atime"]),
+            kept | MountFlags::RELATIME
+        );
+        assert_eq!(changed("ro,nosuid,nodev", &["noatime"]), kept | MountFlags::NOATIME);
+        assert_eq!(changed("ro,nosuid,nodev", &[]), kept | MountFlags::STRICTATIME);
     }
 }
