@@ -6,6 +6,7 @@
 //! - `codec`: the library alone; starts `crates/codec/benches`.
 //! - [`estimate`]: `ferofs build --estimate` compared with the builds.
 //! - [`fleet`]: images on servers.
+//! - [`gate`]: whether a job costs more than accepted; the only benchmark that can fail.
 //! - [`redundant`]: the size of images of many versions of the same trees.
 //! - [`scale`]: many names, cold sources, and large indexes.
 //! - [`terminal`]: the picture of a terminal in README.md.
@@ -28,6 +29,7 @@ mod common {
 }
 mod estimate;
 mod fleet;
+mod gate;
 mod paper;
 mod patch;
 mod random;
@@ -63,6 +65,10 @@ Usage: cargo xtask bench COMMAND
                              downloads, 200 mounts on one machine; needs 8 GB in DIR (target/bench-fleet), and root; parts:
                              first-file, remount, complete, sequential, many; --publish writes
                              docs/results/fleet.md; 20 minutes, or two with --quick
+  gate [--accept WHY] [--only TEXT] [--rounds N]
+                             fail if a build, check, read or patch of generated trees needs more instructions, memory, system calls or
+                             bytes than bench/gate.tsv accepts; --accept writes what was measured there, with the reason; --only has
+                             the cells whose name contains TEXT; --rounds measures N times and prints the spread; 4 minutes
   paper [--quick] [--only EXPERIMENT]... [--data FILE]... [--out DIR] [--report] [--publish]
                              repeat the evaluation of the EROFS paper in 84 minutes (--quick: 5) and write a report; an
                              interrupted run continues; --publish copies the summary to docs/results, --report measures nothing
@@ -109,6 +115,7 @@ fn dispatch(args: &[String]) -> Result<()> {
         ["codec", options @ ..] => codec(options)?,
         ["estimate", options @ ..] => estimate::estimate(options)?,
         ["fleet", options @ ..] => fleet::fleet(options)?,
+        ["gate", options @ ..] => gate::gate(options)?,
         // Not in the list of commands: the evaluation starts it.
         ["policy", options @ ..] => paper::policy::policy(options)?,
         ["paper", options @ ..] => paper::paper(options)?,

@@ -36,6 +36,10 @@ pub const BSDIFF: Tool = Tool { program: "bsdiff", package: "bsdiff" };
 pub const CASYNC: Tool = Tool { program: "casync", package: "casync" };
 /// Measures the memory of a program that it starts. Linux counts the memory of the process that starts a program, too, and this one is small.
 pub const TIME: Tool = Tool { program: "time", package: "time" };
+/// Counts the instructions of a program.
+pub const VALGRIND: Tool = Tool { program: "valgrind", package: "valgrind" };
+/// Counts the system calls of a program.
+pub const STRACE: Tool = Tool { program: "strace", package: "strace" };
 /// Compresses files, also against another file.
 pub const ZSTD: Tool = Tool { program: "zstd", package: "zstd" };
 /// Unpacks Python's wheels.

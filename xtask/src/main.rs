@@ -12,7 +12,7 @@ mod soak;
 mod test;
 
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Result, bail};
 use ferofs_devtools::{c_library, peers, shell};
@@ -41,7 +41,7 @@ Usage: cargo xtask COMMAND
   soak [--minutes N] [--memory MIB]
                              24 processes read FUSE mounts of nine layouts and compare each byte; one is killed each second; as
                              root, a control group limits the memory of all: MIB (512), then four times as much, each for a minute
-  bench COMMAND [OPTIONS]    measure speed, size and memory: build, charts, codec, estimate, fleet, paper, patch, random,
+  bench COMMAND [OPTIONS]    measure speed, size and memory: build, charts, codec, estimate, fleet, gate, paper, patch, random,
                              redundant, scale, terminal; `bench --help` prints their options
   fuzz [TARGET] [--seconds N]
                              fuzz a parser, a codec or whole images (all of them) for N seconds (60) each; needs nightly
@@ -86,6 +86,7 @@ fn dispatch(args: &[String]) -> Result<()> {
         ["c-library", prefix] if !prefix.starts_with('-') => install_c_library(prefix.as_ref())?,
         ["peers"] => peers::install_peers()?,
         ["soak", options @ ..] => soak::soak(options)?,
+        ["bench", "gate", options @ ..] => gate(options)?,
         ["bench", arguments @ ..] => bench(arguments)?,
         ["fuzz", campaign @ ("options" | "faults" | "hostile"), options @ ..] => {
             campaigns::campaign(campaign, options)?;
@@ -114,6 +115,20 @@ fn usage_of(command: &str) -> String {
 fn bench(arguments: &[&str]) -> Result<()> {
     let program = ["run", "--quiet", "--release", "--package", "ferofs-bench", "--"];
     shell::run(shell::cargo().args(program).args(arguments).current_dir(std::env::current_dir()?))
+}
+
+/// `cargo xtask bench gate`: the program that it measures is the one that the tests run, so that `cargo xtask test` builds no other.
+fn gate(options: &[&str]) -> Result<()> {
+    shell::run(&mut campaigns::build_command())?;
+    run_gate(options)
+}
+
+/// Starts the gate when ferofs is built. The benchmarks need no optimisation here: they only start ferofs.
+pub(crate) fn run_gate(options: &[&str]) -> Result<()> {
+    // The whole workspace selects the features that the tests were compiled with.
+    shell::run(shell::cargo().args(["build", "--workspace", "--bin", "ferofs-bench"]))?;
+    let mut gate = Command::new(scratch::target_dir().join("debug/ferofs-bench"));
+    shell::run(gate.arg("gate").args(options).env("FEROFS_BIN", campaigns::ferofs()))
 }
 
 fn install_c_library(prefix: &Path) -> Result<()> {

@@ -1,0 +1,248 @@
+//! The accepted values, bench/gate.tsv, and the comparison of a run with them.
+//!
+//! The head of the file says which compiler, C library, processor and valgrind the instructions were counted with. With others, programs
+//! execute other instructions, so the gate shows them and does not compare them.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use anyhow::{Context, Result, bail};
+
+/// The head of the file, before the line with the names of the columns.
+const INTRODUCTION: &str = "\
+# Accepted costs of `cargo xtask bench gate`, which fails if a cell gets worse. A change that makes one worse on purpose runs
+# `cargo xtask bench gate --accept \"WHY\"`, which replaces the lines of the cells that changed, and gives the reason in them.
+";
+/// The line of the machine starts with this.
+const MACHINE: &str = "# instructions: ";
+
+/// What is measured of a cell.
+pub(super) struct Metric {
+    pub(super) name: &'static str,
+    /// A value that is larger than the accepted one by more than this many percent is worse.
+    percent: f64,
+    /// A difference of at most this is ignored: it depends on when threads run.
+    floor: u64,
+}
+
+/// The columns of the file.
+pub(super) const METRICS: [Metric; 6] = [
+    // The floors are the largest difference between two runs of a short command (`build --chunk-size`), whose threads take turns differently.
+    Metric { name: "instructions", percent: 2.0, floor: 1_000_000 },
+    Metric { name: "misses", percent: 5.0, floor: 32_000 },
+    Metric { name: "memory", percent: 5.0, floor: 1 << 20 },
+    Metric { name: "bytes", percent: 0.5, floor: 0 },
+    // The daemon decides by time which pages it stores in the page cache, so single runs of random reads differ by 4 %.
+    Metric { name: "requests", percent: 3.0, floor: 8 },
+    Metric { name: "calls", percent: 2.0, floor: 16 },
+];
+
+/// Values in the order of [`METRICS`]; `None`: the cell does not have it.
+pub(super) type Figures = [Option<u64>; METRICS.len()];
+
+/// A line of the file.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Accepted {
+    pub(super) figures: Figures,
+    /// The reason of the last change.
+    pub(super) why: String,
+}
+
+/// The file.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct AcceptedFile {
+    /// What the metrics of [`Metric::is_of_machine`] depend on, besides the program.
+    pub(super) machine: String,
+    pub(super) cells: BTreeMap<String, Accepted>,
+}
+
+/// How a measured value compares with the accepted one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Verdict {
+    Same,
+    Better,
+    Worse,
+}
+
+impl AcceptedFile {
+    pub(super) fn parse(text: &str) -> Result<Self> {
+        let mut file = Self::default();
+        for (line, number) in text.lines().zip(1..) {
+            if let Some(machine) = line.strip_prefix(MACHINE) {
+                machine.clone_into(&mut file.machine);
+            }
+            if line.starts_with('#') || line == columns() {
+                continue;
+            }
+            let (cell, accepted) = parse_line(line).with_context(|| format!("line {number}: {line}"))?;
+            if file.cells.insert(cell, accepted).is_some() {
+                bail!("line {number}: a second line of the same cell: {line}");
+            }
+        }
+        Ok(file)
+    }
+
+    pub(super) fn text(&self) -> String {
+        let mut text = format!("{INTRODUCTION}{MACHINE}{}\n{}\n", self.machine, columns());
+        for (cell, Accepted { figures, why }) in &self.cells {
+            let figures =
+                figures.map(|figure| figure.map_or_else(|| "-".to_owned(), |value| value.to_string()));
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "{cell}\t{}\t{why}", figures.join("\t"));
+        }
+        text
+    }
+
+    /// Compares each value of a cell; `None` for values that cannot be compared.
+    pub(super) fn compare(
+        &self,
+        cell: &str,
+        machine: &str,
+        measured: &Figures,
+    ) -> [Option<Verdict>; METRICS.len()] {
+        let mut verdicts = [None; METRICS.len()];
+        let Some(Accepted { figures, .. }) = self.cells.get(cell) else { return verdicts };
+        for (number, metric) in METRICS.iter().enumerate() {
+            let is_comparable = !metric.is_of_machine() || machine == self.machine;
+            verdicts[number] = match (figures[number], measured[number]) {
+                (Some(accepted), Some(measured)) if is_comparable => Some(metric.verdict(accepted, measured)),
+                // What one of the two lacks is another cell under the same name.
+                (accepted, measured) if accepted.is_some() != measured.is_some() => Some(Verdict::Worse),
+                _ => None,
+            };
+        }
+        verdicts
+    }
+
+    /// Takes over the values that changed. Those within the tolerance stay as they are, so that many small steps add up to one that is
+    /// noticed.
+    pub(super) fn accept(&mut self, machine: &str, measured: &BTreeMap<String, Figures>, why: &str) {
+        for (cell, figures) in measured {
+            let verdicts = self.compare(cell, machine, figures);
+            let new = || Accepted { figures: *figures, why: why.to_owned() };
+            let accepted = self.cells.entry(cell.clone()).or_insert_with(new);
+            for (number, verdict) in verdicts.into_iter().enumerate() {
+                if verdict != Some(Verdict::Same) {
+                    accepted.figures[number] = figures[number];
+                }
+                if matches!(verdict, Some(Verdict::Better | Verdict::Worse)) {
+                    why.clone_into(&mut accepted.why);
+                }
+            }
+        }
+        machine.clone_into(&mut self.machine);
+    }
+}
+
+impl Metric {
+    /// Whether the value depends on compilers, libraries and the processor.
+    pub(super) fn is_of_machine(&self) -> bool {
+        matches!(self.name, "instructions" | "misses")
+    }
+
+    /// Whether two values differ by more than the tolerance.
+    pub(super) fn differs(&self, accepted: Option<u64>, measured: Option<u64>) -> bool {
+        accepted
+            .zip(measured)
+            .is_some_and(|(accepted, measured)| self.verdict(accepted, measured) != Verdict::Same)
+    }
+
+    fn verdict(&self, accepted: u64, measured: u64) -> Verdict {
+        let allowed = (accepted as f64 * self.percent / 100.0).max(self.floor as f64);
+        match measured as f64 - accepted as f64 {
+            more if more > allowed => Verdict::Worse,
+            less if less < -allowed => Verdict::Better,
+            _ => Verdict::Same,
+        }
+    }
+}
+
+/// The line with the names of the columns.
+fn columns() -> String {
+    format!("cell\t{}\twhy", METRICS.map(|metric| metric.name).join("\t"))
+}
+
+fn parse_line(line: &str) -> Result<(String, Accepted)> {
+    let fields: Vec<&str> = line.split('\t').collect();
+    let [cell, figures @ .., why] = fields.as_slice() else { bail!("too few columns") };
+    let figures: Result<Vec<Option<u64>>, _> =
+        figures.iter().map(|field| if *field == "-" { Ok(None) } else { field.parse().map(Some) }).collect();
+    let Ok(figures) = figures?.try_into() else { bail!("wrong number of columns") };
+    Ok(((*cell).to_owned(), Accepted { figures, why: (*why).to_owned() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CELL: Figures =
+        [Some(1_000_000_000), Some(9_000_000), Some(40 << 20), Some(10_000), None, Some(500)];
+
+    fn file() -> AcceptedFile {
+        let accepted = Accepted { figures: CELL, why: "first values".into() };
+        AcceptedFile { machine: "rustc 1".into(), cells: BTreeMap::from([("build lz4".into(), accepted)]) }
+    }
+
+    fn with(number: usize, value: u64) -> Figures {
+        let mut figures = CELL;
+        figures[number] = Some(value);
+        figures
+    }
+
+    #[test]
+    fn the_file_is_read_as_it_was_written() {
+        assert_eq!(AcceptedFile::parse(&file().text()).unwrap(), file());
+        let line = file().text().lines().last().unwrap().to_owned();
+        assert_eq!(line, "build lz4\t1000000000\t9000000\t41943040\t10000\t-\t500\tfirst values");
+        for wrong in ["x", "x\t1\twhy", &line.replace("500", "many"), &format!("{line}\n{line}")] {
+            assert!(AcceptedFile::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn values_beyond_the_tolerance_are_worse_or_better() {
+        let verdict = |number: usize, value| {
+            file().compare("build lz4", "rustc 1", &with(number, value))[number].unwrap()
+        };
+        let cases = [
+            (0, 1_020_000_000, Verdict::Same),
+            (0, 1_020_000_001, Verdict::Worse),
+            (0, 979_999_999, Verdict::Better),
+            (2, 42 << 20, Verdict::Same),
+            (2, 43 << 20, Verdict::Worse),
+            (3, 10_050, Verdict::Same),
+            (3, 10_051, Verdict::Worse),
+            // The floor is more than 2 % of 500.
+            (5, 516, Verdict::Same),
+            (5, 517, Verdict::Worse),
+        ];
+        for (number, value, expected) in cases {
+            assert_eq!(verdict(number, value), expected, "{} {value}", METRICS[number].name);
+        }
+        // A value that comes or goes is no change of cost: someone changed the cell.
+        assert_eq!(file().compare("build lz4", "rustc 1", &with(4, 1))[4], Some(Verdict::Worse));
+        assert_eq!(file().compare("other", "rustc 1", &CELL), [None; METRICS.len()]);
+    }
+
+    #[test]
+    fn instructions_of_another_compiler_are_not_compared() {
+        let twice = with(0, 2_000_000_000);
+        assert_eq!(file().compare("build lz4", "rustc 2", &twice)[0], None);
+        let mut accepted = file();
+        accepted.accept("rustc 2", &BTreeMap::from([("build lz4".into(), twice)]), "x");
+        assert_eq!(accepted.cells["build lz4"], Accepted { figures: twice, why: "first values".into() });
+        assert_eq!(accepted.machine, "rustc 2");
+    }
+
+    #[test]
+    fn small_changes_keep_the_accepted_value() {
+        let mut accepted = file();
+        accepted.accept("rustc 1", &BTreeMap::from([("build lz4".into(), with(0, 1_015_000_000))]), "x");
+        assert_eq!(accepted, file());
+        let (worse, new) = (with(0, 1_030_000_000), with(3, 7));
+        let measured = BTreeMap::from([("build lz4".into(), worse), ("new".into(), new)]);
+        accepted.accept("rustc 1", &measured, "x");
+        assert_eq!(accepted.cells["build lz4"], Accepted { figures: worse, why: "x".into() });
+        assert_eq!(accepted.cells["new"].figures, new);
+    }
+}

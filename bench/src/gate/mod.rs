@@ -1,0 +1,285 @@
+//! `cargo xtask bench gate`: fails if a job of ferofs costs more than accepted, so that no change makes something slower without anybody
+//! noticing.
+//!
+//! Seconds depend on the machine and on its load; the gate counts what does not: instructions, cache misses, system calls, requests of FUSE
+//! mounts, bytes of output, and the peak of the memory. The trees are generated ([`trees`]), the jobs are in [`cells`], and the accepted values in
+//! bench/gate.tsv ([`accepted`]). Two cells run at a time, each on a processor of its own: a command that sees one processor starts one worker.
+
+mod accepted;
+mod cells;
+mod measure;
+mod trees;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use ferofs_devtools::{install, shell};
+use ferofs_tests::{need, scratch};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use self::accepted::{AcceptedFile, Figures, METRICS, Verdict};
+use self::cells::Cell;
+use self::measure::Place;
+use crate::common::{machine, process, report};
+
+/// Cells that run at the same time.
+const PLACES: usize = 2;
+#[derive(Debug, Default, PartialEq)]
+struct Options {
+    /// The reason for new accepted values; `None`: compare.
+    accept: Option<String>,
+    /// Only cells whose name contains this text.
+    only: String,
+    /// Measure each cell this many times, and print how much its values differ.
+    rounds: usize,
+}
+
+/// Measures all cells, and compares them with the accepted values, or accepts them.
+pub(crate) fn gate(options: &[&str]) -> Result<()> {
+    let options = Options::parse(options)?;
+    let start = Instant::now();
+    install::install(&measure::TOOLS)?;
+    let program =
+        std::env::var_os("FEROFS_BIN").context("FEROFS_BIN is not set; `cargo xtask bench gate` sets it")?;
+    let page = shell::repository().join("bench/gate.tsv");
+    let mut accepted = match fs::read_to_string(&page) {
+        Ok(text) => AcceptedFile::parse(&text).with_context(|| page.display().to_string())?,
+        Err(_) => AcceptedFile::default(),
+    };
+    let machine = describe_machine()?;
+    let scratch = scratch::scratch_in_memory();
+    prepare(scratch.path(), program.as_ref())?;
+    let mut cells = cells::all(scratch.path())?;
+    let names: Vec<String> = cells.iter().map(|cell| cell.name.clone()).collect();
+    let can_mount = need::fuse("the mounts of the gate");
+    cells.retain(|cell| cell.name.contains(&options.only) && (can_mount || !cell.is_mount()));
+    let mut rounds = Vec::new();
+    for _ in 0..options.rounds {
+        rounds.push(measure_all(scratch.path(), &cells)?);
+    }
+    print_spread(&rounds);
+    let mut measured = smallest(&rounds);
+    if let Some(why) = &options.accept {
+        accepted.accept(&machine, &measured, why);
+        accepted.cells.retain(|name, _| names.contains(name));
+        fs::write(&page, accepted.text())?;
+        println!("{} cells in {:.0} s: {}", cells.len(), start.elapsed().as_secs_f64(), page.display());
+        return Ok(());
+    }
+    // Another program may have disturbed a cell; a second look tells.
+    cells.retain(|cell| is_worse(&accepted, &machine, &cell.name, &measured[&cell.name]));
+    if !cells.is_empty() {
+        measured = smallest(&[measured, measure_all(scratch.path(), &cells)?]);
+    }
+    let failures = print_comparison(&accepted, &machine, &measured);
+    let gone = accepted.cells.keys().filter(|name| !names.contains(name)).count();
+    println!(
+        "gate: {} cells in {:.0} s, {failures} worse, {gone} no longer measured",
+        measured.len(),
+        start.elapsed().as_secs_f64()
+    );
+    if failures + gone > 0 {
+        bail!("the costs are not the accepted ones; `cargo xtask bench gate --accept \"WHY\"` accepts them");
+    }
+    Ok(())
+}
+
+/// Makes the program, the trees and the images in `dir`.
+fn prepare(dir: &Path, program: &Path) -> Result<()> {
+    trees::make(&dir.join("trees"))?;
+    fs::create_dir(dir.join("images"))?;
+    for number in 0..PLACES {
+        fs::create_dir(dir.join(format!("place{number}")))?;
+    }
+    // Without debug information, which valgrind would read for each cell.
+    shell::run(Command::new("strip").arg("-o").arg(dir.join("ferofs")).arg(program))?;
+    for arguments in cells::preparations() {
+        process::run(Command::new("./ferofs").args(arguments).current_dir(dir))?;
+    }
+    Ok(())
+}
+
+/// Measures all cells; each place takes the next one when it has finished its last.
+fn measure_all(dir: &Path, cells: &[Cell]) -> Result<BTreeMap<String, Figures>> {
+    let allowed = sched_getaffinity(None)?;
+    let processors: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
+    let next = AtomicUsize::new(0);
+    let work = |number: usize| -> Result<Vec<(String, Figures)>> {
+        let mut own = CpuSet::new();
+        own.set(processors[number % processors.len()]);
+        sched_setaffinity(None, &own)?;
+        let place = Place { dir, number };
+        let mut measured = Vec::new();
+        while let Some(cell) = cells.get(next.fetch_add(1, Relaxed)) {
+            measured.push((cell.name.clone(), place.measure(cell).with_context(|| cell.name.clone())?));
+        }
+        Ok(measured)
+    };
+    let mut measured = BTreeMap::new();
+    thread::scope(|scope| {
+        let places: Vec<_> = (0..PLACES).map(|number| scope.spawn(move || work(number))).collect();
+        for place in places {
+            measured.extend(place.join().unwrap_or_else(|_| bail!("a place panicked"))?);
+        }
+        Ok(measured)
+    })
+}
+
+/// The smallest value of each figure: other work of the machine only adds to it.
+fn smallest(rounds: &[BTreeMap<String, Figures>]) -> BTreeMap<String, Figures> {
+    let mut smallest: BTreeMap<String, Figures> = BTreeMap::new();
+    for (name, figures) in rounds.iter().flatten() {
+        let known = smallest.entry(name.clone()).or_insert(*figures);
+        for (known, new) in known.iter_mut().zip(figures) {
+            *known = (*known).into_iter().chain(*new).min();
+        }
+    }
+    smallest
+}
+
+/// Prints how much the values of several rounds differ, those that differ most first.
+fn print_spread(rounds: &[BTreeMap<String, Figures>]) {
+    if rounds.len() < 2 {
+        return;
+    }
+    let smallest = smallest(rounds);
+    let mut lines = Vec::new();
+    for (name, figures) in &smallest {
+        for (number, metric) in METRICS.iter().enumerate() {
+            let largest = rounds.iter().filter_map(|round| round.get(name)?[number]).max();
+            if let (Some(largest), Some(smallest)) = (largest, figures[number]) {
+                let percent = (largest as f64 / smallest as f64 - 1.0) * 100.0;
+                lines.push((percent, format!("{name}: {}: {smallest} to {largest}", metric.name)));
+            }
+        }
+    }
+    lines.sort_by(|a, b| b.0.total_cmp(&a.0));
+    for (percent, line) in lines.iter().filter(|(percent, _)| *percent > 0.0) {
+        println!("{percent:6.2} %  {line}");
+    }
+}
+
+/// Prints each value that is not as accepted, and returns the number of cells that are worse or new.
+fn print_comparison(accepted: &AcceptedFile, machine: &str, measured: &BTreeMap<String, Figures>) -> usize {
+    let is_comparable = machine == accepted.machine;
+    if !is_comparable {
+        println!(
+            "instructions and misses are not compared: this is {machine}; accepted with {}",
+            accepted.machine
+        );
+    }
+    for (name, figures) in measured {
+        let Some(line) = accepted.cells.get(name) else {
+            println!("WORSE   {name}: no accepted values");
+            continue;
+        };
+        let verdicts = accepted.compare(name, machine, figures);
+        for (number, metric) in METRICS.iter().enumerate() {
+            let (old, new) = (line.figures[number], figures[number]);
+            let word = match verdicts[number] {
+                Some(Verdict::Worse) => "WORSE",
+                Some(Verdict::Better) => "better",
+                None if !is_comparable && metric.differs(old, new) => "told",
+                _ => continue,
+            };
+            let [shown_old, shown_new] =
+                [old, new].map(|value| value.map_or("none".into(), |value| report::number(value as f64)));
+            let ratio = new.unwrap_or(0) as f64 / old.unwrap_or(0) as f64;
+            println!(
+                "{word:<8}{name}: {}: accepted {shown_old}, measured {shown_new}: {ratio:.3}",
+                metric.name
+            );
+        }
+    }
+    measured.iter().filter(|(name, figures)| is_worse(accepted, machine, name, figures)).count()
+}
+
+/// Whether a cell fails the gate.
+fn is_worse(accepted: &AcceptedFile, machine: &str, name: &str, figures: &Figures) -> bool {
+    let verdicts = accepted.compare(name, machine, figures);
+    !accepted.cells.contains_key(name) || verdicts.contains(&Some(Verdict::Worse))
+}
+
+/// What the number of instructions depends on besides the program's source.
+fn describe_machine() -> Result<String> {
+    let programs = [
+        ("rustc", Path::new("rustc"), "--version"),
+        ("cc", Path::new("cc"), "--version"),
+        ("libc", Path::new("ldd"), "--version"),
+        ("valgrind", Path::new("valgrind"), "--version"),
+    ];
+    let facts = machine::describe(&programs)?;
+    let versions: Vec<&str> =
+        programs.iter().filter_map(|(name, ..)| facts.get(*name)).map(String::as_str).collect();
+    Ok(format!("{}; {} {}", versions.join("; "), std::env::consts::ARCH, processor_features().join(" ")))
+}
+
+/// Processor features on which the code that libraries choose depends. Valgrind hides newer ones.
+#[cfg(target_arch = "x86_64")]
+fn processor_features() -> Vec<&'static str> {
+    let known = [
+        ("avx", std::is_x86_feature_detected!("avx")),
+        ("avx2", std::is_x86_feature_detected!("avx2")),
+        ("bmi2", std::is_x86_feature_detected!("bmi2")),
+        ("rdrand", std::is_x86_feature_detected!("rdrand")),
+    ];
+    known.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name).collect()
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn processor_features() -> Vec<&'static str> {
+    Vec::new()
+}
+
+impl Options {
+    fn parse(options: &[&str]) -> Result<Self> {
+        let mut parsed = Self { rounds: 1, ..Self::default() };
+        let mut options = options.iter();
+        while let Some(option) = options.next() {
+            let value = options.next().with_context(|| format!("{option} needs a value"))?;
+            match *option {
+                "--accept" => parsed.accept = Some((*value).to_owned()),
+                "--only" => parsed.only = (*value).to_owned(),
+                "--rounds" => parsed.rounds = value.parse::<NonZeroUsize>().context("--rounds")?.get(),
+                unknown => bail!("unknown option {unknown}"),
+            }
+        }
+        if parsed.accept.as_ref().is_some_and(|why| why.trim().is_empty() || why.contains(['\t', '\n'])) {
+            bail!("--accept needs a reason, in one line");
+        }
+        Ok(parsed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn new_values_need_a_reason() {
+        let options =
+            Options::parse(&["--only", "lz4", "--accept", "a larger window", "--rounds", "3"]).unwrap();
+        let accept = Some("a larger window".to_owned());
+        assert_eq!(options, Options { accept, only: "lz4".into(), rounds: 3 });
+        for wrong in
+            [&["--accept"][..], &["--accept", " "], &["--accept", "a\tb"], &["--rounds", "0"], &["--x", "1"]]
+        {
+            assert!(Options::parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn of_several_rounds_the_smallest_value_of_each_figure_counts() {
+        let round =
+            |a, b| BTreeMap::from([("cell".to_owned(), [Some(a), Some(b), None, None, None, Some(1)])]);
+        let smallest = smallest(&[round(5, 7), round(6, 3)]);
+        assert_eq!(smallest["cell"], [Some(5), Some(3), None, None, None, Some(1)]);
+    }
+}
