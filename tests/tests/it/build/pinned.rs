@@ -19,13 +19,13 @@ const FIXED: [&str; 4] = ["-T", "1000000000", "-U", "00000000-0000-4000-8000-000
 const IMAGES: [&[&str]; 10] = [
     &["-z", "none"],
     &["-z", "none", "--chunk-size", "4096", "--inodes", "extended"],
-    &["-z", "lz4", "-b", "512", "-E", "legacy-compress"],
-    &["-z", "lz4", "-E", "dedupe,ztailpacking"],
-    &["-z", "lz4hc,12", "-C", "65536", "--no-share", "--xattr-prefix", "user.long."],
-    &["-z", "zstd,9", "-C", "65536", "-E", "all-fragments"],
-    &["-z", "deflate", "-C", "32768", "-E", "fragments"],
-    &["-z", "lzma", "-C", "131072", "-E", "48bit"],
-    &["-z", "zstd", "-m", "4096", "--compress-directories", "-E", "dot-omitted"],
+    &["--preset", "fast", "-z", "lz4", "-b", "512", "-E", "legacy-compress"],
+    &["--preset", "fast", "-z", "lz4", "-E", "dedupe,ztailpacking"],
+    &["--preset", "fast", "-z", "lz4hc,12", "-C", "65536", "--no-share", "--xattr-prefix", "user.long."],
+    &["--preset", "fast", "-z", "zstd,9", "-C", "65536", "-E", "all-fragments"],
+    &["--preset", "fast", "-z", "deflate", "-C", "32768", "-E", "fragments"],
+    &["--preset", "fast", "-z", "lzma", "-C", "131072", "-E", "48bit"],
+    &["--preset", "fast", "-z", "zstd", "-m", "4096", "--compress-directories", "-E", "dot-omitted"],
     &["--preset", "default"],
 ];
 
