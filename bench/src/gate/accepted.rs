@@ -32,7 +32,6 @@ pub(super) const METRICS: [Metric; 6] = [
     Metric { name: "misses", percent: 5.0, floor: 32_000 },
     Metric { name: "memory", percent: 5.0, floor: 1 << 20 },
     Metric { name: "bytes", percent: 0.5, floor: 0 },
-    // The daemon decides by time which pages it stores in the page cache, so single runs of random reads differ by 4 %.
     Metric { name: "requests", percent: 3.0, floor: 8 },
     Metric { name: "calls", percent: 2.0, floor: 16 },
 ];

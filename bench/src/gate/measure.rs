@@ -112,6 +112,10 @@ impl Place<'_> {
         for _ in 0..RUNS {
             memory = memory.into_iter().chain(mount(&[])?).min();
         }
+        // The daemon decides by time which pages it stores in the page cache: the requests of random reads depend on the machine.
+        if matches!(reads, Reads::Pages(_)) {
+            return Ok([None, None, memory, None, None, None]);
+        }
         let (mut requests, mut others) = (None, u64::MAX);
         for _ in 0..RUNS {
             mount(&["strace", "-f", "-c", "-o", &log])?;
