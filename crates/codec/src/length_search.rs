@@ -247,8 +247,6 @@ impl<E: FixedInput> LengthSearch<E> {
     /// The same with one trial as a rule: it aims at 7/8 of the output, predicts by the ratio of bytes alone, and takes what has half of the output.
     fn find_length_roughly(&mut self, src: &[u8], dst: &mut [u8]) -> Result<(usize, usize), EncodeError> {
         let (output, most) = (dst.len(), src.len());
-        // Matches are searched once anyway.
-        self.parsed = Parsed::Never;
         let at_aim =
             |len: usize, size: usize| (len as u64 * (output / 8 * 7) as u64 / size.max(1) as u64) as usize;
         let (mut found, mut above) = ((0, 0), most + 1);

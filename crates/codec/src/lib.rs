@@ -194,8 +194,9 @@ mod tests {
             size in 64usize..5000,
             (algorithm, level) in method(),
             max_distance in prop_oneof![Just(65535u16), 1024..=65535u16],
+            unused in prop_oneof![2u16..=64, Just(ROUGH)],
         ) {
-            let mut params = Params::new(algorithm, Some(level)).unwrap();
+            let mut params = Params { unused, ..Params::new(algorithm, Some(level)).unwrap() };
             if let Method::Lz4(p) = &mut params.method {
                 p.max_distance = max_distance;
             }

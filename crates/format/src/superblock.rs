@@ -22,7 +22,8 @@ pub const OFFSET: usize = 1024;
 pub const SIZE: usize = 128;
 /// Bytes of an extension slot.
 pub const EXT_SLOT_SIZE: usize = 16;
-const MAGIC: u32 = 0xe0f5_e1e2;
+/// The first field of a superblock.
+pub const MAGIC: u32 = 0xe0f5_e1e2;
 /// Bytes of a device slot: `devt_slotoff` counts slots.
 const DEVICE_SLOT_SIZE: u64 = 128;
 /// `xattr_prefix_start` counts units of this many bytes.

@@ -20,11 +20,11 @@ pub mod error;
 pub mod fetch;
 pub mod http;
 pub mod location;
-mod named;
 mod numbers;
 pub mod object;
 pub mod oci;
 pub mod open;
+mod own_file;
 pub mod pull;
 pub mod source;
 

@@ -84,8 +84,6 @@ pub struct Pulled {
     pub is_image: bool,
 }
 
-/// The first bytes of EROFS's superblock. Source: FORMAT.md 1.
-const MAGIC: [u8; 4] = 0xE0F5_E1E2_u32.to_le_bytes();
 /// Bytes of one request.
 const PART: u64 = 4 << 20;
 
@@ -180,8 +178,9 @@ fn known_parts(
 
 /// Whether the bytes have the magic number of EROFS.
 fn has_magic(source: &FileSource) -> bool {
-    let mut magic = [0; MAGIC.len()];
-    source.read_exact_at(to_u64(superblock::OFFSET), &mut magic).is_ok() && magic == MAGIC
+    let mut magic = [0; size_of_val(&superblock::MAGIC)];
+    source.read_exact_at(to_u64(superblock::OFFSET), &mut magic).is_ok()
+        && magic == superblock::MAGIC.to_le_bytes()
 }
 
 /// Checks all blocks of the file `path`, which has the bytes of the object, against the root hash. Returns whether there is one.

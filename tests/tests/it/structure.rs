@@ -83,7 +83,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
     (
         "remote",
         &[
-            &["error", "named", "numbers"],
+            &["error", "numbers", "own_file"],
             &["object", "confine"],
             &["cache"],
             &["http"],

@@ -163,6 +163,39 @@ impl Tampered {
 }
 
 #[test]
+fn a_device_that_overlaps_the_image_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("source");
+    fs::create_dir(&source).unwrap();
+    fs::write(source.join("file"), [7; 20_000]).unwrap();
+    // Several blocks of names: address 0 would mean that the device has none.
+    (0..500).for_each(|number| fs::write(source.join(format!("empty{number:050}")), "").unwrap());
+    let (path, device) = (dir.path().join("image"), dir.path().join("device"));
+    let mut options = build::Options::new(&source);
+    let mut chunks = build::ChunkOptions::new(4096);
+    chunks.device = Some(device.clone());
+    options.data.chunks = Some(chunks);
+    build::build(&options, &path).unwrap();
+    let mut bytes = fs::read(path).unwrap();
+    let open = |bytes: &[u8]| {
+        let extra: Vec<Box<dyn crate::read::Source>> = vec![Box::new(fs::read(&device).unwrap())];
+        Image::open_with(Box::new(bytes.to_vec()), extra, &crate::read::OpenOptions::default()).unwrap()
+    };
+    let image = open(&bytes);
+    let (table, blocks) = (image.superblock().device_table.get(), image.superblock().blocks);
+    let uniaddr = usize::try_from(table).unwrap() + 68;
+    // Without the checksum of the superblock.
+    bytes[1024 + 8] &= !1;
+    let mut finds = |start: u64| {
+        let start = u32::try_from(start).unwrap();
+        bytes[uniaddr..uniaddr + 4].copy_from_slice(&start.to_le_bytes());
+        let found = check(&open(&bytes), &Options::default()).unwrap().findings;
+        found.iter().any(|found| found.corruption.fault == ferofs_format::Fault::Overlap("another device"))
+    };
+    assert!(!finds(blocks) && finds(blocks - 1));
+}
+
+#[test]
 fn overlaps_name_both_sides() {
     let finds = |place: fn(&Image, &Inode) -> u64, path: &str, what, also: Option<&str>| {
         let mut tampered = Tampered::new();

@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use super::local::LocalBits;
 use super::presence::{Presence, UNIT, boot_id, bytes_of, units_in};
 use crate::error::{Error, Result};
-use crate::named::is_named;
 use crate::numbers::{len_of, range_of, to_u64};
+use crate::own_file::is_named;
 
 /// The content of `info.json`: the size and origin of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

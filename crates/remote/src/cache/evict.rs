@@ -13,7 +13,7 @@ use super::entry::{DATA, Entry, EntryInfo, USE, read_info};
 use super::folder::Cache;
 use super::presence::UNIT;
 use crate::error::{Error, Result};
-use crate::named::is_named;
+use crate::own_file::is_named;
 
 /// An entry of the cache, as `ferofs cache ls` shows it.
 #[derive(Clone, Debug)]

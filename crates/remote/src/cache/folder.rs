@@ -1,11 +1,12 @@
 //! The folder of the cache, and its entries.
 
 use std::fs::DirBuilder;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use super::entry::{DATA, Entry, EntryInfo, read_info};
 use crate::error::{Error, Result};
+use crate::own_file::is_own;
 
 /// A folder with objects.
 #[derive(Clone, Debug)]
@@ -27,8 +28,7 @@ impl Cache {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
         made.map_err(Error::cache(folder, "create"))?;
         let metadata = std::fs::metadata(folder).map_err(Error::cache(folder, "read"))?;
-        let user = rustix::process::geteuid().as_raw();
-        if metadata.uid() != user || metadata.mode() & 0o022 != 0 {
+        if !is_own(&metadata) {
             let problem = std::io::Error::other("another user can write to it");
             return Err(Error::cache(folder, "use")(problem));
         }

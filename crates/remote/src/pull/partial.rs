@@ -13,9 +13,9 @@ use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
 use crate::error::{Error, FetchErrorKind, Result};
-use crate::named::is_named;
 use crate::numbers::{to_u64, to_usize};
 use crate::object::{RemoteObject, Validator};
+use crate::own_file::{is_named, is_own};
 
 /// The partial file is synced at each multiple of this number of bytes, before more is written. After a crash of the system, the bytes before
 /// the last multiple are right.
@@ -157,7 +157,7 @@ fn name_beside(object: &dyn RemoteObject, path: &Path) -> Result<PathBuf> {
 fn open_own(path: &Path) -> Result<File> {
     for _ in 0..ATTEMPTS {
         let opened = match std::fs::symlink_metadata(path) {
-            Ok(metadata) if !is_own(&metadata) => {
+            Ok(metadata) if !can_be_continued(&metadata) => {
                 remove(path)?;
                 continue;
             }
@@ -180,7 +180,7 @@ fn open_own(path: &Path) -> Result<File> {
         })?;
         // The process that had the lock may have given the file its final name, or removed it.
         let metadata = file.metadata().map_err(Error::file(path, "read"))?;
-        if is_own(&metadata) && is_named(&file, path).map_err(Error::file(path, "read"))? {
+        if can_be_continued(&metadata) && is_named(&file, path).map_err(Error::file(path, "read"))? {
             return Ok(file);
         }
     }
@@ -189,9 +189,8 @@ fn open_own(path: &Path) -> Result<File> {
 }
 
 /// Whether only this user can have written the file.
-fn is_own(metadata: &Metadata) -> bool {
-    let user = rustix::process::geteuid().as_raw();
-    metadata.is_file() && metadata.uid() == user && metadata.nlink() == 1 && metadata.mode() & 0o022 == 0
+fn can_be_continued(metadata: &Metadata) -> bool {
+    metadata.is_file() && metadata.nlink() == 1 && is_own(metadata)
 }
 
 /// Removes a name. A link is not followed.
