@@ -41,6 +41,12 @@ const RUNS: usize = 2;
 /// Bytes of a read of [`Reads::Pages`].
 const PAGE: u64 = 4096;
 
+/// Whether this process may trace programs, and start them at addresses that are always the same.
+pub(super) fn is_allowed() -> bool {
+    let probe = Command::new("setarch").args(["-R", "strace", "-c", "-o", "/dev/null", "true"]).output();
+    probe.is_ok_and(|output| output.status.success())
+}
+
 /// One of the places where cells run at the same time.
 pub(super) struct Place<'a> {
     /// The directory with trees, images and the program. All paths are relative to it, so their length is always the same.

@@ -46,6 +46,10 @@ pub(crate) fn gate(options: &[&str]) -> Result<()> {
     let options = Options::parse(options)?;
     let start = Instant::now();
     install::install(&measure::TOOLS)?;
+    if !measure::is_allowed() {
+        need::lacks("the gate", "strace and setarch -R, which containers often forbid");
+        return Ok(());
+    }
     let program =
         std::env::var_os("FEROFS_BIN").context("FEROFS_BIN is not set; `cargo xtask bench gate` sets it")?;
     let page = shell::repository().join("bench/gate.tsv");
