@@ -124,7 +124,7 @@ pub(crate) fn build_from(
         peak_tasks: data.peak_tasks,
         workers: options.run.worker_count(),
         uuid: superblock.uuid,
-        wide_addresses: superblock.incompat.contains(Incompat::BIT48),
+        incompat: superblock.incompat,
         warnings,
     })
 }

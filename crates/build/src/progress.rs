@@ -5,6 +5,8 @@ pub(crate) mod timings;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
+use ferofs_format::Incompat;
+
 use crate::error::Warning;
 use crate::options::source::UsedPatterns;
 use crate::progress::timings::Timings;
@@ -87,8 +89,8 @@ pub struct Summary {
     pub workers: usize,
     /// The image's UUID.
     pub uuid: [u8; 16],
-    /// Whether the image has addresses of 48 bits, which Linux 6.15 and newer read.
-    pub wide_addresses: bool,
+    /// The features without which the image cannot be read. Some follow from the source: chunks for files with holes, addresses of 48 bits.
+    pub incompat: Incompat,
     /// The parts of the source that were left out.
     pub warnings: Vec<Warning>,
 }

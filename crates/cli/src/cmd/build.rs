@@ -328,10 +328,8 @@ fn print_summary(
     interactive: bool,
 ) -> Result<(), Failure> {
     let timings = &options.run.progress.timings;
-    let mut options = options.clone();
-    // The build turns them on for an index of huge archives.
-    options.image.wide_addresses |= summary.wide_addresses;
-    let form = printed.form.map(|form| (form, Requirement::of(&options)));
+    let requirement = Requirement::of(options).with_features(summary.incompat);
+    let form = printed.form.map(|form| (form, requirement));
     let text = match printed {
         PrintOptions { json: true, .. } => summary::json(summary, seal, timings, form),
         PrintOptions { timings: true, .. } => {

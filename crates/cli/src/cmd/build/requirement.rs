@@ -1,8 +1,10 @@
-//! The Linux version that mounts an image, and the options of its kernel, from the options of a build.
+//! The Linux version that mounts an image, and the size of its pages, from the options of a build, and from the features that the source made
+//! necessary.
 
 use std::fmt;
 
 use ferofs::build::{Compression, Fragments, IndexKind, Method, Options, SourceData};
+use ferofs::read::Incompat;
 
 use crate::args::byte_size;
 
@@ -20,6 +22,19 @@ const SMALLEST_PAGE: u64 = 4096;
 impl Requirement {
     pub(super) fn of(options: &Options) -> Self {
         Self { version: linux_version(options), page: options.image.block_size.bytes64().max(SMALLEST_PAGE) }
+    }
+
+    /// The same for an image that has these features, which do not all follow from options: files with holes are stored in chunks, and an index
+    /// of huge archives has wide addresses.
+    pub(super) fn with_features(mut self, incompat: Incompat) -> Self {
+        for (feature, version) in
+            [(Incompat::CHUNKED_FILE, LinuxVersion(5, 15)), (Incompat::BIT48, LinuxVersion(6, 15))]
+        {
+            if incompat.contains(feature) {
+                self.version = self.version.max(version);
+            }
+        }
+        self
     }
 }
 
@@ -56,6 +71,7 @@ fn linux_version(options: &Options) -> LinuxVersion {
         (options.data.chunks.is_some(), LinuxVersion(5, 15)),
         (external, LinuxVersion(5, 16)),
         (block < SMALLEST_PAGE, LinuxVersion(6, 4)),
+        (block < SMALLEST_PAGE && options.data.compression.is_some(), LinuxVersion(6, 8)),
         (!options.xattrs.prefixes.is_empty(), LinuxVersion(6, 4)),
         (options.inodes.dot_omitted || options.image.wide_addresses, LinuxVersion(6, 15)),
         // Before, Linux refused a label without a zero after it.
@@ -129,5 +145,10 @@ mod tests {
         let mut large = Options::new("tree");
         large.image.block_size = ferofs::build::BlockSize::from_bytes(16384).unwrap();
         assert_eq!(Requirement::of(&large).to_string(), "Linux 5.4 or newer with pages of 16K");
+        let mut small = Options::new("tree");
+        small.image.block_size = ferofs::build::BlockSize::from_bytes(1024).unwrap();
+        assert_eq!(linux_version(&small), LinuxVersion(6, 4));
+        small.data.compression = Some(lz4());
+        assert_eq!(linux_version(&small), LinuxVersion(6, 8));
     }
 }
