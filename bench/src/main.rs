@@ -15,35 +15,35 @@
 
 mod build;
 mod charts;
+mod codec;
 /// What several benchmarks share.
 mod common {
     pub(crate) mod filesystem;
     pub(crate) mod fio;
-    pub(crate) mod linux_source;
     pub(crate) mod machine;
     pub(crate) mod options;
     pub(crate) mod process;
+    pub(crate) mod programs;
+    pub(crate) mod reads;
     pub(crate) mod report;
     pub(crate) mod rounds;
     pub(crate) mod walk;
 }
-mod estimate;
 mod fleet;
 mod gate;
+mod kernel;
 mod paper;
 mod patch;
+mod published;
 mod random;
 mod redundant;
 mod scale;
 mod terminal;
+mod trees;
 
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use ferofs_devtools::{install, shell};
-use ferofs_tests::need;
-
-use crate::common::linux_source;
 
 const USAGE: &str = "\
 Usage: cargo xtask bench COMMAND
@@ -97,7 +97,7 @@ Each command installs missing programs with apt-get.";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    match dispatch(&args) {
+    match dispatch(&args.iter().map(String::as_str).collect::<Vec<_>>()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("bench: {error:#}");
@@ -106,18 +106,18 @@ fn main() -> ExitCode {
     }
 }
 
-fn dispatch(args: &[String]) -> Result<()> {
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    match args.as_slice() {
+fn dispatch(args: &[&str]) -> Result<()> {
+    match args {
         [] | ["help" | "--help" | "-h"] => println!("{USAGE}"),
+        ["all"] => published::all(dispatch)?,
         ["build", options @ ..] => build::build(options)?,
         ["charts", options @ ..] => charts::charts(options)?,
-        ["codec", options @ ..] => codec(options)?,
-        ["estimate", options @ ..] => estimate::estimate(options)?,
+        ["codec", options @ ..] => codec::codec(options)?,
         ["fleet", options @ ..] => fleet::fleet(options)?,
         ["gate", options @ ..] => gate::gate(options)?,
         // Not in the list of commands: the evaluation starts it.
         ["policy", options @ ..] => paper::policy::policy(options)?,
+        ["kernel", options @ ..] => kernel::kernel(options)?,
         ["paper", options @ ..] => paper::paper(options)?,
         ["patch", options @ ..] => patch::patch(options)?,
         ["random", options @ ..] => random::random(options)?,
@@ -127,13 +127,4 @@ fn dispatch(args: &[String]) -> Result<()> {
         _ => bail!("no such benchmark: {}\n\n{USAGE}", args.join(" ")),
     }
     Ok(())
-}
-
-/// The codecs alone, in memory.
-fn codec(options: &[&str]) -> Result<()> {
-    // The Linux source is one of the samples. Systems without apt-get measure the other samples.
-    if linux_source::archive().is_err() && need::find_tool("apt-get").is_some() {
-        install::install_package("linux-source")?;
-    }
-    shell::run(shell::cargo().args(["bench", "--package", "ferofs-codec", "--"]).args(options))
 }

@@ -10,19 +10,22 @@
 mod bars;
 mod measure;
 mod peers;
-mod reads;
 mod record;
 mod settings;
-pub(crate) mod tree;
 
 use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
+use ferofs_devtools::install::{self, FUSE, SQUASHFUSE};
 use ferofs_devtools::shell;
 
-use measure::{Bench, Programs};
+use measure::Bench;
 use record::Record;
+pub(crate) use settings::PRESETS;
+
+use crate::common::programs::Programs;
+use crate::trees;
 
 /// A file of docs and its content.
 type Page = (&'static str, String);
@@ -32,8 +35,8 @@ struct Part {
     name: &'static str,
     /// The published figures.
     figures: &'static str,
-    /// The measured tree, and what it is.
-    source: fn() -> Result<(PathBuf, String)>,
+    /// The name of the measured tree.
+    source: &'static str,
     measure: fn(&Bench) -> Result<Record>,
     pages: fn(&Record) -> Result<Vec<Page>>,
 }
@@ -42,14 +45,14 @@ const PARTS: [Part; 2] = [
     Part {
         name: "peers",
         figures: "docs/pictures/peers.json",
-        source: tree::debian,
+        source: "container",
         measure: peers::measure,
         pages: peers::pages,
     },
     Part {
         name: "settings",
         figures: "docs/guide/settings.json",
-        source: tree::part_of_debian,
+        source: "part",
         measure: settings::measure,
         pages: settings::pages,
     },
@@ -65,11 +68,15 @@ pub(crate) fn charts(options: &[&str]) -> Result<()> {
         }
         return Ok(());
     }
+    install::install(&[FUSE, SQUASHFUSE])?;
     let programs = Programs::install()?;
     for part in parts {
         let (source, title) = match &options.source {
             Some(dir) => (dir.clone(), dir.display().to_string()),
-            None => (part.source)()?,
+            None => {
+                let tree = trees::named(part.source)?;
+                (tree.get()?, tree.about.into())
+            }
         };
         let bench = Bench::new(&programs, source, title, options.rounds)?;
         let record = (part.measure)(&bench).with_context(|| part.name)?;

@@ -13,7 +13,7 @@ use ferofs_tests::need;
 use super::super::evaluation::Evaluation;
 use super::super::record::{Values, values};
 use super::super::setup::systems::{System, systems};
-use super::super::setup::workspace::{FILE, Workspace, require};
+use super::super::setup::workspace::{FILE, Workspace};
 use super::reads::ReadCase;
 use crate::common::filesystem::{Driver, FileSystem, Unavailable};
 use crate::common::fio::{Job, Pattern, STRIDE};
@@ -39,12 +39,11 @@ pub(crate) fn issued(
     pattern: Pattern,
     system: &System,
 ) -> Result<Values> {
-    require(workspace.tools.fio.as_deref(), "fio")?;
     let file_system = workspace.file_system(dataset, system)?;
     set_page_cache(&file_system.image, PageCache::Cold)?;
     let device = LoopDevice::attach(&file_system.image)?;
     let file_system = FileSystem::new(file_system.name, &device.0, file_system.driver);
-    let mounted = file_system.mount(&workspace.daemons, &workspace.mount_point()?)?;
+    let mounted = file_system.mount(&workspace.programs.daemons(), &workspace.mount_point()?)?;
     let size = workspace.size(dataset)?;
     let total = size / STRIDE * 4096;
     // A high limit, so that fio reads all of it: the count must not depend on the speed.
@@ -67,7 +66,7 @@ pub(crate) fn issued(
 
 /// The counters of a mounted ferofs.
 pub(crate) fn stats(workspace: &Workspace, dir: &Path) -> Result<serde_json::Value> {
-    let output = Command::new(&workspace.daemons.ferofs).args(["stats", "--json"]).arg(dir).output()?;
+    let output = Command::new(&workspace.programs.ferofs).args(["stats", "--json"]).arg(dir).output()?;
     serde_json::from_slice(&output.stdout).context("ferofs stats")
 }
 

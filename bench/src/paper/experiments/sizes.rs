@@ -43,7 +43,7 @@ fn size(workspace: &Workspace, dataset: &str, system: &System) -> Result<Values>
         ImageFormat::Btrfs(_) | ImageFormat::Ext4 => {
             let mounted = workspace
                 .file_system(dataset, system)?
-                .mount(&workspace.daemons, &workspace.mount_point()?)?;
+                .mount(&workspace.programs.daemons(), &workspace.mount_point()?)?;
             let stat = rustix::fs::statvfs(mounted.path())?;
             (stat.f_blocks - stat.f_bfree) * stat.f_frsize
         }
