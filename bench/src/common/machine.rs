@@ -80,16 +80,6 @@ pub(crate) fn load() -> Result<&'static str> {
     Ok(LOAD.get_or_init(|| text.split_whitespace().take(3).collect::<Vec<_>>().join(" ")))
 }
 
-/// Processor seconds of all processes since the machine's start, in hundredths: the kernel's own threads are included.
-pub(crate) fn cpu_seconds() -> Result<f64> {
-    let text = fs::read_to_string("/proc/stat")?;
-    let line = text.lines().next().context("/proc/stat is empty")?;
-    // user, nice, system, idle, iowait, irq, softirq, steal.
-    let ticks: Vec<f64> = line.split_whitespace().skip(1).filter_map(|word| word.parse().ok()).collect();
-    let work = [0, 1, 2, 5, 6].iter().filter_map(|field| ticks.get(*field)).sum::<f64>();
-    Ok(work / 100.0)
-}
-
 fn first_line(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("{:?}", command.get_program()))?;
     let text = [output.stdout, output.stderr].concat();

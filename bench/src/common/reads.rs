@@ -75,7 +75,7 @@ impl Reads {
 }
 
 /// Processor seconds of this thread: the first number of schedstat, in nanoseconds.
-fn thread_seconds() -> Result<f64> {
+pub(crate) fn thread_seconds() -> Result<f64> {
     let stat = fs::read_to_string("/proc/thread-self/schedstat")?;
     let first = stat.split_whitespace().next().context("schedstat is empty")?;
     Ok(first.parse::<f64>()? / 1e9)

@@ -15,7 +15,7 @@ use super::{complete, linux_source, set_times};
 const SUITE: &str = "bookworm";
 /// What a desktop has besides a minimal Debian: 2.8 GB with what these packages need.
 const DESKTOP: &str = "cups evince firefox-esr fonts-noto-core gcc gimp git libreoffice-calc libreoffice-writer \
-    linux-image-amd64 python3 thunderbird vim vlc xfce4 xz-utils";
+    linux-image-amd64 python3 vim vlc xfce4 xz-utils";
 const PROGRAMS: &str = "gcc git libc6-dev perl python3 vim";
 /// Of the minimal Debian, small enough for slow compressors: settings, programs, scripts with libraries, translations.
 const PART: [&str; 5] =
@@ -49,7 +49,7 @@ pub(super) fn desktop(root: &Path) -> Result<()> {
 
 /// A tree in which `chroot` can start Python.
 pub(super) fn numpy(root: &Path) -> Result<()> {
-    debian_with_dependencies("python3", root)?;
+    debian_with_dependencies("python3 libstdc++6", root)?;
     for package in WHEELS {
         wheel(package, PYTHON.0, &root.join(PYTHON.1))?;
     }

@@ -2,8 +2,9 @@
 //! 11), and decoding strategies (section 5.6).
 
 use std::fmt::{self, Display, Formatter};
+use std::fs;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use super::super::evaluation::Evaluation;
 use super::super::policy::POLICIES;
@@ -13,7 +14,6 @@ use super::super::setup::systems::{System, erofs, main_systems, systems};
 use super::super::setup::workspace::{FILE, Workspace};
 use crate::common::filesystem::Driver;
 use crate::common::fio::{Job, Pattern};
-use crate::common::machine::cpu_seconds;
 use crate::common::rounds::{PageCache, set_page_cache};
 
 /// Bytes that fio must have read before the machine's processor time is reported: in a shorter run, fio's own start would be most of
@@ -118,4 +118,14 @@ fn read(workspace: &Workspace, dataset: &str, system: &System, job: Job, cache: 
         all.extend(values([("daemon_s_gib", cpu / gib)]));
     }
     Ok(all)
+}
+
+/// Processor seconds of all processes since the machine's start, in hundredths: the kernel's own threads are included.
+fn cpu_seconds() -> Result<f64> {
+    let text = fs::read_to_string("/proc/stat")?;
+    let line = text.lines().next().context("/proc/stat is empty")?;
+    // user, nice, system, idle, iowait, irq, softirq, steal.
+    let ticks: Vec<f64> = line.split_whitespace().skip(1).filter_map(|word| word.parse().ok()).collect();
+    let work = [0, 1, 2, 5, 6].iter().filter_map(|field| ticks.get(*field)).sum::<f64>();
+    Ok(work / 100.0)
 }
