@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use ferofs_devtools::shell;
 use ferofs_tests::Outcome;
-use serde::Deserialize;
+use serde_json::Value;
 use tempfile::TempDir;
 
 use self::contests::{CONTESTS, Contest, ESTIMATE, Job, PRESETS, TREES_OF_PRESETS};
@@ -28,7 +28,7 @@ struct Cost {
     cpu: f64,
     wall: f64,
     memory: f64,
-    /// Bytes of the image.
+    /// Bytes of the image; 0 for what was extracted.
     size: f64,
 }
 
@@ -111,8 +111,7 @@ impl Bench<'_> {
         let estimate = ferofs_tests::Run::limited(&self.programs.ferofs, None, TIMEOUT)
             .args(["build", "--estimate", "--json", "--quiet"])
             .arg(&self.tree);
-        let estimates: Estimates =
-            serde_json::from_slice(&succeed("ferofs build --estimate", estimate)?.stdout)?;
+        let said: Value = serde_json::from_slice(&succeed("ferofs build --estimate", estimate)?.stdout)?;
         let (mut rows, presets) = (Vec::new(), charts::PRESETS.iter().zip(&costs));
         let mut add = |contest, peer: String, ours, theirs, badness| {
             rows.push(Row { contest, tree: tree.name.to_owned(), peer, ours, theirs, badness });
@@ -123,12 +122,14 @@ impl Bench<'_> {
             let nearest = others.max_by(|(_, a), (_, b)| beaten(a).total_cmp(&beaten(b)));
             let ((_, other), theirs) = nearest.context("one preset")?;
             add(PRESETS, format!("{options} / {other}"), *ours, *theirs, beaten(theirs));
-            let estimate = estimates.estimates.iter().find(|estimate| estimate.name == *name);
-            let estimate = estimate.with_context(|| format!("no estimate of {name}"))?;
+            let mut estimates = said["estimates"].as_array().into_iter().flatten();
+            let estimate = estimates.find(|estimate| estimate["name"] == *name);
+            let number =
+                |key: &str| estimate.and_then(|estimate| estimate[key].as_f64()).context("no estimate");
             let said = Cost {
-                cpu: estimate.processor_seconds,
-                wall: estimate.seconds,
-                size: estimate.bytes_out as f64,
+                cpu: number("processor_seconds")?,
+                wall: number("seconds")?,
+                size: number("bytes_out")?,
                 ..*ours
             };
             let wrong = (said.cpu / ours.cpu - 1.0).abs().max((said.size / ours.size - 1.0).abs());
@@ -157,7 +158,7 @@ impl Bench<'_> {
                 let outcome = jobs[number].run(self.programs, &sources[number], &to)?;
                 let line = format!("{}: {}: {:.2?}", self.tree.display(), jobs[number].name(), outcome.cpu);
                 eprintln!("{}", shell::dim(&line));
-                let size = fs::metadata(if to.is_file() { &to } else { &sources[number] })?.len();
+                let size = if to.is_file() { fs::metadata(&to)?.len() } else { 0 };
                 runs[number].push((outcome, size));
                 if to.is_file() { fs::remove_file(&to)? } else { fs::remove_dir_all(&to)? }
             }
@@ -167,20 +168,6 @@ impl Bench<'_> {
         }
         runs.iter().map(|runs| Cost::of(runs)).collect()
     }
-}
-
-/// What `--estimate --json` prints.
-#[derive(Deserialize)]
-struct Estimates {
-    estimates: Vec<Estimate>,
-}
-
-#[derive(Deserialize)]
-struct Estimate {
-    name: String,
-    bytes_out: u64,
-    seconds: f64,
-    processor_seconds: f64,
 }
 
 impl Cost {
@@ -201,7 +188,7 @@ fn table<'a>(rows: &[Row], trees: impl Iterator<Item = &'a String>) -> Table {
     let cells = |row: &Row| {
         let Row { contest, tree, peer, ours, theirs, .. } = row;
         let ratio = |value: fn(&Cost) -> f64| match (value(ours), value(theirs)) {
-            // The memory of a small process is not known.
+            // The memory of a small process is not known, and an extracted tree has no size.
             (ours, theirs) if ours == 0.0 || theirs == 0.0 => "-".to_owned(),
             (ours, theirs) => format!("{:.2}", ours / theirs),
         };

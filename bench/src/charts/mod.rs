@@ -14,7 +14,6 @@ mod record;
 mod settings;
 
 use std::fs;
-use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use ferofs_devtools::install::{self, FUSE, SQUASHFUSE};
@@ -71,13 +70,8 @@ pub(crate) fn charts(options: &[&str]) -> Result<()> {
     install::install(&[FUSE, SQUASHFUSE])?;
     let programs = Programs::install()?;
     for part in parts {
-        let (source, title) = match &options.source {
-            Some(dir) => (dir.clone(), dir.display().to_string()),
-            None => {
-                let tree = trees::named(part.source)?;
-                (tree.get()?, tree.about.into())
-            }
-        };
+        let tree = trees::named(part.source)?;
+        let (source, title) = (tree.get()?, tree.about.to_owned());
         let bench = Bench::new(&programs, source, title, options.rounds)?;
         let record = (part.measure)(&bench).with_context(|| part.name)?;
         println!("{}", record.text()?);
@@ -107,13 +101,11 @@ struct Options {
     only: Option<&'static str>,
     publish: bool,
     draw: bool,
-    /// What to measure instead of a Debian.
-    source: Option<PathBuf>,
 }
 
 impl Options {
     fn parse(options: &[&str]) -> Result<Self> {
-        let mut parsed = Self { rounds: 3, only: None, publish: false, draw: false, source: None };
+        let mut parsed = Self { rounds: 3, only: None, publish: false, draw: false };
         let mut options = options.iter();
         while let Some(option) = options.next() {
             let mut value = || options.next().with_context(|| format!("{option} needs a value"));
@@ -126,7 +118,6 @@ impl Options {
                 }
                 "--publish" => parsed.publish = true,
                 "--draw" => parsed.draw = true,
-                dir if !dir.starts_with('-') => parsed.source = Some(dir.into()),
                 unknown => bail!("unknown option {unknown}"),
             }
         }

@@ -29,25 +29,14 @@ impl Images {
         self.dir.join("mount")
     }
 
-    /// The image called `name`, which ends with algorithm and largest cluster.
-    pub(crate) fn image(&self, name: &str) -> Result<PathBuf> {
-        let image = self.dir.join(name);
-        if image.exists() {
-            return Ok(image);
+    /// The image called `name`, which mkfs.erofs makes with `options`.
+    pub(crate) fn image(&self, name: &str, options: &str) -> Result<PathBuf> {
+        let image = self.dir.join(format!("{name}.erofs"));
+        if !image.exists() {
+            let unfinished = self.dir.join("unfinished");
+            self.programs.build(Tool::MkfsErofs, options, &self.files()?, &unfinished)?;
+            fs::rename(&unfinished, &image)?;
         }
-        let source = self.files()?;
-        let unfinished = self.dir.join("unfinished");
-        if unfinished.exists() {
-            fs::remove_file(&unfinished)?;
-        }
-        let clusters = match name.trim_end_matches(".erofs").rsplit('-').next() {
-            Some("1m") => "-C1048576",
-            Some("64k") => "-C65536",
-            _ => "-C4096",
-        };
-        let algorithm = if name.contains("zstd") { "-zzstd" } else { "-zlz4" };
-        self.programs.build(Tool::MkfsErofs, &format!("{algorithm} {clusters}"), &source, &unfinished)?;
-        fs::rename(&unfinished, &image)?;
         Ok(image)
     }
 

@@ -29,10 +29,16 @@ const SIZE: u64 = 512 << 20;
 const FIO_SECONDS: u32 = 1;
 /// Percent of the pages that are read.
 const DENSITIES: [f64; 4] = [0.1, 1.0, 10.0, 100.0];
-/// Images, by algorithm and largest cluster.
-const IMAGES: [&str; 4] = ["lz4-4k.erofs", "lz4-64k.erofs", "zstd-64k.erofs", "zstd-1m.erofs"];
+/// An image, named by algorithm and largest cluster, and the options of mkfs.erofs.
+type ImageOptions = (&'static str, &'static str);
+const IMAGES: [ImageOptions; 4] = [
+    ("lz4-4k", "-zlz4 -C4096"),
+    ("lz4-64k", "-zlz4 -C65536"),
+    ("zstd-64k", "-zzstd -C65536"),
+    ("zstd-1m", "-zzstd -C1048576"),
+];
 /// The image of the other dimensions.
-const IMAGE: &str = IMAGES[1];
+const IMAGE: ImageOptions = IMAGES[1];
 /// The page shows this many of the slowest cells: enough to see which kinds of reads are slow.
 const SLOWEST: usize = 10;
 
@@ -66,7 +72,7 @@ impl Display for Access {
 /// One workload on one image.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cell {
-    image: &'static str,
+    image: ImageOptions,
     cache: PageCache,
     access: Access,
     density: f64,
@@ -77,7 +83,7 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    const fn new(image: &'static str, cache: PageCache, density: f64) -> Self {
+    const fn new(image: ImageOptions, cache: PageCache, density: f64) -> Self {
         Self { image, cache, access: Access::Uniform, density, block: 4096, depth: 1 }
     }
 
@@ -134,7 +140,7 @@ impl Cell {
 impl Display for Cell {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let cache = if self.cache == PageCache::Warm { "warm" } else { "cold" };
-        let image = self.image.trim_start_matches("").trim_end_matches(".erofs");
+        let (image, _) = self.image;
         let Self { access, density, block, depth, .. } = self;
         write!(f, "{image} {cache} {access} {density} % {} KiB x {depth}", block >> 10)
     }
@@ -185,7 +191,7 @@ pub(crate) fn random(options: &[&str]) -> Result<()> {
     let report = Report::new("random", &versions)?;
     let mut results = Results::new();
     for cell in Cell::all().into_iter().filter(is_wanted) {
-        let image = images.image(cell.image)?;
+        let image = images.image(cell.image.0, cell.image.1)?;
         let file_systems = file_systems(&image);
         let mut runs: [Vec<Figures>; 3] = Default::default();
         for round in 0..rounds {
@@ -196,7 +202,8 @@ pub(crate) fn random(options: &[&str]) -> Result<()> {
         }
         let [ferofs, erofsfuse, kernel] = &runs;
         let summaries = [Summary::of(ferofs)?, Summary::of(erofsfuse)?, Summary::of(kernel)?];
-        print(&cell, &file_systems, &summaries);
+        let line = summaries.map(|summary| format!("{:.1?}, CPU {:.1?}", summary.speed, summary.cpu));
+        println!("{cell}: {}", line.join("; "));
         results.push((cell, summaries));
     }
     let cells = results.len();
@@ -252,17 +259,4 @@ fn run(images: &Images, file_system: &FileSystem, cell: &Cell) -> Result<Figures
     let reads = reading.bytes as f64 / cell.block as f64;
     let cpu = mounted.cpu().zip(cpu).map(|(after, before)| (after - before) * 1e6 / reads);
     Ok(Figures { reading, cpu })
-}
-
-/// Prints a table of one cell.
-fn print(cell: &Cell, file_systems: &[FileSystem; 3], summaries: &[Summary; 3]) {
-    println!("\n{cell}");
-    println!("{:<14}{:>28}{:>8}{:>10}", "", "MiB/s (min - max)", "x", "CPU us");
-    for (file_system, summary) in file_systems.iter().zip(summaries) {
-        let Spread { min, median, max } = summary.speed;
-        let range = format!("{median:.1} ({min:.1} - {max:.1})");
-        let times = median / summaries[1].speed.median;
-        let cpu = summary.cpu.map_or_else(|| "-".to_owned(), |cpu| format!("{cpu:.1}"));
-        println!("{:<14}{range:>28}{times:>8.2}{cpu:>10}", file_system.name);
-    }
 }

@@ -50,9 +50,9 @@ fn memory_use(workspace: &Workspace, case: &ReadCase, system: &System) -> Result
     };
     let mut fio = group.wrap(&job.command(&file));
     let mut running = fio.stdin(Stdio::null()).stdout(Stdio::null()).spawn().context("fio")?;
-    let mut private = 0;
+    let mut private = None;
     let status = loop {
-        private = private.max(mounted.private_dirty().unwrap_or(0));
+        private = private.max(mounted.private_dirty());
         if let Some(status) = running.try_wait()? {
             break status;
         }
@@ -65,7 +65,7 @@ fn memory_use(workspace: &Workspace, case: &ReadCase, system: &System) -> Result
         ("charged_mib", group.memory_usage()? as f64 / MIB),
         ("gone_mib", free_before.saturating_sub(free_memory()?) as f64 / MIB),
     ]);
-    if file_system.driver.is_daemon() {
+    if let Some(private) = private {
         all.extend(values([("private_mib", private as f64 / MIB)]));
     }
     drop(mounted);

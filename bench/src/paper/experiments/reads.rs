@@ -37,8 +37,8 @@ impl Display for ReadCase {
 /// Figures 7 and 8.
 pub(crate) fn micro(evaluation: &mut Evaluation) -> Result<()> {
     let mut cases = Vec::new();
-    for dataset in evaluation.workspace.datasets() {
-        cases.extend(Pattern::ALL.map(|pattern| ReadCase { dataset: dataset.clone(), pattern }));
+    for dataset in scale::DATASETS {
+        cases.extend(Pattern::ALL.map(|pattern| ReadCase { dataset: dataset.to_owned(), pattern }));
     }
     evaluation.measure_all("micro", scale::ROUNDS, &cases, &systems(), |workspace, case, system| {
         read(

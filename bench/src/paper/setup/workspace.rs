@@ -7,7 +7,6 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 use ferofs_tests::mount::is_mounted;
-use ferofs_tests::need;
 
 use super::super::experiments::boot::PROGRAMS_TREE;
 use super::data;
@@ -40,11 +39,10 @@ impl Workspace {
             if !is_mounted(&dir) {
                 break;
             }
-            let (program, option) = if need::is_root() { ("umount", "-Rl") } else { ("fusermount3", "-uz") };
-            run_quietly(Command::new(program).arg(option).arg(&dir))?;
+            run_quietly(Command::new("umount").arg("-Rl").arg(&dir))?;
         }
         let images = self.dir.join("images");
-        if !need::is_root() || !images.exists() {
+        if !images.exists() {
             return Ok(());
         }
         for image in fs::read_dir(images)? {
@@ -54,11 +52,6 @@ impl Workspace {
             }
         }
         Ok(())
-    }
-
-    /// The names of the large files that experiments read.
-    pub(crate) fn datasets(&self) -> Vec<String> {
-        scale::DATASETS.iter().map(|name| (*name).to_owned()).collect()
     }
 
     /// The directory of a dataset: it contains one large [`FILE`], or a tree. Makes it if it does not exist.
