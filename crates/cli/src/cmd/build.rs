@@ -35,7 +35,7 @@ use crate::args::image::{refuse_as_output, warn_of_own_image};
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::cmd::mount::memory::read_profile;
 use crate::exit::{Failure, OUTPUT_FAILURE, Outcome};
-use crate::print::output::{is_strict, message, print_line};
+use crate::print::output::{is_strict, json_text, message, print_line};
 use crate::signals::{GRACE_PERIOD, cancel_on_signals};
 use compress::CompressArgs;
 use display::Display;
@@ -331,7 +331,7 @@ fn print_summary(
     let requirement = Requirement::of(options).with_features(summary.incompat);
     let form = printed.form.map(|form| (form, requirement));
     let text = match printed {
-        PrintOptions { json: true, .. } => summary::json(summary, seal, timings, form),
+        PrintOptions { json: true, .. } => json_text(&summary::json(summary, seal, timings, form)),
         PrintOptions { timings: true, .. } => {
             format!("{}\n{}", summary::text(summary, form), summary::timings(summary, timings))
         }
