@@ -306,12 +306,12 @@ pub(crate) fn execute(
     Ok(0)
 }
 
-/// The image may replace a source image, whose files it contains. Other sources would be lost: an archive, an image whose data the new one
+/// The image may replace a source image, whose files it contains. Any other source would be lost: an archive, an image whose data the new one
 /// refers to, and a device, which is written in place.
 fn refuse_sources_as_output(options: &Options, image: &Path) -> Result<(), Failure> {
     let in_place = std::fs::metadata(image).is_ok_and(|metadata| metadata.file_type().is_block_device());
     let keeps_data = options.source.data == SourceData::External;
-    if options.source.format != SourceFormat::Tar && !keeps_data && !in_place {
+    if options.source.format == SourceFormat::Image && !keeps_data && !in_place {
         return Ok(());
     }
     let sources = std::iter::once(&options.source.path).chain(&options.source.upper_layers);
