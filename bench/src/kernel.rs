@@ -100,7 +100,7 @@ pub(crate) fn kernel(options: &[&str]) -> Result<()> {
                         }
                     }
                     let names = [setting, tree, name, state].map(str::to_owned);
-                    eprintln!("{}", shell::dim(&format!("{names:?}: {runs:.2?}")));
+                    eprintln!("{}", shell::dim(&format!("{names:?}: {runs:.2?}"), &std::io::stderr()));
                     rows.push(Row { names, costs: medians(&runs)? });
                 }
             }

@@ -157,7 +157,7 @@ impl Bench<'_> {
             for number in rotated_order(jobs.len(), round) {
                 let outcome = jobs[number].run(self.programs, &sources[number], &to)?;
                 let line = format!("{}: {}: {:.2?}", self.tree.display(), jobs[number].name(), outcome.cpu);
-                eprintln!("{}", shell::dim(&line));
+                eprintln!("{}", shell::dim(&line, &std::io::stderr()));
                 let size = if to.is_file() { fs::metadata(&to)?.len() } else { 0 };
                 runs[number].push((outcome, size));
                 if to.is_file() { fs::remove_file(&to)? } else { fs::remove_dir_all(&to)? }

@@ -33,9 +33,9 @@ pub(crate) struct Image {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Which {
-    /// About 2 GB, for programs that read a small part.
+    /// About 2 GB, for programs that read a small part: a desktop.
     Tree,
-    /// About 0.5 GB, for complete reads: small files, and one large file of half of the bytes.
+    /// About 0.5 GB of data, for complete reads: Python with libraries, and one large file of half of the bytes.
     Container,
 }
 
@@ -43,9 +43,9 @@ impl Which {
     /// Name, tree, and bytes of the large file.
     const fn plan(self, quick: bool) -> (&'static str, &'static str, u64) {
         match (self, quick) {
-            (Self::Tree, false) => ("tree", "desktop", 0),
+            (Self::Tree, false) => ("desktop", "desktop", 0),
             (Self::Tree, true) => ("quick-tree", "container", 0),
-            (Self::Container, false) => ("container", "numpy", 300 << 20),
+            (Self::Container, false) => ("numpy", "numpy", 300 << 20),
             (Self::Container, true) => ("quick-container", "container", 100 << 20),
         }
     }
@@ -59,18 +59,18 @@ impl Image {
         let (root, list) = (dir.join(format!("{name}.roothash")), dir.join(format!("{name}.files")));
         if !list.exists() {
             let tree = trees::named(tree)?.get()?;
-            let mut sources = vec![tree.clone()];
-            let large_dir = dir.join("unfinished-large");
+            let mut source = tree.clone();
+            let copy = dir.join("unfinished-tree");
             if large > 0 {
-                fs::create_dir_all(&large_dir)?;
-                join_files(&trees::named(LARGE_SOURCE)?.get()?, &large_dir.join(LARGE_FILE), large)?;
-                sources.push(large_dir.clone());
+                source.clone_from(&copy);
+                shell::run(Command::new("cp").args(["-a", "-T"]).args([&tree, &copy]))?;
+                join_files(&trees::named(LARGE_SOURCE)?.get()?, &copy.join(LARGE_FILE), large)?;
             }
             let mut build = Command::new(ferofs);
             build.args(["build", "--quiet", "--preset", "fast", "--verity", "--roothash-file"]).arg(&root);
-            shell::run(build.args(&sources).arg(&path))?;
+            shell::run(build.args([&source, &path]))?;
             if large > 0 {
-                fs::remove_dir_all(&large_dir)?;
+                fs::remove_dir_all(&copy)?;
             }
             let mut files = Vec::new();
             each_file(&tree, &mut |path, len| {

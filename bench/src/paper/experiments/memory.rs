@@ -80,7 +80,7 @@ pub(crate) fn latency(evaluation: &mut Evaluation) -> Result<()> {
         2,
         System::new("ferofs --memory-limit 2M", &erofs(), Driver::Ferofs(&["--memory-limit", "2M"])),
     );
-    evaluation.measure_all("tails", 1, &["enough", "32 MiB"], &all, |workspace, case, system| {
+    evaluation.measure_all("latency", 1, &["enough", "32 MiB"], &all, |workspace, case, system| {
         let file_system = workspace.file_system("text", system)?;
         set_page_cache(&file_system.image, PageCache::Cold)?;
         let group = Cgroup::new((*case != "enough").then_some(SHORT_MEMORY))?;
