@@ -12,7 +12,7 @@ use crate::common::report::{Report, Table};
 use crate::trees::linux_source;
 
 /// Codecs, and the MiB of each sample: slow codecs get less.
-const CODECS: [(&str, &str); 4] = [("lz4", "4"), ("zstd", "16"), ("deflate", "16"), ("lzma", "2")];
+const CODECS: [(&str, &str); 4] = [("lz4", "4"), ("zstd", "16"), ("deflate", "16"), ("lzma", "4")];
 
 /// Speeds and sizes as multiples of the other library's, by codec and level.
 type Ratios = BTreeMap<(String, String), Vec<[f64; 2]>>;

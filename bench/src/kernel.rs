@@ -120,12 +120,14 @@ pub(crate) fn kernel(options: &[&str]) -> Result<()> {
 }
 
 /// The images of the three tools.
-fn images(programs: &Programs, source: &Path, options: &[&str; 3], dir: &Path) -> Result<[FileSystem; 3]> {
+fn images(programs: &Programs, source: &Path, options: &[&str; 3], dir: &Path) -> Result<Vec<FileSystem>> {
     let tools = [(Tool::Ferofs, "erofs"), (Tool::MkfsErofs, "erofs"), (Tool::Mksquashfs, "squashfs")];
-    for ((tool, _), options) in tools.iter().zip(options) {
-        programs.build(*tool, options, source, &dir.join(tool.name()))?;
-    }
-    Ok(tools.map(|(tool, kind)| FileSystem::new(tool.name(), &dir.join(tool.name()), Driver::Kernel(kind))))
+    let image = |((tool, kind), options): ((Tool, _), &&str)| {
+        let image = dir.join(tool.name());
+        programs.build(tool, options, source, &image)?;
+        Ok(FileSystem::new(tool.name(), &image, Driver::Kernel(kind)))
+    };
+    tools.into_iter().zip(options).map(image).collect()
 }
 
 fn measure(

@@ -52,18 +52,20 @@ pub(crate) fn build(options: &[&str]) -> Result<()> {
     let into = options.dir.as_deref().unwrap_or(Path::new("/dev/shm"));
     let into = TempDir::new_in(into).with_context(|| into.display().to_string())?;
     let (mut rows, mut trees) = (Vec::new(), BTreeMap::new());
+    let mut bench = |tree: &Tree| -> Result<Bench> {
+        if !trees.contains_key(tree.name) {
+            trees.insert(tree.name, tree.describe()?);
+        }
+        Ok(Bench { programs: &programs, tree: tree.get()?, into: into.path() })
+    };
     for contest in CONTESTS.iter().filter(|contest| options.has_part(contest.name)) {
         for tree in chosen_trees(&options, contest.trees)? {
-            trees.insert(tree.name, tree.describe()?);
-            let bench = Bench { programs: &programs, tree: tree.get()?, into: into.path() };
-            rows.extend(bench.contest(contest, &tree, options.rounds).context(contest.name)?);
+            rows.extend(bench(&tree)?.contest(contest, &tree, options.rounds).context(contest.name)?);
         }
     }
     if options.has_part(PRESETS) || options.has_part(ESTIMATE) {
         for tree in chosen_trees(&options, &TREES_OF_PRESETS)? {
-            trees.insert(tree.name, tree.describe()?);
-            let bench = Bench { programs: &programs, tree: tree.get()?, into: into.path() };
-            let all = bench.presets(&tree, options.rounds.unwrap_or(1)).context(PRESETS)?;
+            let all = bench(&tree)?.presets(&tree, options.rounds.unwrap_or(1)).context(PRESETS)?;
             rows.extend(all.into_iter().filter(|row| options.has_part(row.contest)));
         }
     }

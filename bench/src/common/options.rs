@@ -18,7 +18,7 @@ pub(crate) struct Options {
 
 impl Options {
     /// Parses `options`. `parts` are the values of `--only`, which takes any text if there are none. `takes` are the other options of this benchmark, of which `own` gets those that
-    /// are not in [`Options`], with their numbers.
+    /// are not in [`Options`], with their numbers; with `--only` among them, a part can be published alone.
     pub(crate) fn parse(
         options: &[&str],
         parts: &[&str],
@@ -54,7 +54,8 @@ impl Options {
                 }
             }
         }
-        if parsed.publish && (parsed.quick || !parsed.only.is_empty() || !parsed.trees.is_empty()) {
+        let is_part = !parsed.only.is_empty() && !takes.contains(&"--only");
+        if parsed.publish && (parsed.quick || is_part || !parsed.trees.is_empty()) {
             bail!("--publish needs everything: it cannot be combined with --only, --trees and --quick");
         }
         Ok(parsed)
