@@ -63,10 +63,9 @@ type Cell<'a> = &'a dyn Fn(&Row) -> Result<String>;
 fn tables(record: &Record) -> Result<String> {
     let best: BTreeSet<&str> = front(record)?.into_iter().map(|row| row.options.as_str()).collect();
     let mut text = format!(
-        "\n{} `{}` measured all cells, on {}. The figures of each round are in [settings.json](settings.json).\n",
+        "\n{} `{}` measured all cells. The figures of each round are in [settings.json](settings.json).\n",
         record.conditions(),
         record.command,
-        record.machine.get("kernel").map_or("?", String::as_str),
     );
     let none = record.rows.iter().find(|row| row.options == "-z none").context("no row for -z none")?;
     let source = none.megabytes();
@@ -111,8 +110,7 @@ fn tables(record: &Record) -> Result<String> {
         let (build, read) = (number(row.build()?), number(row.read()?));
         let _ = writeln!(text, "| `{}` | {size:.1} | {build} | {read} |", row.options);
     }
-    text.push_str(&machine::comment(&record.machine));
-    text.push('\n');
+    let _ = write!(text, "\nThe machine and the programs:\n\n{}\n", machine::list(&record.machine));
     Ok(text)
 }
 

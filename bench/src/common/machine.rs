@@ -52,12 +52,9 @@ pub(crate) fn list(facts: &Facts) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "- {name}: {value}");
     }
-    text + &comment(facts)
-}
-
-/// The accepted costs as a comment that readers do not see.
-pub(crate) fn comment(facts: &Facts) -> String {
-    facts.get(COSTS).map_or_else(String::new, |costs| format!("\n<!-- {COSTS}: {costs} -->\n"))
+    let costs = facts.get(COSTS).map(String::as_str).unwrap_or_default();
+    let _ = writeln!(text, "\n<!-- {COSTS}: {costs} -->");
+    text
 }
 
 /// The last commit that changed more than docs, so that it stays the same when results are committed.

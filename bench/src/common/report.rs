@@ -92,8 +92,8 @@ impl Report {
         }
     }
 
-    /// Publishes the figures that have aims, those that miss their aim first.
-    pub(crate) fn publish_aims(&self, rounds: usize) -> Result<()> {
+    /// Publishes the figures that have aims, those that miss their aim first. `about` says more about what was measured.
+    pub(crate) fn publish_aims(&self, rounds: usize, about: &str) -> Result<()> {
         let mut aims: Vec<&Aim> = self.aims.iter().collect();
         aims.sort_by_key(|aim| aim.is_reached());
         let aims = Table {
@@ -103,8 +103,9 @@ impl Report {
             head: vec!["figure", "measured", "aim", "reached"],
             rows: aims.into_iter().map(Aim::row).collect(),
         };
-        let text =
-            format!("medians of {rounds} round(s), in which the programs that are compared took turns.");
+        let text = format!(
+            "medians of {rounds} round(s), in which the programs that are compared took turns.{about}"
+        );
         self.publish(&text, aims, 0, 1)
     }
 

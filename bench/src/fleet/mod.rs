@@ -106,12 +106,14 @@ pub(crate) fn fleet(options: &[&str]) -> Result<()> {
     let ferofs = Ferofs::copy(&program, &dir)?;
     let image = |which| Image::get(&ferofs.program, &dir, which, options.quick);
     let (tree, container) = (image(Which::Tree)?, image(Which::Container)?);
-    println!(
-        "images: {} MB with {} files, {} MB",
+    let images = format!(
+        " The image for first files has {} MB in {} files, the one for complete reads {} MB in {} files.",
         tree.size / 1_000_000,
         tree.files.len(),
-        container.size / 1_000_000
+        container.size / 1_000_000,
+        container.files.len() + 1
     );
+    println!("{images}");
     let report = Report::new("fleet", &[("ferofs", &program, "--version")])?;
     let mut bench = Bench { options, rounds, dir, ferofs, tree, container, report };
     for (name, measure) in PARTS {
@@ -121,7 +123,7 @@ pub(crate) fn fleet(options: &[&str]) -> Result<()> {
     }
     bench.report.print_aims();
     if bench.options.publish {
-        bench.report.publish_aims(bench.rounds)?;
+        bench.report.publish_aims(bench.rounds, &images)?;
     }
     Ok(())
 }

@@ -59,7 +59,7 @@ pub(crate) fn redundant(options: &[&str]) -> Result<()> {
     report.aim(order, worst_order, Wanted::AtMost(ORDER_TIME), "");
     report.print_aims();
     if options.publish {
-        report.publish_aims(1)?;
+        report.publish_aims(1, "")?;
     }
     Ok(())
 }

@@ -76,7 +76,7 @@ pub(crate) fn scale(options: &[&str]) -> Result<()> {
     }
     bench.report.print_aims();
     if bench.options.publish {
-        bench.report.publish_aims(bench.rounds)?;
+        bench.report.publish_aims(bench.rounds, "")?;
     }
     fs::remove_dir_all(memory)?;
     Ok(())
