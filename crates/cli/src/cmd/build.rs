@@ -432,6 +432,11 @@ impl Args {
         self.metadata.apply(&mut options)?;
         let form = self.form(options.image.block_size);
         self.apply(&form, &mut options, image)?;
+        let chunk_size = options.data.chunks.as_ref().map(|chunks| chunks.size);
+        let form = match chunk_size {
+            Some(size) => form.in_chunks(size),
+            None => form,
+        };
         Ok((options, form))
     }
 
