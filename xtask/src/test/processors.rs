@@ -157,6 +157,9 @@ impl Processor {
         shell::run(build_command.args(["--package", "ferofs-cli"]))?;
         let mut tests = self.cargo("test");
         tests.arg("--lib").args(LIBRARIES.iter().flat_map(|name| ["--package", name]));
+        // The memory that it measures would be that of the emulator.
+        tests.args(["--", "--skip", "the_stated_memory_is_enough_for_any_plan"]);
+        tests.env("PROPTEST_CASES", super::QUICK_CASES);
         let output = tests.output().context("cargo test")?;
         let text = String::from_utf8_lossy(&output.stdout);
         if !output.status.success() {
