@@ -121,7 +121,7 @@ pub(crate) fn build_from(
         data_time: encoded - walked,
         metadata_time: encoded.elapsed() - verify_time,
         verify_time,
-        peak_tasks: data.peak_tasks,
+        peak_jobs: data.peak_jobs,
         workers: options.run.worker_count(),
         uuid: superblock.uuid,
         incompat: superblock.incompat,

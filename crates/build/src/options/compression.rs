@@ -319,7 +319,7 @@ impl Compression {
         if self.index == IndexKind::Extents {
             params.unused = match params.method {
                 Method::Zstd(zstd) if zstd.level <= ROUGH_LEVEL => ROUGH,
-                _ => PLACED_UNUSED,
+                Method::Lz4(_) | Method::Lzma(_) | Method::Deflate(_) | Method::Zstd(_) => PLACED_UNUSED,
             };
         }
         Ok(params)

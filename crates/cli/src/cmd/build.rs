@@ -35,7 +35,7 @@ use crate::args::image::{refuse_as_output, warn_of_own_image};
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::cmd::mount::memory::read_profile;
 use crate::exit::{Failure, OUTPUT_FAILURE, Outcome};
-use crate::print::output::{is_strict, message, print_line};
+use crate::print::output::{is_strict, json_text, message, print_line};
 use crate::signals::{GRACE_PERIOD, cancel_on_signals};
 use compress::CompressArgs;
 use display::Display;
@@ -306,12 +306,12 @@ pub(crate) fn execute(
     Ok(0)
 }
 
-/// The image may replace a source image, whose files it contains. Other sources would be lost: an archive, an image whose data the new one
+/// The image may replace a source image, whose files it contains. Any other source would be lost: an archive, an image whose data the new one
 /// refers to, and a device, which is written in place.
 fn refuse_sources_as_output(options: &Options, image: &Path) -> Result<(), Failure> {
     let in_place = std::fs::metadata(image).is_ok_and(|metadata| metadata.file_type().is_block_device());
     let keeps_data = options.source.data == SourceData::External;
-    if options.source.format != SourceFormat::Tar && !keeps_data && !in_place {
+    if options.source.format == SourceFormat::Image && !keeps_data && !in_place {
         return Ok(());
     }
     let sources = std::iter::once(&options.source.path).chain(&options.source.upper_layers);
@@ -331,7 +331,7 @@ fn print_summary(
     let requirement = Requirement::of(options).with_features(summary.incompat);
     let form = printed.form.map(|form| (form, requirement));
     let text = match printed {
-        PrintOptions { json: true, .. } => summary::json(summary, seal, timings, form),
+        PrintOptions { json: true, .. } => json_text(&summary::json(summary, seal, timings, form)),
         PrintOptions { timings: true, .. } => {
             format!("{}\n{}", summary::text(summary, form), summary::timings(summary, timings))
         }

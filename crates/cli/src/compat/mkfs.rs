@@ -48,7 +48,7 @@ const COMPRESSORS: [(&str, &str); 6] = [
     ("lz4hc", "[,level=<0-12>] (default=9)"),
     ("lzma", "[,level=<0-9>|<100-109>] (default=6) [,dictsize=<4096-8388608>] [,lc=#] [,lp=#] [,pb=#]"),
     ("deflate", "[,level=<0-12>] (default=6) [,dictsize=<1-32768> (without effect)]"),
-    ("libdeflate", "the same as deflate"),
+    ("libdeflate", " (the same as deflate)"),
     ("zstd", "[,level=<0-22>] (default=3) [,dictsize=<1024-1048576>]"),
 ];
 

@@ -28,7 +28,7 @@ use crate::args::byte_size;
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::args::threads;
 use crate::exit::{Failure, Outcome, warn};
-use crate::print::output::is_strict;
+use crate::print::output::{is_strict, json_text};
 use crate::print::verbosity::OutputArgs;
 use crate::servers::args::remote::{RemoteArgs, location};
 use crate::servers::args::{CacheArgs, cache_dir};
@@ -194,7 +194,7 @@ impl Args {
                 "reused": pulled.reused,
                 "verified": pulled.is_verified,
             });
-            writeln!(std::io::stdout().lock(), "{object}")?;
+            writeln!(std::io::stdout().lock(), "{}", json_text(&object))?;
         } else if !pulled.is_verified {
             warn(unverified())?;
         }
@@ -256,7 +256,7 @@ impl Args {
                 "roothash": root.map(|root| root.to_string()),
                 "verified": true,
             });
-            writeln!(std::io::stdout().lock(), "{object}")?;
+            writeln!(std::io::stdout().lock(), "{}", json_text(&object))?;
         }
         Ok(0)
     }
