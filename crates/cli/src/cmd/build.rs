@@ -31,7 +31,7 @@ use ferofs::seal::{BuildSeal, BuiltSeal};
 use crate::args::byte_size;
 use crate::args::exclude::ExcludeArgs;
 use crate::args::features::ChunkEntries;
-use crate::args::image::{refuse_as_output, warn_of_own_image};
+use crate::args::image::refuse_as_output;
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::cmd::mount::memory::read_profile;
 use crate::exit::{Failure, OUTPUT_FAILURE, Outcome};
@@ -263,9 +263,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     device.iter().try_for_each(|device| refuse_as_output(device, &paths))?;
     let others: Vec<PathBuf> = args.paths.iter().cloned().chain(device).collect();
     args.seal.refuse_outputs(&others, args.overwrite)?;
-    if options.source.format == SourceFormat::Directory {
-        warn_of_own_image(image, &options.source.path)?;
-    }
+    options.output.others = args.seal.files().cloned().collect();
     let seal = args.seal.apply(&mut options)?;
     let Args { quiet, verbose, json, timings, .. } = *args;
     let printed = PrintOptions { quiet, verbose, json, timings, hides: |_| false, form: Some(&form) };
@@ -432,6 +430,11 @@ impl Args {
         self.metadata.apply(&mut options)?;
         let form = self.form(options.image.block_size);
         self.apply(&form, &mut options, image)?;
+        let chunk_size = options.data.chunks.as_ref().map(|chunks| chunks.size);
+        let form = match chunk_size {
+            Some(size) => form.in_chunks(size),
+            None => form,
+        };
         Ok((options, form))
     }
 

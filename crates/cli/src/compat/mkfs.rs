@@ -432,6 +432,7 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
     }
     let outputs = args.blobdev.iter().chain(&args.block_list_file).chain(&args.vmdk_desc);
     refuse_as_outputs(&outputs.map(PathBuf::as_path).collect::<Vec<_>>(), &[&args.image])?;
+    options.output.others = args.block_list_file.iter().chain(&args.vmdk_desc).cloned().collect();
     let mut descriptor = None;
     if let Some(path) = &args.vmdk_desc {
         let files =

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::Write;
 use std::num::NonZeroUsize;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -240,7 +241,7 @@ impl Args {
             }
         };
         let renamed = File::open(&file)
-            .and_then(|new| keep_access(&new, &self.file))
+            .and_then(|new| keep_access(&new, &self.file, new.metadata()?.permissions().mode()))
             .and_then(|()| std::fs::rename(&file, &self.file));
         renamed.map_err(|error| Failure::about(&self.file, error))?;
         let synced = File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all());

@@ -12,7 +12,7 @@ use indicatif::HumanBytes;
 use super::args::{AllowedArgs, ChangeArgs, EncodingArgs, PortableArgs, TrailingArgs};
 use super::show;
 use crate::args::exclude::ExcludeArgs;
-use crate::args::image::{refuse_as_output, warn_of_own_image};
+use crate::args::image::refuse_as_output;
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::cmd::verity::sidecar::warn_of_seal;
 use crate::exit::{About, Failure, Outcome};
@@ -213,9 +213,6 @@ pub(super) fn add(args: &AddArgs) -> Outcome {
     let options = args.change.options(&args.image, &args.source)?;
     if !matches!(options.build.source.format, SourceFormat::Directory | SourceFormat::Tar) {
         return Err(Failure::about(&args.source, "not a directory and not a tar archive: use ferofs build"));
-    }
-    if options.build.source.format == SourceFormat::Directory {
-        warn_of_own_image(&args.image, &args.source)?;
     }
     cancel_on_signals(&options.build.run.cancel, GRACE_PERIOD_IN_PLACE)?;
     let display = show_progress(&options);
