@@ -2,7 +2,7 @@
 # Unpacks Debian's newest kernel for virtual machines of a release, such as 6.18, from any suite that has one. The machine's own lists of
 # packages stay as they are.
 #
-# Usage: kernel.sh RELEASE DIR. Afterwards DIR has vmlinuz and, in modules, the modules loop and erofs with a file `order`.
+# Usage: kernel.sh RELEASE DIR. Afterwards DIR has vmlinuz and, in modules, the modules with a file `order`.
 set -eu
 release=$1
 dir=$2
@@ -45,7 +45,8 @@ version=$(ls "$dir/tree/lib/modules")
 depmod -b "$dir/tree" "$version" 2> "$dir/apt/log"
 cp "$(find "$dir/tree" -name "vmlinuz*" -type f)" "$dir/vmlinuz"
 mkdir -p "$dir/modules"
-for module in loop erofs; do
+# Some kernels have the console as a module.
+for module in virtio_pci virtio_console loop erofs; do
     modprobe --dirname "$dir/tree" --set-version "$version" --show-depends "$module" |
         sed -n 's/^insmod \([^ ]*\).*/\1/p' | while read -r file; do
         name=$(basename "$file")
