@@ -8,7 +8,9 @@ use ferofs_devtools::svg::Theme;
 use super::Page;
 use super::bars;
 use super::measure::{Bench, Candidate};
-use super::record::{Record, Row, Tool};
+use super::record::{Record, Row};
+use crate::common::machine;
+use crate::common::programs::Tool;
 use crate::common::report::number;
 
 /// Comparable settings: the same algorithm and level, and the cluster size that the tool's users choose for it.
@@ -64,9 +66,7 @@ fn table(record: &Record) -> Result<String> {
         let _ = writeln!(page, "| `{command}` | {size:.1} | {build} | {read} |");
     }
     page.push_str("\nThe machine and the programs:\n\n");
-    for (name, value) in &record.machine {
-        let _ = writeln!(page, "- {name}: {value}");
-    }
+    page.push_str(&machine::list(&record.machine));
     Ok(page)
 }
 
@@ -85,5 +85,6 @@ pub(super) fn name(row: &Row) -> String {
         Tool::Ferofs => "ferofs".into(),
         Tool::MkfsErofs => "erofs-utils".into(),
         Tool::Mksquashfs => "squashfs-tools".into(),
+        Tool::Mkdwarfs => "dwarfs".into(),
     }
 }
