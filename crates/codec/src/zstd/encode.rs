@@ -6,7 +6,7 @@ use super::blocks::Blocks;
 use super::context::estimate;
 use super::sequences::Sequences;
 use crate::error::{EncodeError, ParamsError};
-use crate::length_search::{FixedInput, LengthSearch};
+use crate::length_search::{FixedInput, LARGE_OUTPUT, LengthSearch};
 use crate::params::ZstdParams;
 
 /// The longest input in bytes that is parsed once: four of libzstd's blocks. libzstd does not choose where blocks end if it only parses, which
@@ -18,7 +18,8 @@ struct Inner {
     /// Made for the first input that is compressed at once.
     context: Option<CCtx<'static>>,
     sequences: Option<Sequences>,
-    blocks: Option<Blocks>,
+    /// For outputs below 1 MiB, and for others.
+    blocks: [Option<Blocks>; 2],
 }
 
 impl FixedInput for Inner {
@@ -38,10 +39,15 @@ impl FixedInput for Inner {
         }
     }
 
+    fn begin(&mut self) {
+        self.blocks.iter_mut().flatten().for_each(Blocks::begin);
+    }
+
     fn fill(&mut self, src: &[u8], dst: &mut [u8]) -> Result<Option<(usize, usize)>, EncodeError> {
-        let blocks = match &mut self.blocks {
+        let large = dst.len() >= LARGE_OUTPUT;
+        let blocks = match &mut self.blocks[usize::from(large)] {
             Some(blocks) => blocks,
-            none => none.insert(Blocks::new(self.params).ok_or(EncodeError::Memory)?),
+            none => none.insert(Blocks::new(self.params, large).ok_or(EncodeError::Memory)?),
         };
         Ok(blocks.fill(src, dst))
     }
@@ -88,7 +94,7 @@ pub(crate) fn encoder(
 ) -> Result<LengthSearch<impl FixedInput>, ParamsError> {
     // Refuses bad parameters now.
     drop(context(params)?);
-    let inner = Inner { params, context: None, sequences: None, blocks: None };
+    let inner = Inner { params, context: None, sequences: None, blocks: [None, None] };
     Ok(LengthSearch::new(inner, window, unused, 1 << params.window_log))
 }
 
