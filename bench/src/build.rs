@@ -6,6 +6,7 @@
 //! of the rounds with the fastest and the slowest round. `cargo xtask peers` installs the newest versions of the other tools.
 
 use std::fs;
+use std::io::stderr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -171,7 +172,10 @@ fn run(comparison: &Comparison, Options { dir, into, rounds, .. }: &Options) -> 
     for round in 0..=rounds {
         for candidate in &mut candidates {
             let outcome = candidate.run()?;
-            eprintln!("{}", shell::dim(&format!("round {round}: {} {:.2?}", candidate.name, outcome.wall)));
+            eprintln!(
+                "{}",
+                shell::dim(&format!("round {round}: {} {:.2?}", candidate.name, outcome.wall), &stderr())
+            );
             if round > 0 {
                 candidate.outcomes.push(outcome);
             }

@@ -1,6 +1,7 @@
 //! Builds images and reads them, in turns.
 
 use std::fs;
+use std::io::stderr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -97,7 +98,7 @@ impl<'a> Bench<'a> {
                 // The order has each row once.
                 let Some(row) = rows.get_mut(at) else { continue };
                 self.round(row).with_context(|| row.command())?;
-                eprintln!("{}", shell::dim(&format!("round {}: {}", round + 1, row.command())));
+                eprintln!("{}", shell::dim(&format!("round {}: {}", round + 1, row.command()), &stderr()));
             }
         }
         Ok(Record {

@@ -14,7 +14,7 @@ use crate::common::rounds::Spread;
 /// One run of one part.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Record {
-    /// What makes these figures again.
+    /// The command that measures these figures again.
     pub(super) command: String,
     /// Date, kernel, processor, programs.
     pub(super) machine: BTreeMap<String, String>,
@@ -108,7 +108,7 @@ impl Record {
         Ok(text)
     }
 
-    /// One sentence about where and how was measured.
+    /// The source, the rounds and the machine, in two sentences.
     pub(super) fn conditions(&self) -> String {
         let machine = |name: &str| self.machine.get(name).map_or("?", String::as_str);
         format!(

@@ -2,6 +2,7 @@
 //! continues with what the log does not have.
 
 use std::fmt::Display;
+use std::io::stdout;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -44,7 +45,10 @@ impl Evaluation {
                     Key { experiment: name.into(), case: String::new(), system: String::new(), round: 0 };
                 self.log.add(key, outcome(Err(error)))?;
             }
-            println!("{}", shell::dim(&format!("  {name}: {:.0} s", start.elapsed().as_secs_f64())));
+            println!(
+                "{}",
+                shell::dim(&format!("  {name}: {:.0} s", start.elapsed().as_secs_f64()), &stdout())
+            );
         }
         Ok(())
     }
@@ -80,7 +84,7 @@ impl Evaluation {
                         false => Err(Unavailable(TIME_UP.into()).into()),
                     };
                     let outcome = outcome(result);
-                    println!("  {}: {}", key(round), shell::dim(&describe(&outcome)));
+                    println!("  {}: {}", key(round), shell::dim(&describe(&outcome), &stdout()));
                     if self.log.latest(&key(round)) != Some(&outcome) {
                         self.log.add(key(round), outcome)?;
                     }

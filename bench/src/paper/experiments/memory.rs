@@ -80,7 +80,7 @@ pub(crate) fn latency(evaluation: &mut Evaluation) -> Result<()> {
         System::new("ferofs --memory-limit 2M", &erofs(), Driver::Ferofs(&["--memory-limit", "2M"])),
     );
     evaluation.measure_all(
-        "tails",
+        "latency",
         evaluation.workspace.scale.rounds,
         &["enough", "32 MiB"],
         &all,

@@ -200,7 +200,7 @@ pub(crate) const FIGURES: [Figure; 8] = [
         }],
     },
     Figure {
-        experiment: "tails",
+        experiment: "latency",
         title: "Read latency with little memory",
         about: "Two threads read at random: with enough memory, and in a control group whose limit of 32 MiB is for the threads, \
                 the daemon and the page cache together.",

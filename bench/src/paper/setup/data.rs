@@ -17,8 +17,8 @@ pub(super) fn archive(file: &Path, len: u64) -> Result<()> {
     let mut tar = Command::new("tar");
     tar.args(["--sort=name", "-C", "/", "-cf", "-", "usr/bin", "usr/lib"]);
     let mut tar = tar.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().context("tar")?;
-    let text = tar.stdout.take().context("tar has no output")?;
-    let got = std::io::copy(&mut text.take(len), &mut File::create(file)?)?;
+    let archive_bytes = tar.stdout.take().context("tar has no output")?;
+    let got = std::io::copy(&mut archive_bytes.take(len), &mut File::create(file)?)?;
     // tar would wait for a reader of the rest.
     tar.kill()?;
     tar.wait()?;
