@@ -46,7 +46,7 @@ pub(crate) trait FixedInput: Send {
 const MAX_TRIALS: u32 = 7;
 /// Outputs of at least this many bytes are filled in one pass if the compressor can do that, else an eighth of them may stay unused. Images
 /// store only the blocks that are used, and a cluster that is shorter by an eighth compresses as well.
-pub(crate) const LARGE_OUTPUT: usize = 1 << 20;
+const LARGE_OUTPUT: usize = 1 << 20;
 /// A parse covers the predicted length and this part of it: most trials that follow are not longer.
 const PARSE_MARGIN: usize = 16;
 

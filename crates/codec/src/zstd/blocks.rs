@@ -30,7 +30,7 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// For outputs of at least 1 MiB if they are `large`: then the search is libzstd's own. `None` if there is no memory.
+    /// For outputs of more than 128 KiB if they are `large`: then the search is libzstd's own. `None` if there is no memory.
     pub(super) fn new(params: ZstdParams, large: bool) -> Option<Self> {
         // The input stays where it is until the frame ends: without a copy of it, matches reach as far back as in a frame that is
         // compressed at once. With the copy, images are 0.5 % larger.

@@ -6,19 +6,22 @@ use super::blocks::Blocks;
 use super::context::estimate;
 use super::sequences::Sequences;
 use crate::error::{EncodeError, ParamsError};
-use crate::length_search::{FixedInput, LARGE_OUTPUT, LengthSearch};
+use crate::length_search::{FixedInput, LengthSearch};
 use crate::params::ZstdParams;
 
 /// The longest input in bytes that is parsed once: four of libzstd's blocks. libzstd does not choose where blocks end if it only parses, which
 /// makes longer binaries 0.3 to 0.6 % larger. Longer input is compressed for each trial, or once for large outputs.
 const MAX_PARSED: usize = 512 << 10;
 
+/// The longest output in bytes that is filled with small tables: in the input of a longer one they find too little.
+const SHORT_OUTPUT: usize = 128 << 10;
+
 struct Inner {
     params: ZstdParams,
     /// Made for the first input that is compressed at once.
     context: Option<CCtx<'static>>,
     sequences: Option<Sequences>,
-    /// For outputs below 1 MiB, and for others.
+    /// For outputs of up to [`SHORT_OUTPUT`], and for others.
     blocks: [Option<Blocks>; 2],
 }
 
@@ -44,7 +47,7 @@ impl FixedInput for Inner {
     }
 
     fn fill(&mut self, src: &[u8], dst: &mut [u8]) -> Result<Option<(usize, usize)>, EncodeError> {
-        let large = dst.len() >= LARGE_OUTPUT;
+        let large = dst.len() > SHORT_OUTPUT;
         let blocks = match &mut self.blocks[usize::from(large)] {
             Some(blocks) => blocks,
             none => none.insert(Blocks::new(self.params, large).ok_or(EncodeError::Memory)?),
