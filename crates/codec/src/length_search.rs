@@ -13,7 +13,7 @@ use self::cost::{CostEstimate, common_prefix};
 use crate::error::EncodeError;
 use crate::fit::{self, Compressor, Fit};
 use crate::incompressible;
-use crate::params::ROUGH;
+use crate::params::{MOST_UNUSED, ROUGH};
 
 /// A compressor with fixed-size input.
 pub(crate) trait FixedInput: Send {
@@ -22,8 +22,11 @@ pub(crate) trait FixedInput: Send {
     /// Compresses all of `src`; `None` if `dst` is too small.
     fn compress(&mut self, src: &[u8], dst: &mut [u8]) -> Result<Option<usize>, EncodeError>;
 
-    /// Encodes as much of `src` as fits into `dst` but for a part of at most 128 KiB of input, in one pass. Returns the bytes taken and the
-    /// bytes produced; `None` if the compressor cannot do that, or if it failed.
+    /// Starts another input.
+    fn begin(&mut self) {}
+
+    /// Encodes as much of `src` as fits into `dst`, or a little less, in one pass. Returns the bytes taken and the bytes produced; both are 0 if
+    /// encoding does not make the input smaller. `None` if the compressor cannot do that, or if it failed.
     fn fill(&mut self, _src: &[u8], _dst: &mut [u8]) -> Result<Option<(usize, usize)>, EncodeError> {
         Ok(None)
     }
@@ -42,8 +45,7 @@ pub(crate) trait FixedInput: Send {
 /// The most trials for one cluster. After them the longest input that fitted is taken.
 const MAX_TRIALS: u32 = 7;
 /// Outputs of at least this many bytes are filled in one pass if the compressor can do that, else an eighth of them may stay unused. Images
-/// store only the blocks that are used, and a cluster that is shorter by an eighth compresses as well. With outputs of 256 KiB one pass takes
-/// 0.4 of the time, but images are 0.9 % larger.
+/// store only the blocks that are used, and a cluster that is shorter by an eighth compresses as well.
 const LARGE_OUTPUT: usize = 1 << 20;
 /// A parse covers the predicted length and this part of it: most trials that follow are not longer.
 const PARSE_MARGIN: usize = 16;
@@ -59,6 +61,8 @@ pub(crate) struct LengthSearch<E> {
     window: usize,
     /// The part of the output that clusters may leave unused on average, in 1/1024: less unused space needs more trials.
     unused: usize,
+    /// Whether the compressor fills each cluster in one pass if it can: see [`ROUGH`].
+    is_rough: bool,
     history: History,
     estimate: CostEstimate,
     scratch: Vec<u8>,
@@ -86,15 +90,10 @@ struct History {
     saved_slack: usize,
     /// Whether the last cluster took its whole window.
     took_window: bool,
-    /// Input bytes of the last cluster of a rough search.
-    taken: usize,
-    /// Output bytes of that cluster.
-    produced: usize,
 }
 
 impl History {
-    const NONE: Self =
-        Self { ratio: 1.0 / 64.0, end_ratio: 1.0, saved_slack: 0, took_window: false, taken: 4, produced: 1 };
+    const NONE: Self = Self { ratio: 1.0 / 64.0, end_ratio: 1.0, saved_slack: 0, took_window: false };
 }
 
 /// One trial: input bytes, their estimated cost, and what they were encoded to.
@@ -118,7 +117,8 @@ impl<E: FixedInput> LengthSearch<E> {
         Self {
             inner,
             window,
-            unused: unused.into(),
+            unused: unused.min(MOST_UNUSED).into(),
+            is_rough: unused == ROUGH,
             history,
             estimate,
             scratch: Vec::new(),
@@ -172,14 +172,11 @@ impl<E: FixedInput> LengthSearch<E> {
     /// produced; both are 0 if encoding does not make the input smaller.
     fn find_length(&mut self, src: &[u8], dst: &mut [u8]) -> Result<(usize, usize), EncodeError> {
         let (output, most) = (dst.len(), src.len());
-        if output >= LARGE_OUTPUT
+        if (output >= LARGE_OUTPUT || self.is_rough)
             && let Some(filled) = self.inner.fill(src, dst)?
         {
             self.trials += 1;
             return Ok(filled);
-        }
-        if self.unused >= ROUGH.into() {
-            return self.find_length_roughly(src, dst);
         }
         let allowance = output * self.unused / 1024;
         // The space that may stay unused. Trials aim at a size within it, so that a small error still is accepted.
@@ -244,35 +241,6 @@ impl<E: FixedInput> LengthSearch<E> {
         Ok(below.map_or((0, 0), |t| (t.len, t.size)))
     }
 
-    /// The same with one trial as a rule: it aims at 7/8 of the output, predicts by the ratio of bytes alone, and takes what has half of the output.
-    fn find_length_roughly(&mut self, src: &[u8], dst: &mut [u8]) -> Result<(usize, usize), EncodeError> {
-        let (output, most) = (dst.len(), src.len());
-        let at_aim =
-            |len: usize, size: usize| (len as u64 * (output / 8 * 7) as u64 / size.max(1) as u64) as usize;
-        let (mut found, mut above) = ((0, 0), most + 1);
-        let mut len =
-            if most > 2 * output { at_aim(self.history.taken, self.history.produced) } else { most };
-        for _ in 0..MAX_TRIALS {
-            len = len.clamp(found.0 + 1, above - 1);
-            let size = self.compress(src, len)?;
-            if size >= len && found.0 == 0 {
-                break;
-            }
-            if size <= output {
-                dst[..size].copy_from_slice(&self.scratch[..size]);
-                found = (len, size);
-                (self.history.taken, self.history.produced) = found;
-            } else {
-                above = len;
-            }
-            if found.1 >= output / 2 || found.0 + 1 >= above {
-                break;
-            }
-            len = at_aim(len, size);
-        }
-        Ok(found)
-    }
-
     /// Output bytes per unit of cost at the end of `trial`: an average of the usual end ratio and of the ratio between this
     /// trial and the `other` one. The second one's weight grows with the distance of the two trials.
     fn ratio_near(&mut self, trial: Trial, other: Option<Trial>, output: usize) -> f64 {
@@ -305,6 +273,7 @@ fn repeated_behind(src: &[u8], trial: Trial, output: usize) -> Option<usize> {
 impl<E: FixedInput> Compressor for LengthSearch<E> {
     fn begin(&mut self) {
         self.history = History::NONE;
+        self.inner.begin();
     }
 
     fn trials(&self) -> Option<(u64, u64)> {
@@ -319,7 +288,9 @@ impl<E: FixedInput> Compressor for LengthSearch<E> {
         }
         self.clusters += 1;
         let (consumed, produced) = self.find_length(input, dst)?;
-        let smaller = fit::saves_space(consumed, produced, dst.len(), pos + consumed == src.len());
+        // What is stored to the byte saves space however short it is.
+        let any_len = pos + consumed == src.len() || self.is_rough;
+        let smaller = fit::saves_space(consumed, produced, dst.len(), any_len);
         // A decoder would skip a leading zero as padding.
         match smaller && dst[0] != 0 {
             true => Ok(Fit::Encoded { consumed, produced }),

@@ -216,8 +216,9 @@ mod tests {
         #[test]
         fn clusters_do_not_depend_on_earlier_files(
             before in content(), input in content(), size in 64usize..5000, (algorithm, level) in method(),
+            unused in prop_oneof![2u16..=64, Just(ROUGH)],
         ) {
-            let params = Params::new(algorithm, Some(level)).unwrap();
+            let params = Params { unused, ..Params::new(algorithm, Some(level)).unwrap() };
             let (mut used, mut fresh) = (compressor(&params).unwrap(), compressor(&params).unwrap());
             let (mut a, mut b) = (vec![0; size], vec![0; size]);
             used.fit(&before, 0, &mut a).unwrap();

@@ -10,10 +10,12 @@ pub(crate) const DEFAULT_WINDOW: usize = 1 << 20;
 /// The smallest accepted [`Params::window`]: 64 KiB, the window in the EROFS paper.
 pub(crate) const MIN_WINDOW: usize = 64 << 10;
 
-/// [`Params::unused`] for clusters that take no space for what they leave unused: one trial for most of them. They become shorter by an eighth.
+/// [`Params::unused`] for clusters that take no space for what they leave unused: Zstandard fills them in one pass. Most leave less than a quarter.
 pub const ROUGH: u16 = 128;
 /// The smallest and default [`Params::unused`]. Less unused space needs many more trials.
 pub(crate) const LEAST_UNUSED: u16 = 2;
+/// The largest [`Params::unused`] except for [`ROUGH`].
+pub(crate) const MOST_UNUSED: u16 = 64;
 
 /// The parameters of LZ4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,8 +78,8 @@ pub struct Params {
     /// The most input bytes of one cluster: 64 KiB to 12 MiB. A cluster may take more, up to four times the output.
     pub window: usize,
     /// The part of the output, in 1/1024, that the clusters of [`Compressor::fit`](crate::Compressor::fit) may leave unused on average: 2 to 64. With
-    /// more, algorithms without an encoder for fixed-size output (DEFLATE, Zstandard) need fewer trials. With [`ROUGH`] they need one as a rule,
-    /// and may leave half of the output unused.
+    /// more, algorithms without an encoder for fixed-size output (DEFLATE, Zstandard) need fewer trials. With [`ROUGH`] Zstandard needs
+    /// none, and clusters may take less input than the output's size.
     pub unused: u16,
 }
 
@@ -137,7 +139,7 @@ impl Params {
         };
         within("window", self.window as u64, MIN_WINDOW as u64..=MAX_DECODED as u64)?;
         if self.unused != ROUGH {
-            within("unused", self.unused.into(), LEAST_UNUSED.into()..=64)?;
+            within("unused", self.unused.into(), LEAST_UNUSED.into()..=MOST_UNUSED.into())?;
         }
         match self.method {
             Method::Lz4(p) => {

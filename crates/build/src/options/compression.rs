@@ -24,11 +24,9 @@ const BLOCKS_MAX: u16 = 256;
 /// could have a higher ratio, but content with one is rare.
 const MAX_RATIO: u64 = 12;
 
-/// [`Params::unused`] of pclusters that are placed to the byte, which take no space for what they leave unused, but become shorter.
+/// [`Params::unused`] of pclusters that are placed to the byte, which take no space for what they leave unused, but become shorter. Zstandard
+/// fills them in one pass.
 const PLACED_UNUSED: u16 = 24;
-/// The highest level of Zstandard that searches lengths roughly for them: in half to two thirds of the time, for images that are 0.3 to 1.2 %
-/// larger. Higher levels take more time for less.
-const ROUGH_LEVEL: u8 = 12;
 
 /// The algorithm of the packed inode: an index into [`Compression::methods`].
 pub(crate) const PACKED_INODE_METHOD: usize = 0;
@@ -323,8 +321,8 @@ impl Compression {
         params.window = params.window.max(window as usize).min(MAX_DECODED);
         if self.index == IndexKind::Extents {
             params.unused = match params.method {
-                Method::Zstd(zstd) if zstd.level <= ROUGH_LEVEL => ROUGH,
-                Method::Lz4(_) | Method::Lzma(_) | Method::Deflate(_) | Method::Zstd(_) => PLACED_UNUSED,
+                Method::Zstd(_) => ROUGH,
+                Method::Lz4(_) | Method::Lzma(_) | Method::Deflate(_) => PLACED_UNUSED,
             };
         }
         Ok(params)

@@ -1,73 +1,101 @@
-//! Encodes as many blocks of a frame as fit into the output, in one pass: libzstd compresses all of the input until the output is full,
-//! and the frame is ended behind its last whole block. A block has at most 128 KiB of content, so this is for large outputs.
+//! Fills an output in one pass: content is added to a frame in pieces, each of which ends with a whole block, until the output is full.
+//! A frame whose last piece does not fit ends before it. So nothing is compressed twice, except for content that the output has no space for.
 //! Source: RFC 8878, sections 3.1.1.1 (frame header) and 3.1.1.2 (blocks).
 
 use std::ops::Range;
 
 use zstd_safe::zstd_sys::ZSTD_cParameter;
-use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer, ResetDirective};
 
-use super::MAX_WINDOW_LOG;
-use super::context::{Context, common};
+use super::context::{Context, common, quick_search};
 use crate::params::ZstdParams;
 
 /// Bytes of the magic number, before the frame header's descriptor.
 const MAGIC: usize = 4;
 /// Bytes of a block's header: its last bit, its type and its size.
 const BLOCK_HEADER: usize = 3;
-/// Bytes of content that are decoded at a time, to know how much the blocks hold.
-const DECODED: usize = 128 << 10;
+/// The most bytes of content in a block, and in a piece.
+const PIECE: usize = 128 << 10;
+/// Inputs of at least this many bytes have a content size of four bytes in the frame header.
+const LONG: usize = (64 << 10) + 256;
+/// An output is full if a piece does not fit into the rest, and the rest is less than this part of it.
+const FULL: usize = 8;
+/// Content and encoded bytes of a piece of average content, for the first piece of a file.
+const AVERAGE: (usize, usize) = (4, 1);
 
 /// Fills outputs.
 pub(super) struct Blocks {
     context: Context,
-    /// Decodes blocks, to know how much content they hold: their headers do not tell.
-    decoder: DCtx<'static>,
-    decoded: Vec<u8>,
+    /// Content and encoded bytes of the last piece. The next one is likely to be encoded to the same part of its size.
+    last: (usize, usize),
 }
 
 impl Blocks {
-    /// `None` if there is no memory.
-    pub(super) fn new(params: ZstdParams) -> Option<Self> {
-        // The input stays where it is until the call returns: without a copy of it, matches reach as far back as in a frame that is
+    /// For outputs of more than 128 KiB if they are `large`: then the search is libzstd's own. `None` if there is no memory.
+    pub(super) fn new(params: ZstdParams, large: bool) -> Option<Self> {
+        // The input stays where it is until the frame ends: without a copy of it, matches reach as far back as in a frame that is
         // compressed at once. With the copy, images are 0.5 % larger.
         let stable_input = (ZSTD_cParameter::ZSTD_c_experimentalParam9, 1);
-        let context = Context::new(&[&common(params)[..], &[stable_input]].concat())?;
-        let mut decoder = DCtx::try_create()?;
-        decoder.set_parameter(DParameter::WindowLogMax(MAX_WINDOW_LOG)).ok()?;
-        Some(Self { context, decoder, decoded: vec![0; DECODED] })
+        let search = if large { Vec::new() } else { quick_search(params).to_vec() };
+        let context = Context::new(&[&common(params)[..], &search, &[stable_input]].concat())?;
+        Some(Self { context, last: AVERAGE })
     }
 
-    /// Encodes the longest part of `src`, from its start, whose blocks fit into `dst`. Returns the bytes of content and of output;
-    /// `None` if not even one block fits, or if libzstd fails.
+    /// Starts another input.
+    pub(super) fn begin(&mut self) {
+        self.last = AVERAGE;
+    }
+
+    /// Encodes the start of `src` into `dst`: as much as fits, or a little less. Returns the bytes of content and of output; both are 0 if
+    /// encoding does not make the content smaller, and `None` if libzstd fails.
     pub(super) fn fill(&mut self, src: &[u8], dst: &mut [u8]) -> Option<(usize, usize)> {
-        let (produced, is_all) = self.context.compress_until_full(src, dst)?;
-        if is_all {
-            return Some((src.len(), produced));
+        let mut most = PIECE;
+        loop {
+            let (taken, produced) = self.pieces(src, dst, &mut most)?;
+            if taken > 0 {
+                self.end(taken, dst.get_mut(..produced)?)?;
+            }
+            if taken > 0 || most <= dst.len() {
+                return Some((taken, produced));
+            }
+            most /= 2;
         }
-        let frame = dst.get_mut(..produced)?;
-        let content_size = content_size(frame)?;
-        let (last, end) = last_whole_block(frame, content_size.end)?;
-        let consumed = self.decoded_len(&frame[..end])?;
-        frame[last] |= 1;
-        let bytes = u32::try_from(consumed).ok()?.to_le_bytes();
-        frame.get_mut(content_size)?.copy_from_slice(&bytes);
-        Some((consumed, end))
     }
 
-    /// The bytes of content in `frame`, which has whole blocks, and no last one.
-    fn decoded_len(&mut self, frame: &[u8]) -> Option<usize> {
-        self.decoder.reset(ResetDirective::SessionOnly).ok()?;
-        let (mut input, mut len) = (InBuffer::around(frame), 0);
-        loop {
-            let before = input.pos();
-            let mut output = OutBuffer::around(&mut self.decoded[..]);
-            self.decoder.decompress_stream(&mut output, &mut input).ok()?;
-            len += output.pos();
-            if output.pos() == 0 && input.pos() == before {
-                return (input.pos() == frame.len()).then_some(len);
+    /// Adds pieces of at most `most` bytes until `dst` is full. Returns the bytes of content and of output. If the first piece does not fit,
+    /// both are 0, and `most` becomes its length.
+    fn pieces(&mut self, src: &[u8], dst: &mut [u8], most: &mut usize) -> Option<(usize, usize)> {
+        self.context.begin_frame(src.len().max(LONG))?;
+        let (mut taken, mut produced) = (0, 0);
+        while taken < src.len() {
+            let free = dst.len() - produced;
+            let likely = (free as u64 * self.last.0 as u64 / self.last.1.max(1) as u64) as usize;
+            let mut piece = (src.len() - taken).min(*most);
+            if likely < piece {
+                if taken > 0 && free < dst.len() / FULL {
+                    break;
+                }
+                // Half of the free bytes fit without being encoded.
+                piece = piece.min((likely / 8 * 7).max(free / 2));
             }
+            let Some(end) = self.context.add(src, taken..taken + piece, dst, produced)? else {
+                if taken == 0 {
+                    *most = piece;
+                }
+                break;
+            };
+            self.last = (piece, end - produced);
+            (taken, produced) = (taken + piece, end);
         }
+        Some((taken, produced))
+    }
+
+    /// Ends `frame`, which has `len` bytes of content in whole blocks.
+    fn end(&self, len: usize, frame: &mut [u8]) -> Option<()> {
+        let content_size = content_size(frame)?;
+        let last = last_block(frame, content_size.end)?;
+        frame[last] |= 1;
+        frame.get_mut(content_size)?.copy_from_slice(&u32::try_from(len).ok()?.to_le_bytes());
+        Some(())
     }
 }
 
@@ -79,21 +107,17 @@ fn content_size(frame: &[u8]) -> Option<Range<usize>> {
     (size_flag == 2 && dictionary == 0).then_some(start..start + 4)
 }
 
-/// Where the last whole block of `frame` begins, and where it ends. The first block begins at `first`.
-fn last_whole_block(frame: &[u8], first: usize) -> Option<(usize, usize)> {
+/// Where the last block of `frame` begins. The first one begins at `first`.
+fn last_block(frame: &[u8], first: usize) -> Option<usize> {
     let (mut last, mut at) = (None, first);
     while let Some(&[low, middle, high]) = frame.get(at..at + BLOCK_HEADER) {
         let header = u32::from_le_bytes([low, middle, high, 0]);
         // A block of one repeated byte (type 1) stores it once.
         let size = if header >> 1 & 3 == 1 { 1 } else { (header >> 3) as usize };
-        let end = at + BLOCK_HEADER + size;
-        if end > frame.len() {
-            break;
-        }
-        last = Some((at, end));
-        at = end;
+        last = Some(at);
+        at += BLOCK_HEADER + size;
     }
-    last
+    last.filter(|_| at == frame.len())
 }
 
 #[cfg(test)]
@@ -124,24 +148,29 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(48))]
         #[test]
         fn frames_decode_to_the_content_that_they_took(
-            len in 1usize..3_000_000, output in 64usize..700_000, level in 1u8..8, window in 17u8..22, seed: u64,
+            len in 1usize..3_000_000, output in 64usize..700_000, level in 1u8..8, window in 17u8..22, large: bool,
+            seed: u64,
         ) {
             let src = content(len, seed);
-            let mut blocks = Blocks::new(ZstdParams { level, window_log: window }).unwrap();
+            let mut blocks = Blocks::new(ZstdParams { level, window_log: window }, large).unwrap();
             let mut dst = vec![0; output];
-            // Twice: nothing of the first input stays.
+            let mut frames = Vec::new();
             for _ in 0..2 {
-                if let Some((consumed, produced)) = blocks.fill(&src, &mut dst) {
-                    prop_assert!(consumed > 0 && produced <= output);
+                blocks.begin();
+                let (consumed, produced) = blocks.fill(&src, &mut dst).unwrap();
+                frames.push(dst[..produced].to_vec());
+                if consumed > 0 {
+                    prop_assert!(consumed <= len && produced <= output);
                     let mut decoded = vec![0; consumed];
                     let got = zstd_safe::decompress(&mut decoded[..], &dst[..produced]).unwrap();
                     prop_assert_eq!(got, consumed);
                     prop_assert!(decoded == src[..consumed]);
                     prop_assert_eq!(zstd_safe::get_frame_content_size(&dst[..produced]).unwrap(), Some(consumed as u64));
                 } else {
-                    prop_assert!(output < (128 << 10) + 64, "a block fits into {output} bytes");
+                    prop_assert!(output < PIECE + 64, "a block fits into {output} bytes");
                 }
             }
+            prop_assert!(frames[0] == frames[1], "something of the first input stays");
         }
     }
 }

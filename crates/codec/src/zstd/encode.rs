@@ -13,12 +13,16 @@ use crate::params::ZstdParams;
 /// makes longer binaries 0.3 to 0.6 % larger. Longer input is compressed for each trial, or once for large outputs.
 const MAX_PARSED: usize = 512 << 10;
 
+/// The longest output in bytes that is filled with small tables: in the input of a longer one they find too little.
+const SHORT_OUTPUT: usize = 128 << 10;
+
 struct Inner {
     params: ZstdParams,
     /// Made for the first input that is compressed at once.
     context: Option<CCtx<'static>>,
     sequences: Option<Sequences>,
-    blocks: Option<Blocks>,
+    /// For outputs of up to [`SHORT_OUTPUT`], and for others.
+    blocks: [Option<Blocks>; 2],
 }
 
 impl FixedInput for Inner {
@@ -38,10 +42,15 @@ impl FixedInput for Inner {
         }
     }
 
+    fn begin(&mut self) {
+        self.blocks.iter_mut().flatten().for_each(Blocks::begin);
+    }
+
     fn fill(&mut self, src: &[u8], dst: &mut [u8]) -> Result<Option<(usize, usize)>, EncodeError> {
-        let blocks = match &mut self.blocks {
+        let large = dst.len() > SHORT_OUTPUT;
+        let blocks = match &mut self.blocks[usize::from(large)] {
             Some(blocks) => blocks,
-            none => none.insert(Blocks::new(self.params).ok_or(EncodeError::Memory)?),
+            none => none.insert(Blocks::new(self.params, large).ok_or(EncodeError::Memory)?),
         };
         Ok(blocks.fill(src, dst))
     }
@@ -88,7 +97,7 @@ pub(crate) fn encoder(
 ) -> Result<LengthSearch<impl FixedInput>, ParamsError> {
     // Refuses bad parameters now.
     drop(context(params)?);
-    let inner = Inner { params, context: None, sequences: None, blocks: None };
+    let inner = Inner { params, context: None, sequences: None, blocks: [None, None] };
     Ok(LengthSearch::new(inner, window, unused, 1 << params.window_log))
 }
 
