@@ -3,6 +3,7 @@
 
 pub(crate) mod dedupe;
 pub(crate) mod deflate_pages;
+pub(crate) mod zero_runs;
 
 use ferofs_codec::{Compressor, Fit, random_before_others, right_align};
 use ferofs_format::{Algorithm, BlockSize};
@@ -65,18 +66,24 @@ pub(crate) struct ReusableExtents<'a> {
     pub job: usize,
     /// Parts of the content that the base image has; they ascend and do not overlap.
     pub base_matches: &'a [Match],
+    /// Parts of the content that become holes; they ascend and do not overlap.
+    pub holes: &'a [Match],
 }
 
 impl ReusableExtents<'_> {
-    /// The parts of `src` that the image has: those of the base image, and those from the index that do not overlap them.
+    /// The parts of `src` that need no encoding: those of the base image, the holes that do not overlap them, and the parts from the index that
+    /// overlap none of both.
     fn matches(&self, src: &[u8], method: usize) -> Result<Vec<Match>> {
         let found = self.index.map_or(Ok(Vec::new()), |index| index.find(src, self.job, method))?;
         let mut all = self.base_matches.to_vec();
-        all.extend(found.into_iter().filter(|found| {
-            let next = self.base_matches.partition_point(|base| base.start + base.len <= found.start);
-            self.base_matches.get(next).is_none_or(|base| found.start + found.len <= base.start)
-        }));
-        all.sort_unstable_by_key(|found| found.start);
+        for more in [self.holes, &found] {
+            let before = all.clone();
+            all.extend(more.iter().filter(|found| {
+                let next = before.partition_point(|other| other.start + other.len <= found.start);
+                before.get(next).is_none_or(|other| found.start + found.len <= other.start)
+            }));
+            all.sort_unstable_by_key(|found| found.start);
+        }
         Ok(all)
     }
 }
@@ -137,6 +144,7 @@ impl<'a> Encoder<'a> {
             fingerprints: reusable.and_then(|reusable| reusable.index).map(|_| Vec::new()),
             pos: 0,
             mark: None,
+            hole_end: None,
         };
         let matches = reusable.map_or(Ok(Vec::new()), |reusable| {
             self.timings.time(Activity::Find, src.len(), || reusable.matches(src, file_compression.method))
@@ -162,6 +170,8 @@ struct EncodeCall<'a, 'b> {
     pos: usize,
     /// The last state before extents that depend on where the range ends that is being encoded.
     mark: Option<CallMark>,
+    /// The end of the last hole.
+    hole_end: Option<usize>,
 }
 
 /// A state of an [`EncodeCall`].
@@ -190,12 +200,12 @@ impl EncodeCall<'_, '_> {
         // a block, and cannot be used either.
         let mut unusable = None;
         for found in matches {
-            let is_stored = !found.stored.encoded;
+            let is_stored = !found.stored.encoded && !found.is_hole();
             if is_stored && unusable == Some(found.start) {
                 unusable = Some(found.start + found.len);
                 continue;
             }
-            match self.encode_before_match(found.start, found.len)? {
+            match self.encode_before_match(found)? {
                 RangeEnd::OverBudget => return Ok(None),
                 RangeEnd::CannotEndHere => unusable = is_stored.then_some(found.start + found.len),
                 RangeEnd::Encoded | RangeEnd::Tail(_) => self.push_match(found),
@@ -208,12 +218,17 @@ impl EncodeCall<'_, '_> {
         }
     }
 
-    /// Encodes the bytes before a match of `len` bytes at `start`, so that an extent can start there.
-    fn encode_before_match(&mut self, start: usize, len: usize) -> Result<RangeEnd> {
+    /// Encodes the bytes before a match, so that an extent can start there.
+    fn encode_before_match(&mut self, found: &Match) -> Result<RangeEnd> {
+        let Match { start, len, .. } = *found;
         let in_blocks = self.compression.index != IndexKind::Extents;
         let gap = start - self.pos;
+        // One block between two holes, which start and end at blocks.
+        let is_block = found.is_hole() && gap == self.block && self.hole_end == Some(self.pos);
         // An index cannot describe two extents that start in the same lcluster.
-        if in_blocks && (gap > 0 && gap < 2 * self.block || len < self.block && start + len < self.src.len())
+        if in_blocks
+            && (gap > 0 && gap < 2 * self.block && !is_block
+                || len < self.block && start + len < self.src.len())
         {
             return Ok(RangeEnd::CannotEndHere);
         }
@@ -243,6 +258,12 @@ impl EncodeCall<'_, '_> {
     fn push_match(&mut self, found: &Match) {
         let Match { len, stored, same_offset, .. } = *found;
         self.pos += len;
+        if found.is_hole() {
+            self.hole_end = Some(self.pos);
+            self.fingerprints.iter_mut().for_each(|all| all.push(None));
+            self.log.push(Extent::hole(len as u64));
+            return;
+        }
         let place = ExtentPlace::Shared { at: stored.at, partial: stored.partial };
         let extent = Extent { len: len as u64, encoded: stored.encoded, size: stored.size, place };
         if same_offset { self.log.push_without_dedupe(extent) } else { self.log.push(extent) }

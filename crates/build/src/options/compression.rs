@@ -59,6 +59,9 @@ pub struct Compression {
     pub fragments: Fragments,
     /// Content that equals an extent stored before refers to it (`dedupe`; Linux 6.1).
     pub dedupe: bool,
+    /// Long runs of zeroes are holes in indexes, too; [`IndexKind::Extents`] always has them. Linux shows them as holes from 7.2 on, and reads
+    /// them as zeroes from 6.1 on; older versions refuse the image.
+    pub holes: bool,
     /// Directories of more than one block are encoded.
     pub directories: bool,
     /// Inodes, and the bytes that follow them, are encoded in the metabox (Linux 6.17).
@@ -144,6 +147,7 @@ impl Compression {
             inline_tails: false,
             fragments: Fragments::None,
             dedupe: false,
+            holes: false,
             directories: false,
             metadata: None,
         }
@@ -155,6 +159,11 @@ impl Compression {
     /// [`Error::Params`].
     pub fn lz4(level: u8) -> Result<Self> {
         Params::new(Algorithm::Lz4, Some(level)).map(Self::new).map_err(Error::Params)
+    }
+
+    /// Whether long runs of zeroes become holes.
+    pub(crate) fn has_holes(&self) -> bool {
+        self.holes || self.index == IndexKind::Extents
     }
 
     /// Checks all limits of the format and of the block size.
@@ -234,6 +243,7 @@ impl Compression {
             inline_tails: false,
             fragments: Fragments::None,
             dedupe: false,
+            holes: false,
             ..self.clone()
         }
     }

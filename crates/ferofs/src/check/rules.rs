@@ -28,6 +28,7 @@ pub const fn rule(fault: &Fault) -> &'static str {
         Fault::Decode => "decode",
         Fault::LinuxDecoder(_) => "linux-decoder",
         Fault::LinuxReads(_) => "linux-reads",
+        Fault::OlderLinux(_) => "older-linux",
         Fault::Recursion => "recursion",
         _ => "other",
     }
