@@ -120,7 +120,9 @@ impl<'a> InodeReader<'a> {
     /// # Errors
     /// [`crate::Error::Corrupt`] when the map is damaged.
     pub fn without_hole_marks(mut self) -> Result<Self> {
-        FileMap::opened(&mut self.map, self.content, self.inode).of_inode(self.inode.nid)?.ignore_hole_marks();
+        FileMap::opened(&mut self.map, self.content, self.inode)
+            .of_inode(self.inode.nid)?
+            .ignore_hole_marks();
         Ok(self)
     }
 

@@ -9,6 +9,7 @@ use ferofs_codec::{Compressor, Fit, random_before_others, right_align};
 use ferofs_format::{Algorithm, BlockSize};
 
 use crate::data::encode::dedupe::{ExtentFingerprint, ExtentIndex, Match};
+use crate::data::encode::zero_runs::HOLE_MIN;
 use crate::data::extents::log::{Extent, ExtentLog, ExtentPlace, Mark};
 use crate::error::{Error, Result};
 pub(crate) use crate::options::compression::SEGMENT;
@@ -144,7 +145,6 @@ impl<'a> Encoder<'a> {
             fingerprints: reusable.and_then(|reusable| reusable.index).map(|_| Vec::new()),
             pos: 0,
             mark: None,
-            hole_end: None,
         };
         let matches = reusable.map_or(Ok(Vec::new()), |reusable| {
             self.timings.time(Activity::Find, src.len(), || reusable.matches(src, file_compression.method))
@@ -170,8 +170,6 @@ struct EncodeCall<'a, 'b> {
     pos: usize,
     /// The last state before extents that depend on where the range ends that is being encoded.
     mark: Option<CallMark>,
-    /// The end of the last hole.
-    hole_end: Option<usize>,
 }
 
 /// A state of an [`EncodeCall`].
@@ -205,10 +203,20 @@ impl EncodeCall<'_, '_> {
                 unusable = Some(found.start + found.len);
                 continue;
             }
-            match self.encode_before_match(found)? {
-                RangeEnd::OverBudget => return Ok(None),
-                RangeEnd::CannotEndHere => unusable = is_stored.then_some(found.start + found.len),
-                RangeEnd::Encoded | RangeEnd::Tail(_) => self.push_match(found),
+            let mut found = *found;
+            loop {
+                match self.encode_before_match(&found)? {
+                    RangeEnd::OverBudget => return Ok(None),
+                    // With more zeroes, the extent before the hole may be long enough.
+                    RangeEnd::CannotEndHere if found.is_hole() && found.len > HOLE_MIN / 2 + self.block => {
+                        found.start += self.block;
+                        found.len -= self.block;
+                        continue;
+                    }
+                    RangeEnd::CannotEndHere => unusable = is_stored.then_some(found.start + found.len),
+                    RangeEnd::Encoded | RangeEnd::Tail(_) => self.push_match(&found),
+                }
+                break;
             }
         }
         match self.encode_range(self.src.len())? {
@@ -223,13 +231,9 @@ impl EncodeCall<'_, '_> {
         let Match { start, len, .. } = *found;
         let in_blocks = self.compression.index != IndexKind::Extents;
         let gap = start - self.pos;
-        // One block between two holes, which start and end at blocks.
-        let is_block = found.is_hole() && gap == self.block && self.hole_end == Some(self.pos);
-        // An index cannot describe two extents that start in the same lcluster.
-        if in_blocks
-            && (gap > 0 && gap < 2 * self.block && !is_block
-                || len < self.block && start + len < self.src.len())
-        {
+        // An index cannot describe two extents that start in the same lcluster. A hole starts with an lcluster.
+        let least = if found.is_hole() { self.block } else { 2 * self.block };
+        if in_blocks && (gap > 0 && gap < least || len < self.block && start + len < self.src.len()) {
             return Ok(RangeEnd::CannotEndHere);
         }
         let before = self.mark();
@@ -259,7 +263,6 @@ impl EncodeCall<'_, '_> {
         let Match { len, stored, same_offset, .. } = *found;
         self.pos += len;
         if found.is_hole() {
-            self.hole_end = Some(self.pos);
             self.fingerprints.iter_mut().for_each(|all| all.push(None));
             self.log.push(Extent::hole(len as u64));
             return;

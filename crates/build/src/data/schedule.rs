@@ -4,8 +4,8 @@ use crate::data::chunks::sparse::ChunkPlan;
 use crate::data::encode::SEGMENT;
 use crate::data::encode::zero_runs::HOLE_MIN;
 use crate::data::identical::large::Duplicates;
-use crate::data::worker::{Job, PartForm};
 use crate::data::worker::context::WorkerContext;
+use crate::data::worker::{Job, PartForm};
 use crate::options::compression::IndexKind;
 use crate::sources::data_ranges::Ranges;
 use crate::tree::{Kind, NodeId};
@@ -32,7 +32,7 @@ pub(super) enum Scheduled {
 }
 
 /// The most bytes of a part that is not read: space is only reserved for it, or it is a hole.
-const UNREAD_PART: u64 = 1 << 40;
+const UNREAD_PART: u64 = 1 << 30;
 /// The largest file whose holes are those of a compressed file, in bytes: a record of 32 bytes for each GiB is enough. A larger file with holes
 /// is stored in chunks.
 const HOLES_MAX: u64 = 1 << 50;
@@ -207,7 +207,10 @@ mod tests {
         let divided = |ranges: &[(u64, u64)]| with_holes(ranges, &[(0, 8), (12, 16), (20, 40)]);
         let parts = [(0, 8, Hole), (8, 12, Encoded), (12, 16, Hole), (16, 20, Encoded), (20, 30, Hole)];
         assert_eq!(divided(&[(0, 30)]), parts);
-        assert_eq!(divided(&[(9, 13), (13, 18)]), [(9, 12, Encoded), (12, 13, Hole), (13, 16, Hole), (16, 18, Encoded)]);
+        assert_eq!(
+            divided(&[(9, 13), (13, 18)]),
+            [(9, 12, Encoded), (12, 13, Hole), (13, 16, Hole), (16, 18, Encoded)]
+        );
         assert_eq!(divided(&[(40, 50)]), [(40, 50, Encoded)]);
     }
 }

@@ -20,7 +20,8 @@ use ferofs_read::{Extent, ExtentData, Extents, FileType, Inode};
 
 /// Decoded bytes of a piece, from which on it ends. Only stored extents are divided, so a piece can be longer.
 const PIECE_BYTES: u64 = 4 << 20;
-const OTHER_THAN_ZEROES: &str = "the cluster of a hole is not one of zeroes: Linux before 7.2 reads other bytes, or an error";
+const OTHER_THAN_ZEROES: &str =
+    "the cluster of a hole is not one of zeroes: Linux before 7.2 reads other bytes, or an error";
 /// Extents of a piece at most.
 const PIECE_EXTENTS: usize = 4096;
 /// Bytes that are decoded at once.
@@ -229,7 +230,9 @@ impl Checker<'_> {
             } else if extent.data == ExtentData::Hole && in_index {
                 piece.holes.push(extent);
             }
-            if next < inode.size() && (bytes >= PIECE_BYTES || piece.extents.len().max(piece.holes.len()) >= PIECE_EXTENTS) {
+            if next < inode.size()
+                && (bytes >= PIECE_BYTES || piece.extents.len().max(piece.holes.len()) >= PIECE_EXTENTS)
+            {
                 piece.next = Some(FileOffset::new(next));
                 break;
             }
@@ -297,7 +300,8 @@ impl Checker<'_> {
     /// Checks that the pcluster of a marked hole decodes to zeroes, which Linux before 7.2 reads.
     fn check_hole(&self, inode: &Inode, hole: &Extent, buffer: &mut [u8]) -> Result<()> {
         let mut reader = self.image.reader(inode).without_hole_marks()?;
-        let other = || Corruption::new(Structure::Extent, Fault::OlderLinux(OTHER_THAN_ZEROES)).of(inode.nid());
+        let other =
+            || Corruption::new(Structure::Extent, Fault::OlderLinux(OTHER_THAN_ZEROES)).of(inode.nid());
         let mut at = hole.start.get();
         while at < hole.end() {
             let wanted = usize::try_from(hole.end().saturating_sub(at)).unwrap_or(usize::MAX);

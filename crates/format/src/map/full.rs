@@ -223,8 +223,13 @@ mod tests {
         assert!(decode(1, [2, 0, 0, 0, 0, 0, 1, 0]).is_err());
         assert!(decode(1, [2, 0, 0, 0, 1, 8, 1, 0]).is_err());
         assert!(decode(1, [1, 0, 0, 16, 0, 0, 0, 0]).is_err());
-        let far =
-            Head { kind: HeadKind::Plain, clusterofs: 0, addr: BlockAddr::new(1 << 32), partial_ref: false, hole: false };
+        let far = Head {
+            kind: HeadKind::Plain,
+            clusterofs: 0,
+            addr: BlockAddr::new(1 << 32),
+            partial_ref: false,
+            hole: false,
+        };
         assert!(encode(&Lcluster::Head(far)).is_err());
         assert!(encode(&Lcluster::NonHead { delta0: Delta0::BlockCount(0x800), delta1: 1 }).is_err());
         assert!(encode(&Lcluster::NonHead { delta0: Delta0::Distance(0), delta1: 1 }).is_err());

@@ -328,7 +328,14 @@ pub(crate) mod tests {
                     let blocks = if big_pclusters && span > 1 { blocks } else { 1 };
                     let start = FileOffset::new(cluster.start(Lcn::new(lcn)).unwrap().get() + ofs);
                     let at = BlockAddr::new(addr);
-                    pclusters.push(Pcluster { start, kind, addr: at, blocks, partial_ref: false, hole: false });
+                    pclusters.push(Pcluster {
+                        start,
+                        kind,
+                        addr: at,
+                        blocks,
+                        partial_ref: false,
+                        hole: false,
+                    });
                     addr += u64::from(blocks);
                     lcn += span;
                     ofs = next_ofs % (max_ofs + 1);

@@ -5,8 +5,8 @@ use std::fs;
 use crate::common::fixture::Fixture;
 use crate::common::hostile::command;
 use crate::common::image_writer::{
-    BIG_PCLUSTER, BIT48, CHUNKED, FLAT_INLINE, FLAT_PLAIN, FRAGMENTS, FULL, ImageWriter, InodeSpec, LZ4_0PADDING,
-    REGULAR, head, non_head,
+    BIG_PCLUSTER, BIT48, CHUNKED, FLAT_INLINE, FLAT_PLAIN, FRAGMENTS, FULL, ImageWriter, InodeSpec,
+    LZ4_0PADDING, REGULAR, head, non_head,
 };
 
 /// Writes the broken image, or its sound twin.

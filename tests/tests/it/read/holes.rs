@@ -30,7 +30,8 @@ fn image(features: u32, layout: u16, map: impl FnOnce(u32) -> Vec<u8>) -> Vec<u8
     let root = writer.reserve(100);
     let block = writer.data(&[0x55; 4096]);
     let size = BLOCKS * 4096;
-    let file = writer.inode(&InodeSpec { mode: REGULAR, layout, size, union: 2, links: 1, after: &map(block) });
+    let file =
+        writer.inode(&InodeSpec { mode: REGULAR, layout, size, union: 2, links: 1, after: &map(block) });
     writer.finish_with(root, &[(b"file", file, 1)])
 }
 
@@ -39,8 +40,11 @@ fn marked() -> Vec<u8> {
     image(LZ4_0PADDING, FULL, |block| {
         let last = BLOCKS as u16 - 1;
         let hole = (2..last).map(|lcn| non_head(lcn - 1, last - lcn));
-        let records: Vec<[u8; 8]> =
-            [head(0, 0, block), head(1 | HOLE, 0, 9999)].into_iter().chain(hole).chain([head(0, 0, block)]).collect();
+        let records: Vec<[u8; 8]> = [head(0, 0, block), head(1 | HOLE, 0, 9999)]
+            .into_iter()
+            .chain(hole)
+            .chain([head(0, 0, block)])
+            .collect();
         [&[0; 16], records.as_flattened()].concat()
     })
 }
@@ -118,7 +122,8 @@ fn all_forms_are_shown_as_holes() {
         ferofs().args(["extract", "--tar"]).args([&archive, &image]).run().success();
         assert!(fs::metadata(&archive).unwrap().len() < 64 << 10, "{name}");
         if need::fuse("holes of compressed files in a FUSE mount") {
-            let mount = Mount::fuse(ferofs_path(), &image, &fixture.directory(&format!("{name}-mount"))).unwrap();
+            let mount =
+                Mount::fuse(ferofs_path(), &image, &fixture.directory(&format!("{name}-mount"))).unwrap();
             assert_sparse(&mount.path().join("file"));
             let mut read = Vec::new();
             fs::File::open(mount.path().join("file")).unwrap().read_to_end(&mut read).unwrap();

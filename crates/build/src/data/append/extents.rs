@@ -4,9 +4,9 @@ use ferofs_codec::{Fit, right_align};
 use ferofs_format::{Algorithm, BytePos, Fault, FormatError, Incompat, Structure};
 
 use crate::data::append::Appender;
-use crate::data::encode::{Encoded, SEGMENT};
 use crate::data::encode::dedupe::{ExtentFingerprint, StoredExtent};
 use crate::data::encode::deflate_pages::Placed;
+use crate::data::encode::{Encoded, SEGMENT};
 use crate::data::extents::index::{FileExtents, FileTail, ZeroCluster};
 use crate::data::extents::log::{Extent, ExtentLog, ExtentPlace};
 use crate::data::stored::StoredContent;

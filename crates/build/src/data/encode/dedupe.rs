@@ -48,8 +48,7 @@ pub(crate) struct Match {
 impl Match {
     /// Zeroes that are not stored: an extent without bytes.
     pub(crate) const fn hole(start: usize, len: usize) -> Self {
-        let stored =
-            StoredExtent { at: BytePos::new(0), size: 0, encoded: false, method: 0, partial: false };
+        let stored = StoredExtent { at: BytePos::new(0), size: 0, encoded: false, method: 0, partial: false };
         Self { start, len, stored, same_offset: true }
     }
 

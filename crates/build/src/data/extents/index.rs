@@ -336,7 +336,14 @@ mod tests {
             lens.iter().for_each(|len| log.push(extent(*len, true, 1000)));
             let first = BytePos::new(first);
             encoder
-                .choose_records(FileExtents { log: &log, tail, size, first, algorithm: Algorithm::Zstd, zeroes: None })
+                .choose_records(FileExtents {
+                    log: &log,
+                    tail,
+                    size,
+                    first,
+                    algorithm: Algorithm::Zstd,
+                    zeroes: None,
+                })
                 .unwrap()
                 .size()
         };

@@ -316,7 +316,13 @@ mod tests {
     fn any_lcluster() -> impl Strategy<Value = Lcluster> {
         let kind = prop_oneof![Just(HeadKind::Plain), Just(HeadKind::Head1), Just(HeadKind::Head2)];
         let head = (kind, any::<u16>(), 0u64..3 << 31).prop_map(|(kind, clusterofs, addr)| {
-            Lcluster::Head(Head { kind, clusterofs, addr: BlockAddr::new(addr), partial_ref: false, hole: false })
+            Lcluster::Head(Head {
+                kind,
+                clusterofs,
+                addr: BlockAddr::new(addr),
+                partial_ref: false,
+                hole: false,
+            })
         });
         let delta0 = prop_oneof![
             any::<u16>().prop_map(Delta0::Distance),
