@@ -228,6 +228,10 @@ impl Checker<'_> {
                 }
                 piece.extents.push(extent);
             } else if extent.data == ExtentData::Hole && in_index {
+                // `check_hole` reports a damaged cluster.
+                if let Ok(Some(range)) = self.cluster_of_hole(inode, &extent) {
+                    ranges.push(range);
+                }
                 piece.holes.push(extent);
             }
             if next < inode.size()
@@ -295,6 +299,12 @@ impl Checker<'_> {
                 self.findings.value_of(|| self.paths.path(name), Some(extent), result);
             }
         }
+    }
+
+    /// The bytes of the pcluster of a marked hole.
+    fn cluster_of_hole(&self, inode: &Inode, hole: &Extent) -> Result<Option<DeviceRange>> {
+        let extent = self.image.reader(inode).without_hole_marks()?.extent_at(hole.start)?;
+        extent.map_or(Ok(None), |extent| DeviceRange::of(self.image, &extent))
     }
 
     /// Checks that the pcluster of a marked hole decodes to zeroes, which Linux before 7.2 reads.

@@ -12,7 +12,7 @@ use crate::common::image_writer::{
 /// Writes the broken image, or its sound twin.
 type Case = (&'static str, fn(bool) -> Vec<u8>);
 
-const CASES: [Case; 20] = [
+const CASES: [Case; 21] = [
     ("a head behind the end of the file", |broken| closing_head(1, if broken { 1000 } else { 904 })),
     ("a stored head behind the end of the file", |broken| closing_head(0, if broken { 4080 } else { 904 })),
     ("a block count far behind its head", |broken| third_record(if broken { 0x801 } else { 2 })),
@@ -32,6 +32,7 @@ const CASES: [Case; 20] = [
         hole_record(if broken { 9000 } else { 4096 })
     }),
     ("a hole that starts within an lcluster", |broken| hole_after_data(if broken { 904 } else { 0 })),
+    ("a hole right after an lcluster that has no block count", |broken| hole_after_lcluster(broken)),
     ("a fragment that is marked as a hole", |broken| marked_fragment(if broken { HOLE } else { 0 })),
     ("a device with an unknown chunk format", |broken| device(if broken { 0x0803 } else { 0x0003 })),
     ("shared attributes in a metabox that is not there", |broken| compat(if broken { 8 } else { 0 })),
@@ -175,6 +176,19 @@ fn hole_after_data(clusterofs: u16) -> Vec<u8> {
     let zeroes = writer.data(&[vec![0; 4096 - zeroes.len()], zeroes].concat());
     let records = [head(1, 0, data), head(1 | HOLE | PARTIAL_REF, clusterofs, zeroes)];
     let file = writer.full(8192, [0; 8], &records);
+    writer.finish_with(root, &[(b"file", file, 1)])
+}
+
+/// The same, after the only lcluster of an extent whose number of blocks Linux searches where the hole is.
+fn hole_after_lcluster(big: bool) -> Vec<u8> {
+    let mut writer = configured(1, &[14, 0, 0xff, 0xff, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let root = writer.reserve(100);
+    let data = writer.data(&[0x55; 4096]);
+    let zeroes = lz4_run_of(0, 4096);
+    let zeroes = writer.data(&[vec![0; 4096 - zeroes.len()], zeroes].concat());
+    let advise = if big { 6 } else { 0 };
+    let file =
+        writer.full(8192, [0, 0, 0, 0, advise, 0, 0, 0], &[head(0, 0, data), head(1 | HOLE, 0, zeroes)]);
     writer.finish_with(root, &[(b"file", file, 1)])
 }
 

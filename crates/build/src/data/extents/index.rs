@@ -152,19 +152,33 @@ impl IndexEncoder {
     }
 
     fn pclusters<'f>(&'f self, file: FileExtents<'f>) -> impl Iterator<Item = Pcluster> + 'f {
-        let (mut start, bits) = (0, self.block.bits());
+        let (mut start, bits, block) = (0, self.block.bits(), self.block.bytes64());
+        // The end of the extents so far, and the start of the last one if it is no hole.
+        let (mut end, mut last) = (0, None);
         let placed = file.log.placed(file.first).flat_map(move |(at, extent)| {
             // Holes are divided: older versions of Linux decode the pcluster of zeroes for each part.
             let zeroes = file.zeroes.filter(|_| extent.is_hole());
+            // Linux 7.2 takes an extent of one lcluster for a hole, too, if a hole is next and it looks there for a number of blocks. So the first
+            // two blocks of the hole are stored zeroes.
+            let mut unmarked = match last.replace(end).filter(|_| self.big_pclusters && zeroes.is_some()) {
+                Some(last) if last + block >= end => 2 * block,
+                _ => 0,
+            };
+            last = last.filter(|_| !extent.is_hole());
+            end += extent.len;
             let mut rest = extent.len;
             std::iter::from_fn(move || {
                 let Some(zeroes) = zeroes.filter(|_| rest > 0) else {
                     return (std::mem::take(&mut rest) > 0).then_some((at, extent, false));
                 };
-                let len = zeroes.part_len(rest, self.block);
+                let is_marked = unmarked == 0;
+                let len = match std::mem::take(&mut unmarked) {
+                    0 => zeroes.part_len(rest, self.block),
+                    len => len,
+                };
                 rest -= len;
                 let place = ExtentPlace::Shared { at: zeroes.at, partial: len < zeroes.len };
-                Some((zeroes.at, Extent { len, encoded: true, size: self.block.bytes64(), place }, true))
+                Some((zeroes.at, Extent { len, encoded: true, size: block, place }, is_marked))
             })
         });
         let pclusters = placed.map(move |(at, extent, hole)| {

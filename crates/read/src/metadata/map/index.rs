@@ -147,12 +147,15 @@ impl<'a> IndexMap<'a> {
         for lcn in head.saturating_add(1)..self.lclusters().min(next.saturating_add(1)) {
             let (delta0, delta1) = match self.lcluster(Lcn::new(lcn))? {
                 Lcluster::NonHead { delta0, delta1 } => (delta0, delta1),
-                // The mark of the record that Linux 7.2 reads first stays in force for the extent before, where it goes next.
-                Lcluster::Head(head)
-                    if lcn == next && head.hole && head.clusterofs > 0 && extent.data != ExtentData::Hole =>
+                // The mark stays in force if Linux 7.2 reads this record before that of the extent's head, or instead of a block count.
+                Lcluster::Head(after)
+                    if lcn == next
+                        && after.hole
+                        && extent.data != ExtentData::Hole
+                        && (after.clusterofs > 0 || self.needs_block_count(Lcn::new(head), lcn)?) =>
                 {
                     return Err(self.bad(Fault::LinuxReads(
-                        "a hole starts within an lcluster: Linux reads zeroes before it, too",
+                        "a hole follows in or right after the lcluster of this extent's head: Linux reads zeroes in both",
                     )));
                 }
                 Lcluster::Head(_) if lcn == next => break,
@@ -172,6 +175,16 @@ impl<'a> IndexMap<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Whether Linux searches the record `next` for the number of blocks of the pcluster of `head`.
+    fn needs_block_count(&mut self, head: Lcn, next: u64) -> Result<bool> {
+        let [first, second] = self.header.big_pclusters;
+        let is_big = match self.lcluster(head)? {
+            Lcluster::Head(Head { kind: HeadKind::Head1, .. }) => first,
+            _ => second,
+        };
+        Ok(is_big && next.saturating_sub(head.get()) == 1)
     }
 
     /// The HEAD that is `distance` lclusters before `lcn`, or further where records say so.
