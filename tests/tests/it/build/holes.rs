@@ -14,7 +14,7 @@ use rustix::fs::SeekFrom;
 use crate::common::fixture::Fixture;
 
 /// Extents with holes, and indexes with marks.
-const SETTINGS: [&str; 8] = [
+const SETTINGS: [&str; 9] = [
     "-z lz4 -E 48bit",
     "-z zstd -C 64K -E 48bit,fragments",
     "-z deflate -C 64K -E 48bit,dedupe",
@@ -23,6 +23,7 @@ const SETTINGS: [&str; 8] = [
     "-z lz4hc -C 64K -E holes,ztailpacking",
     "-z zstd -C 64K -E holes,fragments,dedupe",
     "-z deflate -b 1024 -E holes",
+    "-z deflate -C 1M -E holes",
 ];
 /// Offsets and lengths of the data of each file, and its size.
 const FILES: [(&str, &[(u64, usize)], u64); 6] = [

@@ -128,13 +128,21 @@ impl Appender<'_> {
         }
         let block = self.context.block_size;
         let mut bytes = vec![0; block.bytes()];
-        let most = compression.max_extent.map_or(SEGMENT, u64::from);
-        let zeroes = vec![0; most.clamp(ZeroCluster::BLOCKS_MIN * block.bytes64(), SEGMENT) as usize];
-        let fit = compression.compressor(method, block)?.fit(&zeroes, 0, &mut bytes);
-        let Fit::Encoded { consumed, produced, .. } = fit.map_err(Error::Encode)? else {
-            return Err(Error::Layout(FormatError::new(Structure::Extent, Fault::Decode)));
+        let least = ZeroCluster::BLOCKS_MIN * block.bytes64();
+        let mut len = compression.max_extent.map_or(SEGMENT, u64::from).clamp(least, SEGMENT);
+        let mut compressor = compression.compressor(method, block)?;
+        // A compressor for large clusters may not find out how many zeroes fit into one block.
+        let consumed = loop {
+            compressor.begin();
+            match compressor.fit(&vec![0; len as usize], 0, &mut bytes).map_err(Error::Encode)? {
+                Fit::Encoded { consumed, produced, .. } if consumed as u64 >= least => {
+                    right_align(&mut bytes, produced);
+                    break consumed;
+                }
+                _ if len > least => len = (len / 2).max(least),
+                _ => return Err(Error::Layout(FormatError::new(Structure::Extent, Fault::Decode))),
+            }
         };
-        right_align(&mut bytes, produced);
         self.align()?;
         let zeroes = ZeroCluster { at: BytePos::new(self.output.position()), len: consumed as u64 };
         self.output.append(&bytes)?;
