@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
+use std::time::SystemTime;
 
 use ferofs_tests::content::Content;
 use ferofs_tests::rng::Rng;
@@ -48,7 +49,9 @@ fn write_source(dir: &Path, sparse: bool) {
             let bytes = Content::Text.bytes(*len, &mut Rng::new(number as u64 + at));
             file.write_all_at(&bytes, *at).unwrap();
         }
+        file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
     }
+    File::open(dir).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
 }
 
 fn build(fixture: &Fixture, name: &str, setting: &str, source: &Path) -> Vec<u8> {
