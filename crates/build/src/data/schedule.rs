@@ -16,6 +16,9 @@ pub(crate) const BATCH_BYTES: u64 = 1 << 20;
 /// A batch also ends with this many files, so that many tiny files do not make one long job. A deduplicating image depends on it.
 pub(crate) const BATCH_FILES: usize = 256;
 
+/// The start and the end of a range, and what workers do with it.
+type FormedRange = (u64, u64, PartForm);
+
 /// A large file whose parts follow.
 pub(super) struct LargeFile {
     pub(super) node: NodeId,
@@ -47,7 +50,7 @@ pub(super) struct Scheduler<'a> {
     batch: Vec<NodeId>,
     batch_bytes: u64,
     /// The large file that is being split, and its remaining ranges with the next one last.
-    splitting: Option<(NodeId, Vec<(u64, u64, PartForm)>)>,
+    splitting: Option<(NodeId, Vec<FormedRange>)>,
 }
 
 impl<'a> Scheduler<'a> {
@@ -89,7 +92,7 @@ impl<'a> Scheduler<'a> {
                 self.batch_bytes += node.size;
                 continue;
             }
-            let mut ranges: Vec<_> = match &plan {
+            let mut ranges: Vec<FormedRange> = match &plan {
                 Some(plan) => plan.runs.iter().map(|(start, end)| (*start, *end, PartForm::Stored)).collect(),
                 None => {
                     let base = self.context.base_image;
@@ -178,7 +181,7 @@ impl<'a> Scheduler<'a> {
 }
 
 /// Parts of `ranges` that are in `holes`, and the rest. Both ascend.
-fn with_holes(ranges: &[(u64, u64)], holes: &[(u64, u64)]) -> Vec<(u64, u64, PartForm)> {
+fn with_holes(ranges: &[(u64, u64)], holes: &[(u64, u64)]) -> Vec<FormedRange> {
     let mut parts = Vec::new();
     let mut holes = holes.iter().peekable();
     for (start, end) in ranges {

@@ -14,7 +14,7 @@ use crate::data::extents::log::{Extent, ExtentLog};
 use crate::data::identical::small::{Fingerprint, Lookup};
 use crate::data::worker::context::WorkerContext;
 use crate::error::{Error, Result};
-use crate::options::compression::{Compression, FileCompression, Fragments, IndexKind};
+use crate::options::compression::{Compression, FileCompression, Fragments, IndexKind, PACKED_INODE_METHOD};
 use crate::progress::timings::Activity;
 use crate::sources::reader::Reader;
 use crate::tree::NodeId;
@@ -287,9 +287,10 @@ impl<'a> Worker<'a> {
         (!none).then_some(ReusableExtents { index, job: self.number, base_matches, holes })
     }
 
-    /// The parts of `bytes` that become holes. They are the content of a compressed file from `offset` on.
-    fn holes(&self, bytes: &[u8], offset: u64) -> Vec<Match> {
-        match self.context.compression.is_some_and(Compression::has_holes) {
+    /// The parts of `bytes` that become holes. They are the content of a compressed file from `offset` on, which `method`
+    /// encodes.
+    fn holes(&self, bytes: &[u8], offset: u64, method: usize) -> Vec<Match> {
+        match self.context.compression.is_some_and(|compression| compression.has_holes(method)) {
             true => zero_runs(bytes, offset, self.context.block_size),
             false => Vec::new(),
         }
@@ -329,7 +330,8 @@ impl<'a> Worker<'a> {
             let (log, tail) = (ExtentLog::new(block as u64), EncodedTail::Fragment { bytes: size });
             return Ok(Some((Encoded { log, fingerprints: Vec::new(), tail }, file.method)));
         }
-        let (base_matches, holes) = (self.base_matches(node, 0, file)?, self.holes(&self.input, 0));
+        let (base_matches, holes) =
+            (self.base_matches(node, 0, file)?, self.holes(&self.input, 0, file.method));
         let reusable = self.reusable(&base_matches, &holes);
         let Some(encoder) = &mut self.encoder else { return Ok(None) };
         let following = Following::EndOfFile { inline_capacity: context.inline_capacity(node, size as u64) };
@@ -362,7 +364,9 @@ impl<'a> Worker<'a> {
         let mut kind = FileResultKind::Stored;
         let file = context.file_compression(node).map(|(_, file)| file).filter(|_| form == PartForm::Encoded);
         let (base_matches, holes) = match file {
-            Some(file) => (self.base_matches(node, offset, file)?, self.holes(&self.input, offset)),
+            Some(file) => {
+                (self.base_matches(node, offset, file)?, self.holes(&self.input, offset, file.method))
+            }
             None => (Vec::new(), Vec::new()),
         };
         let reusable = self.reusable(&base_matches, &holes);
@@ -395,7 +399,7 @@ impl<'a> Worker<'a> {
 
     fn packed(&mut self, bytes: &[u8], result: &mut JobResult) -> Result<()> {
         // Parts start at multiples of a block, but behind the content of an earlier image.
-        let holes = self.holes(bytes, 0);
+        let holes = self.holes(bytes, 0, PACKED_INODE_METHOD);
         let (Some(compression), Some(encoder)) = (self.context.compression, &mut self.encoder) else {
             return Ok(());
         };

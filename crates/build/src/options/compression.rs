@@ -161,9 +161,12 @@ impl Compression {
         Params::new(Algorithm::Lz4, Some(level)).map(Self::new).map_err(Error::Params)
     }
 
-    /// Whether long runs of zeroes become holes.
-    pub(crate) fn has_holes(&self) -> bool {
-        self.holes || self.index == IndexKind::Extents
+    /// Whether long runs of zeroes become holes in content that this method encodes. Level 0 of DEFLATE cannot make the pcluster of zeroes that
+    /// holes of indexes need.
+    pub(crate) fn has_holes(&self, method: usize) -> bool {
+        let stores =
+            |params: &Params| matches!(params.method, Method::Deflate(deflate) if deflate.level == 0);
+        self.index == IndexKind::Extents || self.holes && !self.methods.get(method).is_some_and(stores)
     }
 
     /// Checks all limits of the format and of the block size.
