@@ -26,8 +26,10 @@ const SETTINGS: [&str; 9] = [
     "-z deflate -b 1024 -E holes",
     "-z deflate -C 1M -E holes",
 ];
-/// Offsets and lengths of the data of each file, and its size.
-const FILES: [(&str, &[(u64, usize)], u64); 6] = [
+/// The name of a file, the offset and the length of each part of its data, and its size.
+type SparseFile = (&'static str, &'static [(u64, usize)], u64);
+
+const FILES: [SparseFile; 6] = [
     ("middle", &[(0, 70_000), (11 << 20, 70_000)], 12 << 20),
     ("small", &[(5000, 3000), (100_000, 3000)], 103_000),
     ("end", &[(0, 100_000)], 9_000_000),
