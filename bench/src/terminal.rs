@@ -14,7 +14,7 @@ use ferofs_tests::need;
 use serde::{Deserialize, Serialize};
 use vt100::{Color, Parser};
 
-use crate::charts::tree;
+use crate::trees;
 
 /// The recorded output.
 const RECORD: &str = "docs/pictures/terminal.json";
@@ -69,7 +69,7 @@ fn record() -> Result<Vec<Step>> {
         bail!("debootstrap and mounts need root");
     }
     install::install(&[install::DEBOOTSTRAP, install::FUSE])?;
-    let (debian, _) = tree::debian()?;
+    let debian = trees::named("container")?.get()?;
     let dir = ferofs_tests::scratch();
     for name in ["rootfs", "next"] {
         shell::run(Command::new("cp").arg("-a").args([debian.as_path(), &dir.path().join(name)]))?;

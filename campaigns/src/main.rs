@@ -1,8 +1,15 @@
-//! Long searches for defects, started by `cargo xtask fuzz options|faults|hostile`. Each search makes its own input from a
+//! Long searches for defects, started by `cargo xtask fuzz options|faults|hostile|kernels`. Each search makes its own input from a
 //! seed, runs the `ferofs` command that `FEROFS_BIN` names, and prints each failure as a command that repeats it.
 
 mod faults;
 mod hostile;
+mod kernels;
+/// Linux in virtual machines, and what it shows of images.
+mod linux {
+    pub(crate) mod digest;
+    pub(crate) mod guest;
+    pub(crate) mod machine;
+}
 mod options;
 
 use std::process::ExitCode;
@@ -14,7 +21,10 @@ fn main() -> ExitCode {
         ["options", rest @ ..] => options::run(rest),
         ["faults", rest @ ..] => faults::run(rest),
         ["hostile", rest @ ..] => hostile::run(rest),
-        _ => Err(anyhow::anyhow!("usage: ferofs-campaigns options|faults|hostile [OPTIONS]")),
+        ["kernels", rest @ ..] => kernels::run(rest),
+        // The program in the virtual machine.
+        ["guest"] => linux::guest::run(),
+        _ => Err(anyhow::anyhow!("usage: ferofs-campaigns options|faults|hostile|kernels [OPTIONS]")),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -30,8 +30,6 @@ pub const BTRFS: Tool = Tool { program: "mkfs.btrfs", package: "btrfs-progs" };
 pub const FIO: Tool = Tool { program: "fio", package: "fio" };
 /// Makes binary deltas of files.
 pub const XDELTA: Tool = Tool { program: "xdelta3", package: "xdelta3" };
-/// Makes binary deltas of files: smaller and slower than xdelta3.
-pub const BSDIFF: Tool = Tool { program: "bsdiff", package: "bsdiff" };
 /// Divides images into chunks by their content.
 pub const CASYNC: Tool = Tool { program: "casync", package: "casync" };
 /// Measures the memory of a program that it starts. Linux counts the memory of the process that starts a program, too, and this one is small.
@@ -42,8 +40,6 @@ pub const VALGRIND: Tool = Tool { program: "valgrind", package: "valgrind" };
 pub const STRACE: Tool = Tool { program: "strace", package: "strace" };
 /// Compresses files, also against another file.
 pub const ZSTD: Tool = Tool { program: "zstd", package: "zstd" };
-/// Unpacks Python's wheels.
-pub const UNZIP: Tool = Tool { program: "unzip", package: "unzip" };
 /// Downloads from servers.
 pub const CURL: Tool = Tool { program: "curl", package: "curl" };
 /// Installs a minimal Debian into a directory.

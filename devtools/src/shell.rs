@@ -1,7 +1,7 @@
-//! Runs other programs and prints their command lines.
+//! Runs other programs and prints their command lines, builds `ferofs`, and styles text for terminals.
 
 use std::env;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -29,7 +29,7 @@ pub fn run(command: &mut Command) -> Result<()> {
         Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy().into_owned();
     let words = command.get_args().map(|arg| arg.to_string_lossy().into_owned());
     let line = std::iter::once(program).chain(words).collect::<Vec<_>>().join(" ");
-    eprintln!("{}", dim(&format!("$ {line}")));
+    eprintln!("{}", dim(&format!("$ {line}"), &io::stderr()));
     let status = command.status().with_context(|| line.clone())?;
     if !status.success() {
         bail!("{line}: {status}");
@@ -49,9 +49,9 @@ pub fn build_ferofs(profile: &str) -> Result<PathBuf> {
     Ok(ferofs_tests::scratch::target_dir().join(folder).join("ferofs"))
 }
 
-/// `text` in grey, if standard output is a terminal.
-pub fn dim(text: &str) -> String {
-    colour(text, "2")
+/// `text` in grey, if `stream`, to which it is printed, is a terminal.
+pub fn dim(text: &str, stream: &impl IsTerminal) -> String {
+    style(text, "2", stream)
 }
 
 /// `text` in bold, if standard output is a terminal.
@@ -61,6 +61,10 @@ pub fn bold(text: &str) -> String {
 
 /// `text` in the style `code` (ANSI "select graphic rendition"), if standard output is a terminal.
 pub fn colour(text: &str, code: &str) -> String {
-    let wanted = std::io::stdout().is_terminal() && env::var_os("NO_COLOR").is_none();
+    style(text, code, &io::stdout())
+}
+
+fn style(text: &str, code: &str, stream: &impl IsTerminal) -> String {
+    let wanted = stream.is_terminal() && env::var_os("NO_COLOR").is_none();
     if wanted { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
 }

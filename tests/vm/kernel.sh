@@ -1,20 +1,22 @@
 #!/bin/sh
-# Unpacks Debian's newest kernel for virtual machines of a release, such as 6.18, from unstable, backports or stable. The machine's own
-# lists of packages stay as they are.
+# Unpacks Debian's newest kernel for virtual machines of a release, such as 6.18, from any suite that has one. The machine's own lists of
+# packages stay as they are.
 #
-# Usage: kernel.sh RELEASE DIR. Afterwards DIR has vmlinuz and, in modules, the modules loop and erofs with a file `order`.
+# Usage: kernel.sh RELEASE DIR. Afterwards DIR has vmlinuz and, in modules, the modules with a file `order`.
 set -eu
 release=$1
 dir=$2
 [ -e "$dir/modules/order" ] && exit
-rm -rf "$dir" && mkdir -p "$dir/apt/lists/partial" "$dir/apt/cache/archives/partial" "$dir/packages" "$dir/tree/usr/lib"
+# Other releases share the lists.
+lists=$(dirname "$dir")/lists
+rm -rf "$dir" && mkdir -p "$lists/partial" "$dir/apt/cache/archives/partial" "$dir/packages" "$dir/tree/usr/lib"
 mirror=$(apt-get indextargets --format '$(SITE)' | grep -m 1 debian)
 keys=/usr/share/keyrings/debian-archive-keyring.gpg
-for suite in sid trixie-backports trixie; do
+for suite in experimental sid trixie-backports trixie bookworm bullseye; do
     echo "deb [signed-by=$keys] $mirror $suite main"
 done > "$dir/apt/sources.list"
 cat > "$dir/apt/conf" << END
-Dir::State::lists "$dir/apt/lists";
+Dir::State::lists "$lists";
 Dir::Cache "$dir/apt/cache";
 Dir::Etc::sourcelist "$dir/apt/sources.list";
 Dir::Etc::sourceparts "/dev/null";
@@ -22,7 +24,10 @@ Dir::Etc::preferencesparts "/dev/null";
 APT::Sandbox::User "root";
 END
 export APT_CONFIG="$dir/apt/conf"
-apt-get update > "$dir/apt/log" 2>&1
+if [ -z "$(find "$lists" -name updated -mmin -60)" ]; then
+    apt-get update > "$dir/apt/log" 2>&1
+    touch "$lists/updated"
+fi
 pattern="^linux-\(image\|binary\|modules\)-\($release\.[^ ]*-cloud-amd64\)"
 # The lists name versions that the mirror no longer has.
 for version in $(apt-cache pkgnames linux- | sed -n "s/$pattern\$/\2/p" | sort -Vru); do
@@ -40,7 +45,8 @@ version=$(ls "$dir/tree/lib/modules")
 depmod -b "$dir/tree" "$version" 2> "$dir/apt/log"
 cp "$(find "$dir/tree" -name "vmlinuz*" -type f)" "$dir/vmlinuz"
 mkdir -p "$dir/modules"
-for module in loop erofs; do
+# Some kernels have the console as a module.
+for module in virtio_pci virtio_console loop erofs; do
     modprobe --dirname "$dir/tree" --set-version "$version" --show-depends "$module" |
         sed -n 's/^insmod \([^ ]*\).*/\1/p' | while read -r file; do
         name=$(basename "$file")

@@ -20,6 +20,13 @@ pub(crate) fn campaign(name: &str, options: &[&str]) -> Result<()> {
     run(name, options, &ferofs())
 }
 
+/// `cargo xtask test --kernels OPTIONS`: releases of Linux read images in virtual machines.
+pub(crate) fn kernels(options: &[&str]) -> Result<()> {
+    install::install(VIRTUAL_MACHINE_TOOLS)?;
+    shell::run(&mut build_command())?;
+    run("kernels", options, &ferofs())
+}
+
 /// Builds ferofs, with overflow checks, and the program of the campaigns. One command for both: two would select different features of
 /// shared dependencies, and compile them twice.
 pub(crate) fn build_command() -> Command {

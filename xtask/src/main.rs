@@ -30,6 +30,11 @@ Usage: cargo xtask COMMAND
                              pull images and run containers with containerd's EROFS snapshotter and our mkfs.erofs;
                              needs Go, root and EROFS in the kernel; modes: default, tar-index, merged, pushed, converted, layers, difference (all)
   test --vm                  mount sealed images with dm-verity in a virtual machine; needs no virtualization, but root or sudo once
+  test --kernels [OPTIONS]   let Linux 5.10 to 7.3 read images of all layouts, and of random options, in virtual machines;
+                             --help prints its options
+  test --processors [NAME]...
+                             run the unit tests and the command for aarch64, armv7, riscv64, i686, powerpc64le and s390x (all) under
+                             QEMU, and compare the images with those of this machine; needs rustup; 40 minutes
   test --packages            make the packages as `dist` does, install the Debian package in a new Debian, use it there, and remove it;
                              needs root
   dist [DIR]                 make the source archive, static programs (ferofs, ferofs-device) and a Debian package of the last commit
@@ -78,6 +83,8 @@ fn dispatch(args: &[String]) -> Result<()> {
         ["test", "--full"] => test::test(Scope::Full)?,
         ["test", "--containers", modes @ ..] => test::containers(modes)?,
         ["test", "--vm"] => test::virtual_machine()?,
+        ["test", "--kernels", options @ ..] => campaigns::kernels(options)?,
+        ["test", "--processors", names @ ..] => test::processors::run(names)?,
         ["test", "--packages"] => test::packages()?,
         ["dist"] => drop(dist::dist(None)?),
         ["dist", "--check"] => dist::check()?,

@@ -1,5 +1,5 @@
-//! `cargo xtask soak`: 24 processes read FUSE mounts of images with different layouts and compare every byte with the source. Each
-//! second one of them is killed. The test fails on a wrong byte, a request without an answer, or growing memory of a daemon.
+//! `cargo xtask soak`: 24 processes read FUSE mounts of images with different layouts and compare every byte with the source. Once a
+//! second, the test kills one of them. It fails on a wrong byte, a request without an answer, or growing memory of a daemon.
 //!
 //! The readers are processes of this program, so that they can be killed. They evict what they have read from the page cache, so
 //! that the kernel asks the daemon again.

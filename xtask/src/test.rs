@@ -3,6 +3,7 @@
 //! The lint check only compiles, and the tests often wait: both run side by side, which saves the time of the lint check. Stages that
 //! use all processors (compiling, campaigns) run one after the other.
 
+pub(crate) mod processors;
 mod watchdog;
 
 use std::collections::BTreeSet;

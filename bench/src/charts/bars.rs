@@ -4,7 +4,8 @@ use anyhow::Result;
 use ferofs_devtools::svg::{Anchor, Picture, Style, Theme};
 
 use super::peers::{label, name};
-use super::record::{Record, Row, Tool};
+use super::record::{Record, Row};
+use crate::common::programs::Tool;
 
 /// Narrow, so that the words can be read on a telephone.
 const WIDTH: f64 = 680.0;
@@ -77,6 +78,6 @@ fn colour(tool: Tool, theme: Theme) -> &'static str {
     match tool {
         Tool::Ferofs => theme.pick("#0969da", "#4493f8"),
         Tool::MkfsErofs => theme.pick("#8c959f", "#768390"),
-        Tool::Mksquashfs => theme.pick("#c4ccd4", "#4d5661"),
+        Tool::Mksquashfs | Tool::Mkdwarfs => theme.pick("#c4ccd4", "#4d5661"),
     }
 }

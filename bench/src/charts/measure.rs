@@ -1,50 +1,19 @@
 //! Builds images and reads them, in turns.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::io::stderr;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
-use ferofs_devtools::install::{self, DEBOOTSTRAP, EROFS_UTILS, FUSE, SQUASHFS, SQUASHFUSE};
-use ferofs_devtools::{peers, shell};
-use ferofs_tests::{Run, need, scratch};
+use ferofs_devtools::shell;
 use tempfile::TempDir;
 
-use super::reads::Reads;
-use super::record::{Record, Row, Tool};
-use crate::common::filesystem::{DaemonPrograms, Driver, FileSystem};
+use super::record::{Record, Row};
+use crate::common::filesystem::{Driver, FileSystem};
 use crate::common::machine::describe;
+use crate::common::programs::{Programs, Tool};
+use crate::common::reads::Reads;
 use crate::common::rounds::rotated_order;
-
-/// A build that takes longer hangs: the slowest takes some minutes.
-const TIMEOUT: Duration = Duration::from_secs(3600);
-
-/// The measured programs.
-pub(super) struct Programs {
-    ferofs: PathBuf,
-    mkfs_erofs: PathBuf,
-    mksquashfs: PathBuf,
-    daemons: DaemonPrograms,
-}
-
-impl Programs {
-    /// Installs what is missing, and builds ferofs.
-    pub(super) fn install() -> Result<Self> {
-        if !need::is_root() {
-            bail!("debootstrap needs root");
-        }
-        install::install(&[DEBOOTSTRAP, EROFS_UTILS, FUSE, SQUASHFS, SQUASHFUSE])?;
-        peers::install_peers()?;
-        let bin = peers::installed(&scratch::target_dir()).context("cargo xtask peers has not finished")?;
-        let ferofs = shell::build_ferofs("release")?;
-        Ok(Self {
-            ferofs: ferofs.clone(),
-            mkfs_erofs: bin.join("mkfs.erofs"),
-            mksquashfs: bin.join("mksquashfs"),
-            daemons: DaemonPrograms { ferofs, erofsfuse: Some(bin.join("erofsfuse")) },
-        })
-    }
-}
 
 /// What the candidates of a part share.
 pub(super) struct Bench<'a> {
@@ -74,13 +43,10 @@ impl<'a> Bench<'a> {
 
     /// Measures all candidates.
     pub(super) fn measure(&self, part: &str, candidates: &[Candidate]) -> Result<Record> {
-        let machine = describe(&[
-            ("ferofs", &self.programs.ferofs, "--version"),
-            ("erofs-utils", &self.programs.mkfs_erofs, "-V"),
-            ("squashfs-tools", &self.programs.mksquashfs, "-version"),
-            // It has no option that prints only the version.
-            ("squashfuse", Path::new("squashfuse"), "--help"),
-        ])?;
+        let mut programs = self.programs.versions().to_vec();
+        // It has no option that prints only the version.
+        programs.push(("squashfuse", "squashfuse".into(), "--help"));
+        let machine = describe("charts", &programs)?;
         let mut rows: Vec<Row> = candidates
             .iter()
             .map(|Candidate { group, tool, options }| Row {
@@ -97,7 +63,7 @@ impl<'a> Bench<'a> {
                 // The order has each row once.
                 let Some(row) = rows.get_mut(at) else { continue };
                 self.round(row).with_context(|| row.command())?;
-                eprintln!("{}", shell::dim(&format!("round {}: {}", round + 1, row.command())));
+                eprintln!("{}", shell::dim(&format!("round {}: {}", round + 1, row.command()), &stderr()));
             }
         }
         Ok(Record {
@@ -113,25 +79,7 @@ impl<'a> Bench<'a> {
 
     fn round(&self, row: &mut Row) -> Result<()> {
         let image = self.images.path().join("image");
-        let options = row.options.split_whitespace();
-        let run = |program: &Path| Run::limited(program, None, TIMEOUT);
-        let run = match row.tool {
-            Tool::Ferofs => run(&self.programs.ferofs)
-                .args(["build", "--quiet"])
-                .args(options)
-                .args([&self.source, &image]),
-            Tool::MkfsErofs => {
-                run(&self.programs.mkfs_erofs).arg("--quiet").args(options).args([&image, &self.source])
-            }
-            Tool::Mksquashfs => run(&self.programs.mksquashfs)
-                .args([&self.source, &image])
-                .args(["-noappend", "-no-progress", "-quiet"])
-                .args(options),
-        };
-        let outcome = run.try_run()?;
-        if outcome.code != 0 {
-            bail!("exit code {}: {}", outcome.code, outcome.stderr);
-        }
+        let outcome = self.programs.build(row.tool, &row.options, &self.source, &image)?;
         row.build_cpu_seconds.push(rounded(outcome.cpu.as_secs_f64()));
         // Sizes of the rounds differ by nothing, or by what UUIDs and times make of compressed metadata: the last counts.
         row.image_bytes = fs::metadata(&image)?.len();
@@ -139,10 +87,12 @@ impl<'a> Bench<'a> {
             Tool::Ferofs => Driver::Ferofs(&[]),
             Tool::MkfsErofs => Driver::Erofsfuse,
             Tool::Mksquashfs => Driver::Squashfuse,
+            Tool::Mkdwarfs => bail!("images of mkdwarfs are not mounted"),
         };
         let mounted = FileSystem::new(row.command(), &image, driver)
-            .mount(&self.programs.daemons, &self.images.path().join("mount"))?;
-        row.read_cpu_microseconds.push(rounded(self.reads.cost(&mounted)?));
+            .mount(&self.programs.daemons(), &self.images.path().join("mount"))?;
+        row.read_cpu_microseconds
+            .push(rounded(self.reads.cost(mounted.path(), || mounted.cpu().context("no daemon"))?));
         drop(mounted);
         fs::remove_file(&image)?;
         Ok(())

@@ -10,19 +10,22 @@
 mod bars;
 mod measure;
 mod peers;
-mod reads;
 mod record;
 mod settings;
-pub(crate) mod tree;
 
 use std::fs;
-use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
+use ferofs_devtools::install::{self, FUSE, SQUASHFUSE};
 use ferofs_devtools::shell;
 
-use measure::{Bench, Programs};
+use measure::Bench;
 use record::Record;
+pub(crate) use settings::PRESETS;
+
+use crate::common::options::Options;
+use crate::common::programs::Programs;
+use crate::trees;
 
 /// A file of docs and its content.
 type Page = (&'static str, String);
@@ -32,8 +35,8 @@ struct Part {
     name: &'static str,
     /// The published figures.
     figures: &'static str,
-    /// The measured tree, and what it is.
-    source: fn() -> Result<(PathBuf, String)>,
+    /// The name of the measured tree.
+    source: &'static str,
     measure: fn(&Bench) -> Result<Record>,
     pages: fn(&Record) -> Result<Vec<Page>>,
 }
@@ -42,36 +45,43 @@ const PARTS: [Part; 2] = [
     Part {
         name: "peers",
         figures: "docs/pictures/peers.json",
-        source: tree::debian,
+        source: "container",
         measure: peers::measure,
         pages: peers::pages,
     },
     Part {
         name: "settings",
         figures: "docs/guide/settings.json",
-        source: tree::part_of_debian,
+        source: "part",
         measure: settings::measure,
         pages: settings::pages,
     },
 ];
 
 pub(crate) fn charts(options: &[&str]) -> Result<()> {
-    let options = Options::parse(options)?;
-    let parts = PARTS.iter().filter(|part| options.only.is_none_or(|only| only == part.name));
-    if options.draw {
+    let draw = options.contains(&"--draw");
+    let others: Vec<&str> = options.iter().copied().filter(|option| *option != "--draw").collect();
+    // Each part has a page of its own.
+    let takes = ["--only", "--rounds"];
+    let options = Options::parse(&others, &PARTS.map(|part| part.name), &takes, |_, _| {})?;
+    let rounds = options.rounds.unwrap_or(3);
+    if options.publish && rounds < 3 {
+        bail!("--publish needs at least 3 rounds");
+    }
+    let parts = PARTS.iter().filter(|part| options.has_part(part.name));
+    if draw {
         for part in parts {
             let record = Record::read(&shell::repository().join(part.figures))?;
             write((part.pages)(&record)?)?;
         }
         return Ok(());
     }
+    install::install(&[FUSE, SQUASHFUSE])?;
     let programs = Programs::install()?;
     for part in parts {
-        let (source, title) = match &options.source {
-            Some(dir) => (dir.clone(), dir.display().to_string()),
-            None => (part.source)()?,
-        };
-        let bench = Bench::new(&programs, source, title, options.rounds)?;
+        let tree = trees::named(part.source)?;
+        let (source, title) = (tree.get()?, tree.about.to_owned());
+        let bench = Bench::new(&programs, source, title, rounds)?;
         let record = (part.measure)(&bench).with_context(|| part.name)?;
         println!("{}", record.text()?);
         if options.publish {
@@ -95,44 +105,6 @@ fn write(pages: Vec<Page>) -> Result<()> {
     Ok(())
 }
 
-struct Options {
-    rounds: usize,
-    only: Option<&'static str>,
-    publish: bool,
-    draw: bool,
-    /// What to measure instead of a Debian.
-    source: Option<PathBuf>,
-}
-
-impl Options {
-    fn parse(options: &[&str]) -> Result<Self> {
-        let mut parsed = Self { rounds: 3, only: None, publish: false, draw: false, source: None };
-        let mut options = options.iter();
-        while let Some(option) = options.next() {
-            let mut value = || options.next().with_context(|| format!("{option} needs a value"));
-            match *option {
-                "--rounds" => parsed.rounds = value()?.parse().context("--rounds")?,
-                "--only" => {
-                    let name = value()?;
-                    let part = PARTS.iter().find(|part| part.name == *name);
-                    parsed.only = Some(part.context("--only: the parts are peers and settings")?.name);
-                }
-                "--publish" => parsed.publish = true,
-                "--draw" => parsed.draw = true,
-                dir if !dir.starts_with('-') => parsed.source = Some(dir.into()),
-                unknown => bail!("unknown option {unknown}"),
-            }
-        }
-        if parsed.rounds == 0 {
-            bail!("--rounds needs at least 1");
-        }
-        if parsed.publish && parsed.rounds < 3 {
-            bail!("--publish needs at least 3 rounds");
-        }
-        Ok(parsed)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,14 +121,6 @@ mod tests {
                 let published = fs::read_to_string(shell::repository().join(name)).unwrap();
                 assert!(published == text, "{name}: run cargo xtask bench charts --draw");
             }
-        }
-    }
-
-    #[test]
-    fn wrong_options_are_refused() {
-        assert_eq!(Options::parse(&["--only", "peers", "--rounds", "5"]).unwrap().only, Some("peers"));
-        for wrong in [&["--only", "x"][..], &["--rounds", "0"], &["--publish", "--rounds", "2"], &["--x"]] {
-            assert!(Options::parse(wrong).is_err(), "{wrong:?}");
         }
     }
 }

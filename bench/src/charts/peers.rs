@@ -8,10 +8,12 @@ use ferofs_devtools::svg::Theme;
 use super::Page;
 use super::bars;
 use super::measure::{Bench, Candidate};
-use super::record::{Record, Row, Tool};
+use super::record::{Record, Row};
+use crate::common::machine;
+use crate::common::programs::Tool;
 use crate::common::report::number;
 
-/// Settings that fit each other: the same algorithm and level, and the size of cluster that the tool's users take for it.
+/// Comparable settings: the same algorithm and level, and the cluster size that the tool's users choose for it.
 const CANDIDATES: [(&str, Tool, &str); 6] = [
     ("LZ4: fast to build", Tool::Ferofs, ""),
     ("LZ4: fast to build", Tool::MkfsErofs, "-zlz4 -C65536 -Efragments"),
@@ -52,7 +54,7 @@ fn table(record: &Record) -> Result<String> {
          `{}` measured them and wrote this page, its pictures, and the figures of each round ([peers.json](peers.json)). {}\n\n\
          Times are processor seconds, user and system, of all threads. A read is one of 3000 random reads of 4 KiB through a FUSE \
          mount (ferofs, erofsfuse, squashfuse), whose image is in the page cache and whose files are not; its time is that of the \
-         reader and the daemon together.\n\nThe table has smaller figures for better ones.\n\n\
+         reader and the daemon together.\n\nSmaller figures are better.\n\n\
          | command | image, MB | build, CPU s (min to max) | random read, CPU µs (min to max) |\n|---|---|---|---|\n",
         record.command,
         record.conditions(),
@@ -64,9 +66,7 @@ fn table(record: &Record) -> Result<String> {
         let _ = writeln!(page, "| `{command}` | {size:.1} | {build} | {read} |");
     }
     page.push_str("\nThe machine and the programs:\n\n");
-    for (name, value) in &record.machine {
-        let _ = writeln!(page, "- {name}: {value}");
-    }
+    page.push_str(&machine::list(&record.machine));
     Ok(page)
 }
 
@@ -85,5 +85,6 @@ pub(super) fn name(row: &Row) -> String {
         Tool::Ferofs => "ferofs".into(),
         Tool::MkfsErofs => "erofs-utils".into(),
         Tool::Mksquashfs => "squashfs-tools".into(),
+        Tool::Mkdwarfs => "dwarfs".into(),
     }
 }

@@ -1,6 +1,5 @@
 //! The measured figures: one record for each part, which is published as JSON.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
@@ -8,43 +7,24 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::common::machine::Facts;
+use crate::common::programs::Tool;
 use crate::common::report::number;
 use crate::common::rounds::Spread;
 
 /// One run of one part.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Record {
-    /// What makes these figures again.
+    /// The command that measures these figures again.
     pub(super) command: String,
     /// Date, kernel, processor, programs.
-    pub(super) machine: BTreeMap<String, String>,
+    pub(super) machine: Facts,
     /// What was put into the images.
     pub(super) source: String,
     pub(super) source_names: u64,
     pub(super) source_bytes: u64,
     pub(super) rounds: usize,
     pub(super) rows: Vec<Row>,
-}
-
-/// The program that makes an image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Tool {
-    #[serde(rename = "ferofs build")]
-    Ferofs,
-    #[serde(rename = "mkfs.erofs")]
-    MkfsErofs,
-    #[serde(rename = "mksquashfs")]
-    Mksquashfs,
-}
-
-impl Tool {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Ferofs => "ferofs build",
-            Self::MkfsErofs => "mkfs.erofs",
-            Self::Mksquashfs => "mksquashfs",
-        }
-    }
 }
 
 /// One image.
@@ -108,7 +88,7 @@ impl Record {
         Ok(text)
     }
 
-    /// One sentence about where and how was measured.
+    /// The source, the rounds and the machine, in two sentences.
     pub(super) fn conditions(&self) -> String {
         let machine = |name: &str| self.machine.get(name).map_or("?", String::as_str);
         format!(

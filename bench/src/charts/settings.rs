@@ -9,7 +9,9 @@ use ferofs_devtools::shell;
 
 use super::Page;
 use super::measure::{Bench, Candidate};
-use super::record::{Record, Row, Tool};
+use super::record::{Record, Row};
+use crate::common::machine;
+use crate::common::programs::Tool;
 use crate::common::report::number;
 
 const PAGE: &str = "docs/guide/settings.md";
@@ -21,7 +23,15 @@ const END: &str = "<!-- to here -->";
 const ALGORITHMS: [&str; 8] =
     ["lz4", "lz4hc,9", "lz4hc,12", "deflate,6", "zstd,3", "zstd,12", "zstd,19", "lzma,6"];
 const CLUSTERS: [&str; 5] = ["4K", "16K", "64K", "256K", "1M"];
-const PRESETS: [&str; 6] = ["fast", "default", "small", "smallest", "android", "backup"];
+/// The presets of `ferofs build`: names and options.
+pub(crate) const PRESETS: [(&str, &str); 6] = [
+    ("fast", "--preset fast"),
+    ("default", "--preset default"),
+    ("small", "--preset small"),
+    ("smallest", "--preset smallest"),
+    ("android", "--preset android"),
+    ("backup", "--preset backup"),
+];
 /// The groups of rows.
 const GRID: &str = "grid";
 const PRESET: &str = "preset";
@@ -32,7 +42,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Record> {
     for algorithm in ALGORITHMS {
         candidates.extend(CLUSTERS.map(|cluster| ours(GRID, grid_options(algorithm, cluster))));
     }
-    candidates.extend(PRESETS.map(|name| ours(PRESET, format!("--preset {name}"))));
+    candidates.extend(PRESETS.map(|(_, options)| ours(PRESET, options.to_owned())));
     bench.measure("settings", &candidates)
 }
 
@@ -53,10 +63,9 @@ type Cell<'a> = &'a dyn Fn(&Row) -> Result<String>;
 fn tables(record: &Record) -> Result<String> {
     let best: BTreeSet<&str> = front(record)?.into_iter().map(|row| row.options.as_str()).collect();
     let mut text = format!(
-        "\n{} `{}` measured all cells, on {}. The figures of each round are in [settings.json](settings.json).\n",
+        "\n{} `{}` measured all cells. The figures of each round are in [settings.json](settings.json).\n",
         record.conditions(),
         record.command,
-        record.machine.get("kernel").map_or("?", String::as_str),
     );
     let none = record.rows.iter().find(|row| row.options == "-z none").context("no row for -z none")?;
     let source = none.megabytes();
@@ -101,7 +110,7 @@ fn tables(record: &Record) -> Result<String> {
         let (build, read) = (number(row.build()?), number(row.read()?));
         let _ = writeln!(text, "| `{}` | {size:.1} | {build} | {read} |", row.options);
     }
-    text.push('\n');
+    let _ = write!(text, "\nThe machine and the programs:\n\n{}\n", machine::list(&record.machine));
     Ok(text)
 }
 

@@ -49,25 +49,12 @@ pub(crate) enum Driver {
 }
 
 impl Driver {
-    /// Whether a FUSE daemon answers the reads.
-    pub(crate) fn is_daemon(self) -> bool {
-        matches!(self, Self::Ferofs(_) | Self::Policy(_) | Self::Erofsfuse | Self::Squashfuse)
-    }
-
-    /// Checks the permissions and the kernel, not whether the daemon's program is installed.
+    /// Checks the kernel, not whether the daemon's program is installed.
     pub(crate) fn check(self) -> Result<(), Unavailable> {
         match self {
-            Self::Ferofs(_) | Self::Policy(_) | Self::Erofsfuse | Self::Squashfuse => {
-                if fs::File::options().read(true).write(true).open("/dev/fuse").is_err() {
-                    return Err(Unavailable("needs /dev/fuse".into()));
-                }
-                match need::is_root() || need::find_tool("fusermount3").is_some() {
-                    true => Ok(()),
-                    false => Err(Unavailable("needs fusermount3".into())),
-                }
-            }
-            Self::Kernel(_) if !need::is_root() => Err(Unavailable("needs root".into())),
             Self::Kernel(kind) => check_kernel(kind),
+            _ if !Path::new("/dev/fuse").exists() => Err(Unavailable("needs /dev/fuse".into())),
+            _ => Ok(()),
         }
     }
 }
@@ -78,14 +65,14 @@ fn check_kernel(kind: &str) -> Result<(), Unavailable> {
         let all = fs::read_to_string("/proc/filesystems").unwrap_or_default();
         all.lines().any(|line| line.split_whitespace().last() == Some(kind))
     };
-    if !listed() && need::is_root() && need::find_tool("modprobe").is_some() {
+    if !listed() && need::find_tool("modprobe").is_some() {
         // If modprobe fails, the type is not listed below.
         let _ = Command::new("modprobe").args(["-q", kind]).status();
     }
     if listed() { Ok(()) } else { Err(Unavailable(format!("needs {kind} in the kernel"))) }
 }
 
-/// A mounted image. Dropping the value unmounts it.
+/// A mounted image. Dropping the value unmounts it, which needs root, as mounting does.
 pub(crate) struct Mounted {
     dir: PathBuf,
     server: Server,
@@ -207,11 +194,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let mut umount = if need::is_root() { Command::new("umount") } else { Command::new("fusermount3") };
-        if !need::is_root() {
-            umount.arg("-u");
-        }
-        if let Err(error) = run_quietly(umount.arg(&self.dir)) {
+        if let Err(error) = run_quietly(Command::new("umount").arg(&self.dir)) {
             eprintln!("{error:#}");
         }
         if let Server::Daemon(daemon) = &mut self.server

@@ -11,12 +11,14 @@ pub(crate) struct Options {
     pub(crate) only: Vec<String>,
     pub(crate) publish: bool,
     pub(crate) quick: bool,
+    /// Where data or images are.
     pub(crate) dir: Option<PathBuf>,
+    pub(crate) trees: Vec<String>,
 }
 
 impl Options {
-    /// Parses `options`. `parts` are the values of `--only`. `takes` are the other options of this benchmark, of which `own` gets those that
-    /// are not in [`Options`], with their numbers.
+    /// Parses `options`. `parts` are the values of `--only`, which takes any text if there are none. `takes` are the other options of this benchmark, of which `own` gets those that
+    /// are not in [`Options`], with their numbers; with `--only` among them, a part can be published alone.
     pub(crate) fn parse(
         options: &[&str],
         parts: &[&str],
@@ -31,14 +33,15 @@ impl Options {
                 "--publish" => parsed.publish = true,
                 "--only" => {
                     let part = *value()?;
-                    if !parts.contains(&part) {
+                    if !parts.is_empty() && !parts.contains(&part) {
                         bail!("--only: no such part: {part}; the parts are {}", parts.join(", "));
                     }
                     parsed.only.push(part.to_owned());
                 }
                 unknown if !takes.contains(&unknown) => bail!("unknown option {unknown}"),
                 "--quick" => parsed.quick = true,
-                "--dir" => parsed.dir = Some(value()?.into()),
+                "--dir" | "--into" | "--out" => parsed.dir = Some(value()?.into()),
+                "--trees" => parsed.trees.push((*value()?).to_owned()),
                 name => {
                     let number = value()?.parse::<u64>().with_context(|| name.to_owned())?;
                     if number == 0 {
@@ -51,8 +54,9 @@ impl Options {
                 }
             }
         }
-        if parsed.publish && (parsed.quick || !parsed.only.is_empty()) {
-            bail!("--publish needs everything: it cannot be combined with --only and --quick");
+        let is_part = !parsed.only.is_empty() && !takes.contains(&"--only");
+        if parsed.publish && (parsed.quick || is_part || !parsed.trees.is_empty()) {
+            bail!("--publish needs everything: it cannot be combined with --only, --trees and --quick");
         }
         Ok(parsed)
     }
@@ -69,7 +73,7 @@ mod tests {
 
     #[test]
     fn options_select_parts_and_exclude_each_other() {
-        let takes = ["--rounds", "--quick", "--names"];
+        let takes = ["--rounds", "--quick", "--names", "--trees"];
         let mut names = 0;
         let mut parse =
             |options: &[&str]| Options::parse(options, &["one", "two"], &takes, |_, number| names = number);
@@ -83,6 +87,7 @@ mod tests {
             &["--rounds", "0"],
             &["--rounds", "x"],
             &["--publish", "--quick"],
+            &["--publish", "--trees", "part"],
             &["--publish", "--only", "one"],
             &["--dir", "x"],
             &["--x"],

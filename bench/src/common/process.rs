@@ -1,7 +1,10 @@
 //! Runs programs, and measures their time and their largest resident set.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::io::Read as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -56,6 +59,20 @@ pub(crate) fn resident_peak(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
+}
+
+/// Processor seconds of each thread of the kernel since its start.
+pub(crate) fn kernel_threads() -> Result<BTreeMap<OsString, f64>> {
+    let seconds = |dir: &Path| {
+        let stat = fs::read_to_string(dir.join("stat")).ok()?;
+        // Behind the name in parentheses: the state and the parent, which is the process with number 2.
+        let (_, fields) = stat.rsplit_once(") ")?;
+        let is_thread = fields.split(' ').nth(1) == Some("2");
+        let nanoseconds = fs::read_to_string(dir.join("schedstat")).ok()?;
+        is_thread.then(|| nanoseconds.split(' ').next()?.parse::<f64>().ok()).flatten()
+    };
+    let processes = fs::read_dir("/proc")?.flatten();
+    Ok(processes.filter_map(|entry| Some((entry.file_name(), seconds(&entry.path())? / 1e9))).collect())
 }
 
 #[cfg(test)]

@@ -1,12 +1,14 @@
 //! What the benchmark has measured: tables, which it prints, and figures with their aims, which it also publishes.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use ferofs_devtools::shell;
 
-use crate::common::machine::describe;
+use crate::common::machine::{self, Facts};
 use crate::common::rounds::Spread;
 
 /// The measured part of a page ends with this line, and begins with that of [`begin`]; the text around them is written by hand.
@@ -62,12 +64,14 @@ impl Aim {
 pub(crate) struct Report {
     /// The name of the benchmark.
     bench: &'static str,
+    facts: Facts,
     pub(crate) aims: Vec<Aim>,
 }
 
 impl Report {
-    pub(crate) fn new(bench: &'static str) -> Self {
-        Self { bench, aims: Vec::new() }
+    /// Starts a run that uses `programs`: what prints their versions.
+    pub(crate) fn new<P: AsRef<Path>>(bench: &'static str, programs: &[(&str, P, &str)]) -> Result<Self> {
+        Ok(Self { bench, facts: machine::describe(bench, programs)?, aims: Vec::new() })
     }
 
     /// Prints a table.
@@ -88,21 +92,8 @@ impl Report {
         }
     }
 
-    /// Replaces the measured part of the page by the figures that have aims, those that miss their aim first.
-    pub(crate) fn publish(&self, page: &Path, rounds: usize) -> Result<()> {
-        let text = fs::read_to_string(page).with_context(|| page.display().to_string())?;
-        let new = replace_measured(&text, &begin(self.bench), &self.page(rounds)?)
-            .with_context(|| page.display().to_string())?;
-        fs::write(page, new).with_context(|| page.display().to_string())
-    }
-
-    fn page(&self, rounds: usize) -> Result<String> {
-        let mut page = format!(
-            "`cargo xtask bench {} --publish` measured these figures: medians of {rounds} round(s), in which the programs that are \
-             compared took turns.\n\n",
-            self.bench
-        );
-        page.push_str(&machine_list()?);
+    /// Publishes the figures that have aims, those that miss their aim first. `about` says more about what was measured.
+    pub(crate) fn publish_aims(&self, rounds: usize, about: &str) -> Result<()> {
         let mut aims: Vec<&Aim> = self.aims.iter().collect();
         aims.sort_by_key(|aim| aim.is_reached());
         let aims = Table {
@@ -112,12 +103,50 @@ impl Report {
             head: vec!["figure", "measured", "aim", "reached"],
             rows: aims.into_iter().map(Aim::row).collect(),
         };
-        page.push_str(&aims.markdown());
-        Ok(page)
+        let text = format!(
+            "medians of {rounds} round(s), in which the programs that are compared took turns.{about}"
+        );
+        self.publish(&text, aims, 0, 1)
+    }
+
+    /// Replaces the measured part of the page by `about` (after "measured these figures: "), the machine, and the table, in which a new
+    /// column has the figures of the page before: the cell at `value` of the row with the same cells up to `key`.
+    pub(crate) fn publish(&self, about: &str, mut table: Table, key: usize, value: usize) -> Result<()> {
+        let page = page(self.bench);
+        let text = fs::read_to_string(&page).with_context(|| page.display().to_string())?;
+        table.add_old(&text, key, value);
+        let measured = format!(
+            "`cargo xtask bench {} --publish` measured these figures: {about}\n\n{}{}",
+            self.bench,
+            machine::list(&self.facts),
+            table.markdown()
+        );
+        let new = replace_measured(&text, &begin(self.bench), &measured)
+            .with_context(|| page.display().to_string())?;
+        fs::write(&page, new).with_context(|| page.display().to_string())
     }
 }
 
+/// The page of a benchmark.
+fn page(bench: &str) -> PathBuf {
+    shell::repository().join("docs/results").join(format!("{bench}.md"))
+}
+
 impl Table {
+    /// Adds a column behind `value` with the figures of the same rows in the tables of `page`.
+    fn add_old(&mut self, page: &str, key: usize, value: usize) {
+        let lines = page.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
+        let rows = lines.map(|line| line.split(" | ").collect::<Vec<_>>());
+        let old: BTreeMap<String, String> = rows
+            .filter_map(|row| Some((row.get(..=key)?.join(" | "), (*row.get(value)?).to_owned())))
+            .collect();
+        self.head.insert(value + 1, "before");
+        for row in &mut self.rows {
+            let before = old.get(&row[..=key].join(" | ")).cloned();
+            row.insert(value + 1, before.unwrap_or_else(|| "-".into()));
+        }
+    }
+
     fn markdown(&self) -> String {
         let mut text = format!("\n### {}\n\n{}\n\n", self.title, self.text);
         let mut line = |cells: &[String]| {
@@ -128,13 +157,6 @@ impl Table {
         self.rows.iter().for_each(|row| line(row));
         text
     }
-}
-
-/// The lines of a page that say where was measured.
-pub(crate) fn machine_list() -> Result<String> {
-    let machine = describe(&[])?;
-    let lines = ["date", "kernel", "processor"].map(|name| format!("- {name}: {}\n", machine[name]));
-    Ok(lines.concat())
 }
 
 fn replace_measured(text: &str, begin: &str, measured: &str) -> Result<String> {
@@ -183,6 +205,16 @@ mod tests {
         let new = replace_measured(&page, &begin, "new").unwrap();
         assert_eq!(new, format!("# Title\n{begin}\nnew\n{END}\nformula\n"));
         assert!(replace_measured("# Title", &begin, "new").is_err());
+    }
+
+    #[test]
+    fn the_figures_of_the_page_before_are_beside_the_new_ones() {
+        let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
+        let rows = vec![row(["lz4", "kernel", "0.60"]), row(["none", "kernel", "0.90"])];
+        let mut table = Table { title: String::new(), text: String::new(), head: vec!["", "", "CPU"], rows };
+        table.add_old("| a | b | CPU |\n|---|---|---|\n| lz4 | kernel | 0.70 |\n", 1, 2);
+        assert_eq!(table.head, ["", "", "CPU", "before"]);
+        assert_eq!(table.rows, [["lz4", "kernel", "0.60", "0.70"], ["none", "kernel", "0.90", "-"]]);
     }
 
     #[test]

@@ -19,13 +19,3 @@ pub(crate) fn each_file(dir: &Path, visit: &mut dyn FnMut(&Path, u64) -> Result<
     }
     Ok(())
 }
-
-/// The sizes of all regular files below `dir`, added up.
-pub(crate) fn size_of_tree(dir: &Path) -> Result<u64> {
-    let mut bytes = 0;
-    each_file(dir, &mut |_, len| {
-        bytes += len;
-        Ok(())
-    })?;
-    Ok(bytes)
-}

@@ -28,9 +28,9 @@ struct Start {
     traffic: Traffic,
 }
 
-/// Where the file that is read first is.
+/// How deep in the tree the file is that is read first.
 #[derive(Clone, Copy, PartialEq)]
-enum Place {
+enum Depth {
     /// In the first directories: few names are looked up.
     NearRoot,
     /// In the middle of the tree: each directory above is another part of the metadata.
@@ -38,23 +38,23 @@ enum Place {
 }
 
 /// A small file.
-fn file_of(image: &Image, place: Place) -> Result<PathBuf> {
-    let file = match place {
-        Place::NearRoot => {
+fn file_of(image: &Image, depth: Depth) -> Result<PathBuf> {
+    let file = match depth {
+        Depth::NearRoot => {
             image.sample(usize::MAX, 0).into_iter().min_by_key(|file| file.components().count())
         }
-        Place::Deep => image.sample(3, 0).into_iter().nth(1),
+        Depth::Deep => image.sample(3, 0).into_iter().nth(1),
     };
     file.context("no small file")
 }
 
 /// Mounts the large image and reads the first file with an empty cache.
-fn start(bench: &Bench, server: &Server, place: Place) -> Result<Start> {
+fn read_first_file(bench: &Bench, server: &Server, depth: Depth) -> Result<Start> {
     let image = &bench.tree;
     let cache = CacheDir::new(&bench.dir)?;
     let cache_option = cache.option();
     let options = ["--roothash", &image.root, &cache_option];
-    let file = bench.mount_point().join(file_of(image, place)?);
+    let file = bench.mount_point().join(file_of(image, depth)?);
     let (traffic, cpu_before) = (Traffic::of(server), bench.ferofs.processes.cpu()?);
     let ((mounted, time), read) = timed(|| {
         let mounted = timed(|| bench.ferofs.mount(&image.url(server), &bench.mount_point(), &options))?;
@@ -91,24 +91,24 @@ pub(super) fn first_file(bench: &mut Bench) -> Result<()> {
     const NETWORKS: [Network; 3] = [DIRECT, FAR, NARROW];
     let servers = NETWORKS.iter().map(|network| bench.serve(network)).collect::<Result<Vec<Server>>>()?;
     let mut rows = Vec::new();
-    for (place, place_name) in [(Place::NearRoot, "near the root"), (Place::Deep, "deep")] {
+    for (depth, depth_name) in [(Depth::NearRoot, "near the root"), (Depth::Deep, "deep")] {
         let mut starts = vec![Vec::new(); servers.len()];
         for round in 0..bench.rounds * MORE_ROUNDS {
             for number in rotated_order(servers.len(), round) {
-                starts[number].push(start(bench, &servers[number], place)?);
+                starts[number].push(read_first_file(bench, &servers[number], depth)?);
             }
         }
         for (network, starts) in NETWORKS.iter().zip(&starts) {
-            let (median, cells) = row(&format!("{}, {place_name}", network.name), starts)?;
+            let (median, cells) = row(&format!("{}, {depth_name}", network.name), starts)?;
             if network.name == FAR.name {
-                let what = format!("first file, {place_name}, 20 ms");
+                let what = format!("first file, {depth_name}, 20 ms");
                 bench.report.aim(what, median, Wanted::AtMost(150.0), " ms");
             }
             rows.push(cells);
         }
     }
-    let components = |place| file_of(&bench.tree, place).map(|file| file.components().count());
-    let (near, deep) = (components(Place::NearRoot)?, components(Place::Deep)?);
+    let components = |depth| file_of(&bench.tree, depth).map(|file| file.components().count());
+    let (near, deep) = (components(Depth::NearRoot)?, components(Depth::Deep)?);
     bench.report.add(&Table {
         title: "First file".into(),
         text: format!(
@@ -129,7 +129,7 @@ pub(super) fn remount(bench: &mut Bench) -> Result<()> {
     let cache = CacheDir::new(&bench.dir)?;
     let cache_option = cache.option();
     let options = ["--roothash", image.root.as_str(), &cache_option];
-    let file = bench.mount_point().join(file_of(image, Place::Deep)?);
+    let file = bench.mount_point().join(file_of(image, Depth::Deep)?);
     let server = bench.serve(&DIRECT)?;
     let location = image.url(&server);
     let mounted = bench.ferofs.mount(&location, &bench.mount_point(), &options)?;

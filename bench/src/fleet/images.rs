@@ -1,10 +1,9 @@
-//! The images of the benchmark: copies of this machine's /usr, compressed with LZ4, with a hash tree.
+//! The images of the benchmark: trees that users have, compressed with LZ4, with a hash tree.
 //!
 //! Each is made when it is first needed; later runs use it again.
 
 use std::fs::{self, File};
-use std::io::{self, BufReader, BufWriter, Read, Write};
-use std::os::unix::fs::MetadataExt;
+use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -12,10 +11,11 @@ use anyhow::{Context, Result, bail};
 use ferofs_devtools::shell;
 use ferofs_test_server::Server;
 
-/// Where the files come from: real programs, libraries and documents.
-const SOURCE: &str = "/usr";
-/// The largest file that is copied, in bytes: larger ones would make up most of an image.
-const MAX_FILE: u64 = 256 << 20;
+use crate::common::walk::each_file;
+use crate::trees;
+
+/// Where the bytes of the large file come from: no other image has them.
+const LARGE_SOURCE: &str = "sqlalchemy";
 /// The large file of [`Which::Container`].
 pub(crate) const LARGE_FILE: &str = "large";
 
@@ -33,20 +33,20 @@ pub(crate) struct Image {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Which {
-    /// About 2 GB, for programs that read a small part.
+    /// About 2 GB, for programs that read a small part: a desktop.
     Tree,
-    /// About 0.5 GB, for complete reads: small files, and one large file of half of the bytes.
+    /// About 0.5 GB of data, for complete reads: Python with libraries, and one large file of half of the bytes.
     Container,
 }
 
 impl Which {
-    /// Name, bytes of small files, and bytes of the large file. LZ4 makes them a little more than half as large.
-    const fn plan(self, quick: bool) -> (&'static str, u64, u64) {
+    /// Name, tree, and bytes of the large file.
+    const fn plan(self, quick: bool) -> (&'static str, &'static str, u64) {
         match (self, quick) {
-            (Self::Tree, false) => ("tree", 3600 << 20, 0),
-            (Self::Tree, true) => ("quick-tree", 600 << 20, 0),
-            (Self::Container, false) => ("container", 400 << 20, 400 << 20),
-            (Self::Container, true) => ("quick-container", 100 << 20, 100 << 20),
+            (Self::Tree, false) => ("desktop", "desktop", 0),
+            (Self::Tree, true) => ("quick-tree", "container", 0),
+            (Self::Container, false) => ("numpy", "numpy", 300 << 20),
+            (Self::Container, true) => ("quick-container", "container", 100 << 20),
         }
     }
 }
@@ -54,24 +54,29 @@ impl Which {
 impl Image {
     /// The image in `dir`, which is built if it does not exist.
     pub(crate) fn get(ferofs: &Path, dir: &Path, which: Which, quick: bool) -> Result<Self> {
-        let (name, small, large) = which.plan(quick);
+        let (name, tree, large) = which.plan(quick);
         let path = dir.join(format!("{name}.erofs"));
         let (root, list) = (dir.join(format!("{name}.roothash")), dir.join(format!("{name}.files")));
         if !list.exists() {
-            let tree = dir.join("unfinished-tree");
-            if tree.exists() {
-                fs::remove_dir_all(&tree)?;
-            }
-            fs::create_dir_all(&tree)?;
-            println!("copying {} MiB of {SOURCE} for the image {name}", (small + large) >> 20);
-            let files = copy_tree(&tree, small)?;
+            let tree = trees::named(tree)?.get()?;
+            let mut source = tree.clone();
+            let copy = dir.join("unfinished-tree");
             if large > 0 {
-                join_files(&tree.join(LARGE_FILE), large)?;
+                source.clone_from(&copy);
+                shell::run(Command::new("cp").args(["-a", "-T"]).args([&tree, &copy]))?;
+                join_files(&trees::named(LARGE_SOURCE)?.get()?, &copy.join(LARGE_FILE), large)?;
             }
             let mut build = Command::new(ferofs);
             build.args(["build", "--quiet", "--preset", "fast", "--verity", "--roothash-file"]).arg(&root);
-            shell::run(build.arg(&tree).arg(&path))?;
-            fs::remove_dir_all(&tree)?;
+            shell::run(build.args([&source, &path]))?;
+            if large > 0 {
+                fs::remove_dir_all(&copy)?;
+            }
+            let mut files = Vec::new();
+            each_file(&tree, &mut |path, len| {
+                files.push((path.strip_prefix(&tree)?.to_owned(), len));
+                Ok(())
+            })?;
             // Last: it says that the image is complete.
             let mut text = BufWriter::new(File::create(dir.join("unfinished-files"))?);
             for (file, len) in &files {
@@ -87,7 +92,7 @@ impl Image {
             files.push((PathBuf::from(file), len.parse()?));
         }
         if files.len() < 100 {
-            bail!("{SOURCE} has too few files");
+            bail!("{tree} has too few files");
         }
         let size = fs::metadata(&path)?.len();
         Ok(Self { path, root: fs::read_to_string(&root)?.trim().to_owned(), files, size })
@@ -117,92 +122,17 @@ impl Image {
     }
 }
 
-/// The regular files of [`SOURCE`] in the order of the tree.
-fn source_files() -> Result<Vec<(PathBuf, u64)>> {
-    let device = fs::metadata(SOURCE)?.dev();
+/// Joins files of `source`, from the last one on, into one file of `len` bytes.
+fn join_files(source: &Path, to: &Path, len: u64) -> Result<()> {
     let mut files = Vec::new();
-    let mut pending = vec![PathBuf::from(SOURCE)];
-    while let Some(dir) = pending.pop() {
-        let mut entries = fs::read_dir(&dir)?.collect::<io::Result<Vec<_>>>()?;
-        entries.sort_by_key(fs::DirEntry::file_name);
-        for entry in &entries {
-            let meta = entry.metadata()?;
-            let path = entry.path();
-            if meta.is_file()
-                && meta.len() <= MAX_FILE
-                && path.to_str().is_some_and(|name| !name.contains('\n'))
-            {
-                files.push((path, meta.len()));
-            }
-        }
-        let dirs = entries
-            .iter()
-            .filter(|entry| entry.metadata().is_ok_and(|meta| meta.is_dir() && meta.dev() == device));
-        let mut dirs: Vec<PathBuf> = dirs.map(fs::DirEntry::path).collect();
-        dirs.reverse();
-        pending.append(&mut dirs);
-    }
-    Ok(files)
-}
-
-/// Copies `bytes` of the source below `tree`. If the source has fewer, further copies have other contents: equal files would be
-/// stored once. Returns the files.
-fn copy_tree(tree: &Path, bytes: u64) -> Result<Vec<(PathBuf, u64)>> {
-    let source = source_files()?;
-    let mut copied = Vec::new();
-    let mut left = bytes;
-    for copy in 0..=u8::MAX {
-        let before = left;
-        for (file, _) in &source {
-            if left == 0 {
-                return Ok(copied);
-            }
-            let Ok(name) = file.strip_prefix(SOURCE) else { continue };
-            let name = Path::new(&format!("copy-{copy}")).join(name);
-            let to = tree.join(&name);
-            fs::create_dir_all(to.parent().context("a file without a directory")?)?;
-            let len = if copy == 0 {
-                // The mode would let programs of the system run with rights from the copy.
-                io::copy(&mut File::open(file)?, &mut File::create(&to)?)?
-            } else {
-                copy_changed(file, &to, copy)?
-            };
-            copied.push((name, len));
-            left = left.saturating_sub(len.max(1));
-        }
-        if left == before {
-            break;
-        }
-    }
-    bail!("{SOURCE} has too few files")
-}
-
-/// Copies a file with each byte changed in the same way: LZ4 finds as much as in the file itself.
-fn copy_changed(from: &Path, to: &Path, number: u8) -> Result<u64> {
-    let mut bytes = fs::read(from)?;
-    bytes.iter_mut().for_each(|byte| *byte ^= number);
-    fs::write(to, &bytes)?;
-    Ok(bytes.len() as u64)
-}
-
-/// Joins files of the source, from the last one on, into one file of `len` bytes. They are changed, so that the image stores them
-/// beside the copies.
-fn join_files(to: &Path, len: u64) -> Result<()> {
-    let source = source_files()?;
+    each_file(source, &mut |path, _| {
+        files.push(path.to_owned());
+        Ok(())
+    })?;
     let mut output = BufWriter::with_capacity(1 << 20, File::create(to)?);
     let mut left = len;
-    let mut buf = vec![0; 1 << 20];
-    for (file, _) in source.iter().rev().cycle() {
-        let mut file = BufReader::with_capacity(0, File::open(file)?).take(left);
-        loop {
-            let len = file.read(&mut buf)?;
-            if len == 0 {
-                break;
-            }
-            buf[..len].iter_mut().for_each(|byte| *byte = !*byte);
-            output.write_all(&buf[..len])?;
-            left -= len as u64;
-        }
+    for file in files.iter().rev().cycle() {
+        left -= io::copy(&mut File::open(file)?.take(left), &mut output)?;
         if left == 0 {
             break;
         }

@@ -11,8 +11,9 @@ use super::remote::{CacheDir, read_file, timed};
 use super::{Bench, DIRECT, Traffic};
 use crate::common::report::{Table, Wanted, number};
 
-/// Files that each mount reads, as a program that starts: the same in all mounts, and others.
+/// Files that each mount reads, as a program reads when it starts: the same ones in all mounts, ...
 const COMMON: usize = 30;
+/// ... and others in each mount.
 const OWN: usize = 3;
 /// Time in which prefetches end.
 const SETTLE: Duration = Duration::from_millis(300);

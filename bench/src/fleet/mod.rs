@@ -18,13 +18,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use ferofs_devtools::install::{self, CURL};
-use ferofs_devtools::shell;
 use ferofs_test_server::Server;
 use ferofs_tests::{need, scratch};
 
 use self::images::{Image, Which};
 use self::remote::Ferofs;
 use crate::common::options::Options;
+use crate::common::programs;
 use crate::common::report::Report;
 
 /// The way to a server, and its name in tables.
@@ -91,7 +91,7 @@ const PARTS: [(&str, Measure); 5] = [
 pub(crate) fn fleet(options: &[&str]) -> Result<()> {
     let takes = ["--rounds", "--quick", "--dir"];
     let options = Options::parse(options, &PARTS.map(|(name, _)| name), &takes, |_, _| {})?;
-    let rounds = options.rounds.unwrap_or(if options.quick { 1 } else { 5 });
+    let rounds = options.rounds.unwrap_or(if options.quick { 1 } else { 3 });
     if !need::is_root() {
         bail!("mounting 200 images, and reading the memory of their processes, needs root");
     }
@@ -99,20 +99,22 @@ pub(crate) fn fleet(options: &[&str]) -> Result<()> {
         bail!("needs /dev/fuse");
     }
     install::install(&[CURL])?;
-    let program = shell::build_ferofs("release")?;
+    let program = programs::ferofs()?;
     let dir = options.dir.clone().unwrap_or_else(|| scratch::target_dir().join("bench-fleet"));
     fs::create_dir_all(dir.join("mount"))?;
     let dir = fs::canonicalize(dir)?;
     let ferofs = Ferofs::copy(&program, &dir)?;
     let image = |which| Image::get(&ferofs.program, &dir, which, options.quick);
     let (tree, container) = (image(Which::Tree)?, image(Which::Container)?);
-    println!(
-        "images: {} MB with {} files, {} MB",
+    let images = format!(
+        " The image for first files has {} MB in {} files, the one for complete reads {} MB in {} files.",
         tree.size / 1_000_000,
         tree.files.len(),
-        container.size / 1_000_000
+        container.size / 1_000_000,
+        container.files.len() + 1
     );
-    let report = Report::new("fleet");
+    println!("{images}");
+    let report = Report::new("fleet", &[("ferofs", &program, "--version")])?;
     let mut bench = Bench { options, rounds, dir, ferofs, tree, container, report };
     for (name, measure) in PARTS {
         if bench.options.has_part(name) {
@@ -121,7 +123,7 @@ pub(crate) fn fleet(options: &[&str]) -> Result<()> {
     }
     bench.report.print_aims();
     if bench.options.publish {
-        bench.report.publish(&shell::repository().join("docs/results/fleet.md"), bench.rounds)?;
+        bench.report.publish_aims(bench.rounds, &images)?;
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ const INTRODUCTION: &str = "\
 const MACHINE: &str = "# instructions: ";
 
 /// What is measured of a cell.
-pub(super) struct Metric {
+pub(crate) struct Metric {
     pub(super) name: &'static str,
     /// A value that is larger than the accepted one by more than this many percent is worse.
     percent: f64,
@@ -26,7 +26,7 @@ pub(super) struct Metric {
 }
 
 /// The columns of the file.
-pub(super) const METRICS: [Metric; 6] = [
+pub(crate) const METRICS: [Metric; 6] = [
     // The floors are the largest difference between two runs of a short command (`build --chunk-size`), whose threads take turns differently.
     Metric { name: "instructions", percent: 2.0, floor: 1_000_000 },
     Metric { name: "misses", percent: 5.0, floor: 32_000 },
@@ -37,22 +37,22 @@ pub(super) const METRICS: [Metric; 6] = [
 ];
 
 /// Values in the order of [`METRICS`]; `None`: the cell does not have it.
-pub(super) type Figures = [Option<u64>; METRICS.len()];
+pub(crate) type Figures = [Option<u64>; METRICS.len()];
 
 /// A line of the file.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Accepted {
-    pub(super) figures: Figures,
+pub(crate) struct Accepted {
+    pub(crate) figures: Figures,
     /// The reason of the last change.
     pub(super) why: String,
 }
 
 /// The file.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct AcceptedFile {
+pub(crate) struct AcceptedFile {
     /// What the metrics of [`Metric::is_of_machine`] depend on, besides the program.
     pub(super) machine: String,
-    pub(super) cells: BTreeMap<String, Accepted>,
+    pub(crate) cells: BTreeMap<String, Accepted>,
 }
 
 /// How a measured value compares with the accepted one.
@@ -64,7 +64,13 @@ pub(super) enum Verdict {
 }
 
 impl AcceptedFile {
-    pub(super) fn parse(text: &str) -> Result<Self> {
+    /// Instructions of a cell, or requests of a mount; `None` if it has neither.
+    pub(crate) fn cost(&self, cell: &str) -> Option<u64> {
+        let [instructions, _, _, _, requests, _] = self.cells.get(cell)?.figures;
+        instructions.or(requests)
+    }
+
+    pub(crate) fn parse(text: &str) -> Result<Self> {
         let mut file = Self::default();
         for (line, number) in text.lines().zip(1..) {
             if let Some(machine) = line.strip_prefix(MACHINE) {

@@ -5,7 +5,7 @@
 //! mounts, bytes of output, and the peak of the memory. The trees are generated ([`trees`]), the jobs are in [`cells`], and the accepted values in
 //! bench/gate.tsv ([`accepted`]). Two cells run at a time, each on a processor of its own: a command that sees one processor starts one worker.
 
-mod accepted;
+pub(crate) mod accepted;
 mod cells;
 mod measure;
 mod trees;
@@ -221,7 +221,7 @@ fn describe_machine() -> Result<String> {
         ("libc", Path::new("ldd"), "--version"),
         ("valgrind", Path::new("valgrind"), "--version"),
     ];
-    let facts = machine::describe(&programs)?;
+    let facts = machine::versions(&programs)?;
     let versions: Vec<&str> =
         programs.iter().filter_map(|(name, ..)| facts.get(*name)).map(String::as_str).collect();
     Ok(format!("{}; {} {}", versions.join("; "), std::env::consts::ARCH, processor_features().join(" ")))

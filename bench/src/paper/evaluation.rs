@@ -2,6 +2,7 @@
 //! continues with what the log does not have.
 
 use std::fmt::Display;
+use std::io::stdout;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -9,6 +10,7 @@ use ferofs_devtools::shell;
 
 use super::experiments::EXPERIMENTS;
 use super::record::{Key, Log, Outcome, Values};
+use super::setup::scale;
 use super::setup::workspace::Workspace;
 use crate::common::filesystem::Unavailable;
 use crate::common::rounds::rotated_order;
@@ -26,7 +28,7 @@ pub(crate) struct Evaluation {
 
 impl Evaluation {
     pub(crate) fn new(workspace: Workspace, log: Log) -> Self {
-        let deadline = Instant::now() + Duration::from_secs(60 * workspace.scale.minutes);
+        let deadline = Instant::now() + Duration::from_secs(60 * scale::MINUTES);
         Self { workspace, log, deadline }
     }
 
@@ -44,7 +46,10 @@ impl Evaluation {
                     Key { experiment: name.into(), case: String::new(), system: String::new(), round: 0 };
                 self.log.add(key, outcome(Err(error)))?;
             }
-            println!("{}", shell::dim(&format!("  {name}: {:.0} s", start.elapsed().as_secs_f64())));
+            println!(
+                "{}",
+                shell::dim(&format!("  {name}: {:.0} s", start.elapsed().as_secs_f64()), &stdout())
+            );
         }
         Ok(())
     }
@@ -80,7 +85,7 @@ impl Evaluation {
                         false => Err(Unavailable(TIME_UP.into()).into()),
                     };
                     let outcome = outcome(result);
-                    println!("  {}: {}", key(round), shell::dim(&describe(&outcome)));
+                    println!("  {}: {}", key(round), shell::dim(&describe(&outcome), &stdout()));
                     if self.log.latest(&key(round)) != Some(&outcome) {
                         self.log.add(key(round), outcome)?;
                     }
@@ -115,24 +120,17 @@ fn describe(outcome: &Outcome) -> String {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
-    use std::fs;
     use std::path::Path;
 
     use anyhow::bail;
 
     use super::super::record::{Machine, values};
-    use super::super::setup::scale::QUICK;
-    use super::super::setup::systems::systems;
-    use super::super::setup::workspace::Tools;
     use super::*;
-    use crate::common::filesystem::DaemonPrograms;
+    use crate::common::programs::Programs;
 
     fn evaluation_in(dir: &Path) -> Evaluation {
         let log = Log::open(&dir.join("raw.jsonl"), Machine::new()).unwrap();
-        let daemons = DaemonPrograms { ferofs: "ferofs".into(), erofsfuse: None };
-        let tools = Tools::default();
-        let workspace =
-            Workspace { dir: dir.to_owned(), scale: &QUICK, daemons, tools, user_data: Vec::new() };
+        let workspace = Workspace { dir: dir.to_owned(), programs: Programs::default() };
         Evaluation::new(workspace, log)
     }
 
@@ -178,25 +176,5 @@ mod tests {
         evaluation.measure_all("e", 3, &["one"], &["x"], |_, _, _| bail!("is not run")).unwrap();
         assert_eq!(evaluation.log.records.len(), 1);
         assert_eq!(evaluation.log.records[0].outcome, Outcome::LeftOut(TIME_UP.into()));
-    }
-
-    #[test]
-    fn the_log_names_missing_tools() {
-        let dir = ferofs_tests::scratch();
-        // The dataset exists, so that the workspace does not make it.
-        fs::create_dir_all(dir.path().join("data/text")).unwrap();
-        let mut evaluation = evaluation_in(dir.path());
-        evaluation
-            .measure_all("sizes", 1, &["text"], &systems(), |workspace, case, system| {
-                workspace.image(case, &system.format).map(|_| Values::new())
-            })
-            .unwrap();
-        let why = |name: &str| {
-            let record = evaluation.log.records.iter().find(|record| record.key.system == name).unwrap();
-            describe(&record.outcome)
-        };
-        assert_eq!(why("squashfs 4K (kernel)"), "left out: needs mksquashfs");
-        assert_eq!(why("btrfs zstd (kernel)"), "left out: needs mkfs.btrfs");
-        assert_eq!(why("ext4 (kernel)"), "left out: needs mke2fs");
     }
 }

@@ -9,10 +9,12 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
+use crate::common::machine::Facts;
+
 /// Measured values by name; the names are those of [`super::report::figures`].
 pub(crate) type Values = BTreeMap<String, f64>;
 /// Facts about the machine, by name.
-pub(crate) type Machine = BTreeMap<String, String>;
+pub(crate) type Machine = Facts;
 
 /// Identifies a measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,7 +68,7 @@ pub(crate) struct Log {
 }
 
 /// Facts that must not change between the parts of an interrupted run.
-const FIXED_FACTS: [&str; 6] = ["processor", "kernel", "memory", "scale", "data", "ferofs"];
+const FIXED_FACTS: [&str; 4] = ["processor", "kernel", "memory", "commit"];
 
 impl Log {
     /// Opens or creates the log. Drops an incomplete last line, which an interrupted run may leave.

@@ -2,29 +2,26 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use ferofs_tests::scratch;
 
-use crate::common::filesystem::DaemonPrograms;
-use crate::common::linux_source;
-use ferofs_devtools::{peers, shell};
+use crate::common::programs::{Programs, Tool};
+use crate::trees::linux_source;
 
-const FILE_SIZE: u64 = 1250 << 20;
+/// Bytes of the large file.
+pub(crate) const FILE_SIZE: u64 = 640 << 20;
+
 pub(crate) struct Images {
-    pub(crate) daemons: DaemonPrograms,
+    pub(crate) programs: Programs,
     dir: PathBuf,
-    mkfs: PathBuf,
 }
 
 impl Images {
-    pub(crate) fn new(ferofs: PathBuf) -> Result<Self> {
-        let peers = peers::installed(&scratch::target_dir()).context("cargo xtask peers has not finished")?;
+    pub(crate) fn new(programs: Programs) -> Result<Self> {
         let dir = scratch::target_dir().join("bench-random");
         fs::create_dir_all(dir.join("mount"))?;
-        let daemons = DaemonPrograms { ferofs, erofsfuse: Some(peers.join("erofsfuse")) };
-        Ok(Self { daemons, mkfs: peers.join("mkfs.erofs"), dir })
+        Ok(Self { programs, dir })
     }
 
     /// The directory that all file systems mount on, one after the other.
@@ -32,26 +29,14 @@ impl Images {
         self.dir.join("mount")
     }
 
-    /// The image called `name`, which ends with algorithm and largest cluster.
-    pub(crate) fn image(&self, name: &str) -> Result<PathBuf> {
-        let image = self.dir.join(name);
-        if image.exists() {
-            return Ok(image);
+    /// The image called `name`, which mkfs.erofs makes with `options`.
+    pub(crate) fn image(&self, name: &str, options: &str) -> Result<PathBuf> {
+        let image = self.dir.join(format!("{name}.erofs"));
+        if !image.exists() {
+            let unfinished = self.dir.join("unfinished");
+            self.programs.build(Tool::MkfsErofs, options, &self.files()?, &unfinished)?;
+            fs::rename(&unfinished, &image)?;
         }
-        let source = self.files()?;
-        let unfinished = self.dir.join("unfinished");
-        if unfinished.exists() {
-            fs::remove_file(&unfinished)?;
-        }
-        let clusters = match name.trim_end_matches(".erofs").rsplit('-').next() {
-            Some("1m") => "-C1048576",
-            Some("64k") => "-C65536",
-            _ => "-C4096",
-        };
-        let algorithm = if name.contains("zstd") { "-zzstd" } else { "-zlz4" };
-        let mut mkfs = Command::new(&self.mkfs);
-        shell::run(mkfs.args(["--quiet", algorithm, clusters]).args([&unfinished, &source]))?;
-        fs::rename(&unfinished, &image)?;
         Ok(image)
     }
 

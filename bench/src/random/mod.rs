@@ -3,43 +3,44 @@
 //! Programs mostly read a small part of a large file: databases, searches, programs that start. The benchmark varies what users
 //! vary: the part of the file that is read (density), the distribution of the reads, their size, how many run at a time, the
 //! clusters of the image, and whether the image is in the page cache. It prints each cell for ferofs, erofsfuse and the kernel, and
-//! at the end the cells in which ferofs is slowest compared with erofsfuse.
+//! at the end a table of the cells in which ferofs is slowest compared with erofsfuse.
 
 mod images;
-mod page;
 
 use std::fmt::{self, Display, Formatter};
-use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use ferofs_tests::need;
 
-use self::images::Images;
+use self::images::{FILE_SIZE, Images};
 use crate::common::filesystem::{Driver, FileSystem};
 use crate::common::fio::{self, Reading};
-use crate::common::report;
+use crate::common::options::Options;
+use crate::common::programs::Programs;
+use crate::common::report::{Report, Table, number};
 use crate::common::rounds::{PageCache, Spread, rotated_order, set_page_cache};
-use ferofs_devtools::install::{self, EROFS_UTILS, FIO, FUSE, MOUNT};
-use ferofs_devtools::{peers, shell};
+use ferofs_devtools::install::{self, FIO, FUSE, MOUNT};
 
 /// Bytes of the file that are read from: the reads of a cell touch a part of them.
-const SIZE: u64 = 1 << 30;
+const SIZE: u64 = 512 << 20;
 /// Seconds after which fio stops: a slow file system reads less in the same time.
-const FIO_SECONDS: u32 = 3;
+const FIO_SECONDS: u32 = 1;
 /// Percent of the pages that are read.
-const DENSITIES: [f64; 5] = [0.1, 1.0, 5.0, 25.0, 100.0];
-/// Images, by algorithm and largest cluster.
-const IMAGES: [&str; 5] = [
-    "grid-lz4-4k.erofs",
-    "grid-lz4-64k.erofs",
-    "grid-lz4-1m.erofs",
-    "grid-zstd-64k.erofs",
-    "grid-zstd-1m.erofs",
+const DENSITIES: [f64; 4] = [0.1, 1.0, 10.0, 100.0];
+/// An image, named by algorithm and largest cluster, and the options of mkfs.erofs.
+type ImageOptions = (&'static str, &'static str);
+const IMAGES: [ImageOptions; 4] = [
+    ("lz4-4k", "-zlz4 -C4096"),
+    ("lz4-64k", "-zlz4 -C65536"),
+    ("zstd-64k", "-zzstd -C65536"),
+    ("zstd-1m", "-zzstd -C1048576"),
 ];
-/// Cells that are printed again at the end.
-const WORST: usize = 10;
+/// The image of the other dimensions.
+const IMAGE: ImageOptions = IMAGES[1];
+/// The page shows this many of the slowest cells: enough to see which kinds of reads are slow.
+const SLOWEST: usize = 10;
 
 /// How a program reads.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -71,7 +72,7 @@ impl Display for Access {
 /// One workload on one image.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cell {
-    image: &'static str,
+    image: ImageOptions,
     cache: PageCache,
     access: Access,
     density: f64,
@@ -82,26 +83,24 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    const fn new(image: &'static str, cache: PageCache, density: f64) -> Self {
+    const fn new(image: ImageOptions, cache: PageCache, density: f64) -> Self {
         Self { image, cache, access: Access::Uniform, density, block: 4096, depth: 1 }
     }
 
-    /// The densities on all images; then each other dimension with two images and two densities.
+    /// The densities on all images; then each other dimension with one image and two densities.
     fn all() -> Vec<Self> {
         let mut cells = Vec::new();
         for cache in [PageCache::Warm, PageCache::Cold] {
             for image in IMAGES {
                 cells.extend(DENSITIES.map(|density| Self::new(image, cache, density)));
             }
-            for image in [IMAGES[0], IMAGES[1]] {
-                for density in [1.0, 25.0] {
-                    let cell = Self::new(image, cache, density);
-                    for access in [Access::Zipf, Access::HotRegions, Access::Mmap, Access::TwoFiles] {
-                        cells.push(Self { access, ..cell });
-                    }
-                    cells.extend([16, 128].map(|kib| Self { block: kib << 10, ..cell }));
-                    cells.push(Self { depth: 8, ..cell });
+            for density in [1.0, 10.0] {
+                let cell = Self::new(IMAGE, cache, density);
+                for access in [Access::Zipf, Access::HotRegions, Access::Mmap, Access::TwoFiles] {
+                    cells.push(Self { access, ..cell });
                 }
+                cells.extend([16, 128].map(|kib| Self { block: kib << 10, ..cell }));
+                cells.push(Self { depth: 8, ..cell });
             }
         }
         cells
@@ -141,7 +140,7 @@ impl Cell {
 impl Display for Cell {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let cache = if self.cache == PageCache::Warm { "warm" } else { "cold" };
-        let image = self.image.trim_start_matches("grid-").trim_end_matches(".erofs");
+        let (image, _) = self.image;
         let Self { access, density, block, depth, .. } = self;
         write!(f, "{image} {cache} {access} {density} % {} KiB x {depth}", block >> 10)
     }
@@ -177,29 +176,25 @@ impl Summary {
 /// What a run measured: each cell for ferofs, erofsfuse and the kernel.
 type Results = Vec<(Cell, [Summary; 3])>;
 
-struct Options {
-    rounds: usize,
-    /// Write [`page`].
-    publish: bool,
-    /// Only cells whose name contains this text.
-    only: String,
-}
-
 /// Runs all cells, or those that `--only` selects.
 pub(crate) fn random(options: &[&str]) -> Result<()> {
-    let options = Options::parse(options)?;
+    let options = Options::parse(options, &[], &["--rounds"], |_, _| {})?;
+    let rounds = options.rounds.unwrap_or(3);
+    let is_wanted = |cell: &Cell| options.only.iter().all(|text| cell.to_string().contains(text));
     if !need::is_root() {
         bail!("mounting with the kernel, for comparison, needs root");
     }
-    install::install(&[EROFS_UTILS, FIO, FUSE, MOUNT])?;
-    peers::install_peers()?;
-    let images = Images::new(shell::build_ferofs("release")?)?;
+    install::install(&[FIO, FUSE, MOUNT])?;
+    let images = Images::new(Programs::install()?)?;
+    let mut versions = images.programs.versions().to_vec();
+    versions.push(("fio", "fio".into(), "--version"));
+    let report = Report::new("random", &versions)?;
     let mut results = Results::new();
-    for cell in Cell::all().into_iter().filter(|cell| cell.to_string().contains(&options.only)) {
-        let image = images.image(cell.image)?;
+    for cell in Cell::all().into_iter().filter(is_wanted) {
+        let image = images.image(cell.image.0, cell.image.1)?;
         let file_systems = file_systems(&image);
         let mut runs: [Vec<Figures>; 3] = Default::default();
-        for round in 0..options.rounds {
+        for round in 0..rounds {
             for number in rotated_order(file_systems.len(), round) {
                 let figures = run(&images, &file_systems[number], &cell);
                 runs[number].push(figures.with_context(|| format!("{cell}: {}", file_systems[number].name))?);
@@ -207,23 +202,45 @@ pub(crate) fn random(options: &[&str]) -> Result<()> {
         }
         let [ferofs, erofsfuse, kernel] = &runs;
         let summaries = [Summary::of(ferofs)?, Summary::of(erofsfuse)?, Summary::of(kernel)?];
-        print(&cell, &file_systems, &summaries);
+        let line = summaries.map(|summary| format!("{:.1?}, CPU {:.1?}", summary.speed, summary.cpu));
+        println!("{cell}: {}", line.join("; "));
         results.push((cell, summaries));
     }
-    let ratio = |summaries: &[Summary; 3]| summaries[0].speed.median / summaries[1].speed.median;
-    let cells = results.iter().map(|(cell, summaries)| (ratio(summaries), cell.to_string()));
-    let mut ratios: Vec<(f64, String)> = cells.collect();
-    ratios.sort_by(|a, b| a.0.total_cmp(&b.0));
-    println!("\nthe lowest speeds, as multiples of erofsfuse's");
-    for (ratio, cell) in ratios.iter().take(WORST) {
-        println!("{ratio:6.2}  {cell}");
-    }
+    let cells = results.len();
+    let table = table(results);
+    report.add(&table);
     if options.publish {
-        let page = page::page(&results, options.rounds, &report::machine_list()?);
-        let path = shell::repository().join("docs/results/random.md");
-        fs::write(&path, page).with_context(|| path.display().to_string())?;
+        let about = format!("medians of {rounds} rounds of {cells} cells, in which the programs took turns.");
+        report.publish(&about, table, 0, 1)?;
     }
     Ok(())
+}
+
+/// The slowest cells of ferofs compared with erofsfuse, the median and the fastest.
+fn table(mut results: Results) -> Table {
+    let ratio = |summaries: &[Summary; 3]| summaries[0].speed.median / summaries[1].speed.median;
+    results.sort_by(|a, b| ratio(&a.1).total_cmp(&ratio(&b.1)));
+    let last = results.len().saturating_sub(1);
+    let shown = results.iter().enumerate().filter(|(at, _)| *at < SLOWEST || *at == last / 2 || *at == last);
+    let row = |(_, (cell, summaries)): (usize, &(Cell, [Summary; 3]))| {
+        let [ferofs, erofsfuse, _] = summaries;
+        let cpu = ferofs.cpu.unwrap_or(f64::NAN) / erofsfuse.cpu.unwrap_or(f64::NAN);
+        let mut row = vec![cell.to_string(), format!("{:.2}", ratio(summaries))];
+        row.extend(summaries.map(|summary| number(summary.speed.median)));
+        row.push(format!("{cpu:.2}"));
+        row
+    };
+    Table {
+        title: "Random reads".into(),
+        text: format!(
+            "fio reads parts of the first {} MB of a file of {} MB. The table shows the {SLOWEST} slowest cells, the median cell and the fastest one, in MiB/s. \
+             “CPU” is the daemon's processor time for each read, as a multiple of erofsfuse's.",
+            number(SIZE as f64 / 1e6),
+            number(FILE_SIZE as f64 / 1e6)
+        ),
+        head: vec!["cell", "ferofs / erofsfuse", "ferofs", "erofsfuse", "kernel", "CPU"],
+        rows: shown.map(row).collect(),
+    }
 }
 
 fn file_systems(image: &Path) -> [FileSystem; 3] {
@@ -236,43 +253,10 @@ fn file_systems(image: &Path) -> [FileSystem; 3] {
 
 fn run(images: &Images, file_system: &FileSystem, cell: &Cell) -> Result<Figures> {
     set_page_cache(&file_system.image, cell.cache)?;
-    let mounted = file_system.mount(&images.daemons, &images.mount_point())?;
+    let mounted = file_system.mount(&images.programs.daemons(), &images.mount_point())?;
     let cpu = mounted.cpu();
     let reading = fio::run(&mut cell.command(mounted.path()))?;
     let reads = reading.bytes as f64 / cell.block as f64;
     let cpu = mounted.cpu().zip(cpu).map(|(after, before)| (after - before) * 1e6 / reads);
     Ok(Figures { reading, cpu })
-}
-
-/// Prints a table of one cell.
-fn print(cell: &Cell, file_systems: &[FileSystem; 3], summaries: &[Summary; 3]) {
-    println!("\n{cell}");
-    println!("{:<14}{:>28}{:>8}{:>10}", "", "MiB/s (min - max)", "x", "CPU us");
-    for (file_system, summary) in file_systems.iter().zip(summaries) {
-        let Spread { min, median, max } = summary.speed;
-        let range = format!("{median:.1} ({min:.1} - {max:.1})");
-        let times = median / summaries[1].speed.median;
-        let cpu = summary.cpu.map_or_else(|| "-".to_owned(), |cpu| format!("{cpu:.1}"));
-        println!("{:<14}{range:>28}{times:>8.2}{cpu:>10}", file_system.name);
-    }
-}
-
-impl Options {
-    fn parse(options: &[&str]) -> Result<Self> {
-        let mut parsed = Self { rounds: 5, publish: false, only: String::new() };
-        let mut options = options.iter();
-        while let Some(option) = options.next() {
-            if *option == "--publish" {
-                parsed.publish = true;
-                continue;
-            }
-            let value = options.next().with_context(|| format!("{option} needs a value"))?;
-            match *option {
-                "--rounds" => parsed.rounds = value.parse().context("--rounds")?,
-                "--only" => parsed.only = (*value).to_owned(),
-                unknown => bail!("unknown option {unknown}"),
-            }
-        }
-        Ok(parsed)
-    }
 }

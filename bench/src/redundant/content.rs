@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Result;
 use ferofs_tests::{Run, scratch};
 
-use super::{TIMEOUT, succeed};
+use crate::common::programs::{TIMEOUT, succeed};
 use crate::common::walk;
 
 /// Windows of zstd for archives, as powers of two.

@@ -3,21 +3,15 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result};
-use ferofs_devtools::peers;
-use ferofs_tests::{Run, scratch};
+use anyhow::Result;
 
-use super::{TIMEOUT, succeed};
+use crate::common::programs::{Programs, Tool};
 
-/// Options of mksquashfs and mkfs.erofs that fit the settings below.
+/// Options of mksquashfs that fit the settings below.
 const SQUASHFS_OPTIONS: &str = "-comp zstd -Xcompression-level 15 -b 1M";
-const EROFS_OPTIONS: &str = "-zzstd,level=15 -C1048576 -Eall-fragments";
 
 /// Options of `ferofs build`, each a line of the table. Each `48bit` follows the same options without it.
-const SETTINGS: [&str; 7] = [
-    "-z zstd,15 -C 1M -E all-fragments --order tree",
-    "-z zstd,15 -C 1M -E all-fragments,48bit --order tree",
-    "-z zstd,15 -C 1M -E all-fragments,dedupe --order tree",
+const SETTINGS: [&str; 4] = [
     "-z zstd,15 -C 1M -E all-fragments --order similar",
     "-z zstd,15 -C 1M -E all-fragments,48bit --order similar",
     "--preset backup --order tree",
@@ -37,7 +31,6 @@ pub(super) struct Built {
 /// All images of a tree.
 pub(super) struct Images {
     pub(super) squashfs: Built,
-    pub(super) erofs: Built,
     /// In the order of [`SETTINGS`].
     pub(super) ferofs: Vec<Built>,
 }
@@ -61,25 +54,16 @@ impl Images {
 }
 
 /// Builds all images of `tree`, one after the other at `image`.
-pub(super) fn measure(tree: &Path, image: &Path, ferofs: &Path) -> Result<Images> {
-    let bin = peers::installed(&scratch::target_dir());
-    let bin = bin.context("mksquashfs and mkfs.erofs are missing: run `cargo xtask peers` first")?;
-    let built = |what: String, run: Run| -> Result<Built> {
+pub(super) fn measure(tree: &Path, image: &Path, programs: &Programs) -> Result<Images> {
+    let built = |tool: Tool, options: &str| -> Result<Built> {
         let _ = fs::remove_file(image);
-        let outcome = succeed(&what, run)?;
-        let size = fs::metadata(image).with_context(|| what.clone())?.len();
+        let outcome = programs.build(tool, options, tree, image)?;
+        let size = fs::metadata(image)?.len();
+        let what = format!("{} `{options}`", tool.name());
         Ok(Built { what, size, cpu: outcome.cpu.as_secs_f64(), peak: outcome.peak })
     };
-    let run = Run::limited(bin.join("mksquashfs"), None, TIMEOUT).args([tree, image]);
-    let run = run.args(SQUASHFS_OPTIONS.split(' ')).args(["-noappend", "-no-progress", "-quiet"]);
-    let squashfs = built(format!("mksquashfs `{SQUASHFS_OPTIONS}`"), run)?;
-    let run = Run::limited(bin.join("mkfs.erofs"), None, TIMEOUT).args(EROFS_OPTIONS.split(' '));
-    let erofs = built(format!("mkfs.erofs `{EROFS_OPTIONS}`"), run.arg("--quiet").args([image, tree]))?;
-    let mut images = Vec::new();
-    for settings in SETTINGS {
-        let run = Run::limited(ferofs, None, TIMEOUT).args(["build", "--quiet"]).args(settings.split(' '));
-        images.push(built(format!("ferofs build `{settings}`"), run.args([tree, image]))?);
-    }
+    let squashfs = built(Tool::Mksquashfs, SQUASHFS_OPTIONS)?;
+    let ferofs = SETTINGS.iter().map(|options| built(Tool::Ferofs, options)).collect::<Result<_>>()?;
     fs::remove_file(image)?;
-    Ok(Images { squashfs, erofs, ferofs: images })
+    Ok(Images { squashfs, ferofs })
 }

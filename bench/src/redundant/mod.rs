@@ -1,30 +1,26 @@
 //! `cargo xtask bench redundant [--only FAMILY]... [--publish]`: the smallest images of trees with many versions of the same files, compared
-//! with mksquashfs, mkfs.erofs and compressed archives. The sizes do not depend on the machine. `--publish` writes the figures that have
+//! with mksquashfs and compressed archives. The sizes do not depend on the machine. `--publish` writes the figures that have
 //! aims into docs/results/redundant.md.
 
 mod content;
-mod families;
 mod images;
 mod snapshots;
 
-use std::fs;
-use std::path::PathBuf;
-use std::time::Duration;
-
-use anyhow::{Context, Result, bail};
-use ferofs_devtools::install::{self, EROFS_UTILS, SQUASHFS, ZSTD};
-use ferofs_devtools::shell;
-use ferofs_tests::{Run, scratch};
+use anyhow::{Context, Result};
+use ferofs_devtools::install::{self, ZSTD};
+use ferofs_tests::scratch;
 
 use self::content::{ARCHIVE_WINDOWS, Content};
-use self::families::Family;
 use self::images::Images;
 use crate::common::options::Options;
+use crate::common::programs::Programs;
 use crate::common::report::{Report, Table, Wanted};
+use crate::trees::VERSIONS;
 
-/// A command that takes longer than this fails the benchmark: it hangs.
-const TIMEOUT: Duration = Duration::from_secs(3600);
-
+/// The family of snapshots.
+const NIGHTLY: &str = "nightly";
+/// The family with an aim in bytes.
+const PYTHON: &str = "python";
 /// Bytes that the family `python` may have with the preset: 0.88 of what mksquashfs needed when the aim was set.
 const PYTHON_MB: f64 = 22.0;
 /// An image may have this many times the bytes of an archive with the window of 8 MiB.
@@ -33,19 +29,20 @@ const TO_ARCHIVE: f64 = 1.15;
 const ORDER_TIME: f64 = 1.3;
 
 pub(crate) fn redundant(options: &[&str]) -> Result<()> {
-    let options = Options::parse(options, &families::FAMILIES.map(|family| family.name), &[], |_, _| {})?;
-    install::install(&[EROFS_UTILS, SQUASHFS, ZSTD])?;
-    let ferofs = shell::build_ferofs("release")?;
+    let options = Options::parse(options, &VERSIONS.map(|family| family.name), &[], |_, _| {})?;
+    install::install(&[ZSTD])?;
+    let programs = Programs::install()?;
     let work_dir = scratch();
     let image = work_dir.path().join("image");
-    let mut report = Report::new("redundant");
+    let mut report = Report::new("redundant", &programs.versions())?;
     let (mut worst_48bit, mut worst_order) = (0.0, 0.0);
-    for Family { name, make } in families::FAMILIES {
+    for family in VERSIONS {
+        let name = family.name;
         if !options.has_part(name) {
             continue;
         }
-        let tree = complete_tree(name, make)?;
-        let images = images::measure(&tree, &image, &ferofs).context(name)?;
+        let tree = family.get()?;
+        let images = images::measure(&tree, &image, &programs).context(name)?;
         let content = content::measure(&tree).context(name)?;
         report.add(&sizes(name, &images, &content));
         aims(name, &images, &content, &mut report)?;
@@ -53,8 +50,8 @@ pub(crate) fn redundant(options: &[&str]) -> Result<()> {
         worst_48bit = sizes.fold(worst_48bit, f64::max);
         let (in_tree_order, preset) = images.preset()?;
         worst_order = f64::max(worst_order, preset.cpu / in_tree_order.cpu);
-        if name == families::NIGHTLY {
-            snapshots::measure(&tree, work_dir.path(), &ferofs, &mut report)?;
+        if name == NIGHTLY {
+            snapshots::measure(&tree, work_dir.path(), &programs, &mut report)?;
         }
     }
     report.aim("the worst family: with `48bit` / without", worst_48bit, Wanted::AtMost(1.0), "");
@@ -62,22 +59,9 @@ pub(crate) fn redundant(options: &[&str]) -> Result<()> {
     report.aim(order, worst_order, Wanted::AtMost(ORDER_TIME), "");
     report.print_aims();
     if options.publish {
-        report.publish(&shell::repository().join("docs/results/redundant.md"), 1)?;
+        report.publish_aims(1, "")?;
     }
     Ok(())
-}
-
-/// The tree of a family, made by the first run that needs it.
-fn complete_tree(name: &str, make: families::Make) -> Result<PathBuf> {
-    let trees = scratch::target_dir().join("bench-redundant");
-    let (tree, complete) = (trees.join(name), trees.join(format!("{name}.complete")));
-    if !complete.exists() {
-        let _ = fs::remove_dir_all(&tree);
-        fs::create_dir_all(&tree)?;
-        make(&tree).with_context(|| name.to_owned())?;
-        fs::write(&complete, "")?;
-    }
-    Ok(tree)
 }
 
 /// Sizes, processor time and memory of all programs.
@@ -94,7 +78,7 @@ fn sizes(family: &str, images: &Images, content: &Content) -> Table {
             format!("{:.0}", peak as f64 / 1e6),
         ]);
     };
-    for built in [&images.squashfs, &images.erofs].into_iter().chain(&images.ferofs) {
+    for built in std::iter::once(&images.squashfs).chain(&images.ferofs) {
         row(built.what.clone(), built.size, built.cpu, built.peak);
     }
     for (window, archive) in &content.archives {
@@ -119,20 +103,11 @@ fn aims(family: &str, images: &Images, content: &Content, report: &mut Report) -
         report.aim(format!("{family}: {what}"), measured, Wanted::AtMost(limit), unit);
     };
     at_most("image / that of mksquashfs".into(), size / images.squashfs.size as f64, 1.0, "");
-    if family == families::PYTHON_FAMILY {
+    if family == PYTHON {
         at_most("image".into(), size / 1e6, PYTHON_MB, " MB");
     }
     let [window, ..] = ARCHIVE_WINDOWS;
     let archive = content.archives.get(&window).context("no archive")?.size as f64;
     at_most(format!("image / `zstd -15 --long={window}`"), size / archive, TO_ARCHIVE, "");
     Ok(())
-}
-
-/// Runs a command that must succeed; `what` names it in the error.
-fn succeed(what: &str, run: Run) -> Result<ferofs_tests::Outcome> {
-    let outcome = run.try_run()?;
-    if outcome.code != 0 {
-        bail!("{what}: {}", outcome.stderr);
-    }
-    Ok(outcome)
 }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use ferofs_tests::Run;
 
 use super::images::PRESET;
-use super::{TIMEOUT, succeed};
+use crate::common::programs::{Programs, TIMEOUT, succeed};
 use crate::common::report::{Report, Table, Wanted};
 
 /// Options of `ferofs build`: with the whole window over all versions, and with small clusters in the order of the tree.
@@ -17,7 +17,7 @@ const SETTINGS: [&str; 2] = [PRESET, "-z zstd,9 -C 64K -E 48bit,fragments --orde
 const RATIO: f64 = 1.1;
 
 /// Measures what the image of the first directory in `tree` is after each further one was added.
-pub(super) fn measure(tree: &Path, work_dir: &Path, ferofs: &Path, report: &mut Report) -> Result<()> {
+pub(super) fn measure(tree: &Path, work_dir: &Path, programs: &Programs, report: &mut Report) -> Result<()> {
     let mut nights: Vec<PathBuf> =
         fs::read_dir(tree)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
     nights.sort();
@@ -25,7 +25,7 @@ pub(super) fn measure(tree: &Path, work_dir: &Path, ferofs: &Path, report: &mut 
     let image = work_dir.join("snapshots");
     let size = || fs::metadata(&image).map(|metadata| metadata.len());
     let build = |sources: &[PathBuf], settings: &str| {
-        let run = Run::limited(ferofs, None, TIMEOUT).args(["build", "--quiet", "--versions"]);
+        let run = Run::limited(&programs.ferofs, None, TIMEOUT).args(["build", "--quiet", "--versions"]);
         succeed(settings, run.args(settings.split(' ')).args(sources).arg(&image))
     };
     let mut rows = Vec::new();
@@ -41,7 +41,12 @@ pub(super) fn measure(tree: &Path, work_dir: &Path, ferofs: &Path, report: &mut 
             let tar =
                 Run::limited("tar", None, TIMEOUT).arg("-cf").arg(&archive).arg("-C").arg(tree).arg(name);
             succeed("tar", tar)?;
-            let add = Run::limited(ferofs, None, TIMEOUT).args(["patch", "add", "--json", "--loose-parents"]);
+            let add = Run::limited(&programs.ferofs, None, TIMEOUT).args([
+                "patch",
+                "add",
+                "--json",
+                "--loose-parents",
+            ]);
             let outcome = succeed("ferofs patch add", add.args([&image, &archive]))?;
             let growth: serde_json::Value = serde_json::from_slice(&outcome.stdout)?;
             content += growth["growth"]["content"].as_u64().unwrap_or(0);

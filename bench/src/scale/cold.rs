@@ -1,7 +1,6 @@
 //! Builds from a source that is not in memory, and images onto a disk.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -11,21 +10,19 @@ use crate::common::fio;
 use crate::common::process;
 use crate::common::report::{Table, Wanted, number, spread};
 use crate::common::rounds::run_quietly;
-use crate::common::walk::{each_file, size_of_tree};
+use crate::common::walk::each_file;
+use crate::trees;
 
-/// Files of the tree at least.
-const FILES: usize = 50_000;
-/// Where they come from, in this order, until there are enough.
-const SOURCES: [&str; 3] = ["/usr/share", "/usr/include", "/usr/lib"];
+/// The tree: many files, on the disk of the target directory.
+const TREE: &str = "kernel";
 /// Bytes of fio's file.
 const FIO_BYTES: u64 = 1 << 30;
 
 pub(super) fn cold(bench: &mut Bench) -> Result<()> {
-    let source = tree(&bench.disk)?;
-    let bytes = size_of_tree(&source)?;
-    let mut files = 0usize;
-    each_file(&source, &mut |_, _| {
-        files += 1;
+    let source = trees::named(TREE)?.get()?;
+    let (mut files, mut bytes) = (0, 0);
+    each_file(&source, &mut |_, len| {
+        (files, bytes) = (files + 1, bytes + len);
         Ok(())
     })?;
     let image = bench.images.join("cold");
@@ -33,17 +30,17 @@ pub(super) fn cold(bench: &mut Bench) -> Result<()> {
         <(Vec<f64>, Vec<f64>, Vec<f64>, Vec<f64>, Vec<f64>)>::default();
     for _ in 0..bench.rounds {
         let build = |bench: &Bench| {
-            let ferofs = &mut Command::new(&bench.ferofs);
+            let ferofs = &mut Command::new(&bench.programs.ferofs);
             process::run(ferofs.args(["build", "--quiet", "--preset", "fast"]).args([&source, &image]))
         };
         drop_caches()?;
         cold.push(build(bench)?.seconds);
         warm.push(build(bench)?.seconds);
         drop_caches()?;
-        let mkfs = &mut Command::new(bench.peers.join("mkfs.erofs"));
+        let mkfs = &mut Command::new(bench.programs.peer("mkfs.erofs"));
         theirs.push(process::run(mkfs.args(["--quiet", "-zlz4"]).args([&image, &source]))?.seconds);
         sequential.push(disk(bench, &["--rw=read", "--bs=1M", "--iodepth=8"])?);
-        let size = format!("--bs={}", (bytes / files as u64).next_multiple_of(4096));
+        let size = format!("--bs={}", (bytes / files).next_multiple_of(4096));
         random.push(disk(bench, &["--rw=randread", &size, "--iodepth=16"])?);
     }
     fs::remove_file(&image)?;
@@ -67,7 +64,7 @@ pub(super) fn cold(bench: &mut Bench) -> Result<()> {
     bench.report.add(&Table {
         title: "Sources that are not in memory".into(),
         text: format!(
-            "The table shows MB of source in each second: {files} files, {} MB, of this machine's /usr on its disk; the image goes into memory, `-z lz4`. \
+            "The table shows MB of source in each second: {files} files, {} MB of the kernel's source on a disk; the image goes into memory, `-z lz4`. \
              All caches were dropped before each build.",
             number(mb)
         ),
@@ -79,14 +76,14 @@ pub(super) fn cold(bench: &mut Bench) -> Result<()> {
 
 /// Builds onto the disk and into memory.
 pub(super) fn output(bench: &mut Bench) -> Result<()> {
-    let source = tree(&bench.disk)?;
+    let source = trees::named(TREE)?.get()?;
     let mut rows = Vec::new();
     for algorithm in ["lz4", "none"] {
         let (mut on_disk, mut in_memory) = (Vec::new(), Vec::new());
         for round in 0..=bench.rounds {
             for (dir, seconds) in [(&bench.disk, &mut on_disk), (&bench.images, &mut in_memory)] {
                 let image = dir.join("output");
-                let ferofs = &mut Command::new(&bench.ferofs);
+                let ferofs = &mut Command::new(&bench.programs.ferofs);
                 let cost = process::run(
                     ferofs
                         .args(["build", "--quiet", "--preset", "fast", "-z", algorithm])
@@ -112,33 +109,6 @@ pub(super) fn output(bench: &mut Bench) -> Result<()> {
         rows,
     });
     Ok(())
-}
-
-/// Copies files of the system to the disk.
-fn tree(dir: &Path) -> Result<PathBuf> {
-    let tree = dir.join("cold");
-    if tree.is_dir() {
-        return Ok(tree);
-    }
-    let unfinished = dir.join("unfinished");
-    if unfinished.exists() {
-        fs::remove_dir_all(&unfinished)?;
-    }
-    fs::create_dir_all(&unfinished)?;
-    for source in SOURCES {
-        run_quietly(Command::new("cp").args(["-a", source]).arg(&unfinished))?;
-        let mut files = 0;
-        each_file(&unfinished, &mut |_, _| {
-            files += 1;
-            Ok(())
-        })?;
-        if files >= FILES {
-            break;
-        }
-    }
-    fs::rename(unfinished, &tree)?;
-    rustix::fs::sync();
-    Ok(tree)
 }
 
 fn drop_caches() -> Result<()> {

@@ -2,7 +2,6 @@
 
 mod cold;
 mod names;
-mod trees;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,10 +9,10 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use ferofs_devtools::install::{self, FIO, MOUNT};
-use ferofs_devtools::shell;
 use ferofs_tests::{need, scratch};
 
 use crate::common::options::Options;
+use crate::common::programs::Programs;
 use crate::common::report::{Report, Wanted};
 use crate::common::rounds::run_quietly;
 
@@ -23,8 +22,7 @@ struct Bench {
     rounds: usize,
     /// The most names of a tree.
     names: usize,
-    ferofs: PathBuf,
-    peers: PathBuf,
+    programs: Programs,
     /// Where trees of small files are: in memory.
     trees: PathBuf,
     /// Where images are: in memory.
@@ -59,14 +57,13 @@ pub(crate) fn scale(options: &[&str]) -> Result<()> {
     for dir in [&trees, &images, &disk] {
         fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
     }
-    let (ferofs, peers) = (shell::build_ferofs("release")?, names::peers()?);
-    let report = Report::new("scale");
+    let programs = Programs::install()?;
+    let report = Report::new("scale", &programs.versions())?;
     let mut bench = Bench {
         rounds: options.rounds.unwrap_or(3),
         names: usize::try_from(names)?,
         options,
-        ferofs,
-        peers,
+        programs,
         trees,
         images,
         disk,
@@ -79,7 +76,7 @@ pub(crate) fn scale(options: &[&str]) -> Result<()> {
     }
     bench.report.print_aims();
     if bench.options.publish {
-        bench.report.publish(&shell::repository().join("docs/results/scale.md"), bench.rounds)?;
+        bench.report.publish_aims(bench.rounds, "")?;
     }
     fs::remove_dir_all(memory)?;
     Ok(())
@@ -90,7 +87,7 @@ fn tiny(bench: &mut Bench) -> Result<()> {
     let (source, image) = (bench.images.join("one"), bench.images.join("tiny"));
     fs::create_dir_all(&source)?;
     fs::write(source.join("file"), "Hello\n")?;
-    let mut build = Command::new(&bench.ferofs);
+    let mut build = Command::new(&bench.programs.ferofs);
     run_quietly(build.args(["build", "--quiet"]).args([&source, &image]))?;
     let size = fs::metadata(&image)?.len();
     bench.report.aim("image of one small file", size as f64, Wanted::AtMost(4096.0), " bytes");

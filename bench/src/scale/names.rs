@@ -4,12 +4,13 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
-use super::{Bench, trees};
-use crate::common::filesystem::{DaemonPrograms, Driver, FileSystem};
+use super::Bench;
+use crate::common::filesystem::{Driver, FileSystem};
 use crate::common::process::{self, Cost};
 use crate::common::report::{Table, Wanted, number};
+use crate::trees::small_files::small_files;
 
 /// The most bytes for each name that a build may take.
 const BUILD_BYTES: f64 = 250.0;
@@ -30,7 +31,7 @@ pub(super) fn names(bench: &mut Bench) -> Result<()> {
         (4..).map(|power| 10usize.pow(power)).take_while(|size| *size <= bench.names).collect();
     let mut lines: Vec<Line> = Vec::new();
     for (column, size) in sizes.iter().enumerate() {
-        let source = trees::small_files(&bench.trees, *size)?;
+        let source = small_files(&bench.trees, *size)?;
         let mut add = |job, tool, cost: Option<Cost>| {
             eprintln!("{size} names: {job} by {tool}: {cost:?}");
             match lines.iter_mut().find(|line| (line.job, line.tool) == (job, tool)) {
@@ -61,15 +62,15 @@ fn measure(
     let image = |name: &str| bench.images.join(format!("{name}-{size}"));
     let (own, theirs, squashfs) = (image("ferofs"), image("erofs-utils"), image("squashfs"));
     let build = |bench: &Bench| {
-        let command = &mut Command::new(&bench.ferofs);
+        let command = &mut Command::new(&bench.programs.ferofs);
         process::run(command.args(["build", "--quiet", "--preset", "fast"]).args([source, &own]))
     };
     // The first run reads the tree into memory.
     build(bench)?;
     add("build", "ferofs", Some(build(bench)?));
-    let mkfs = &mut Command::new(bench.peers.join("mkfs.erofs"));
+    let mkfs = &mut Command::new(bench.programs.peer("mkfs.erofs"));
     add("build", "mkfs.erofs", Some(process::run(mkfs.args(["--quiet", "-zlz4"]).args([&theirs, source]))?));
-    let mksquashfs = &mut Command::new(bench.peers.join("mksquashfs"));
+    let mksquashfs = &mut Command::new(bench.programs.peer("mksquashfs"));
     mksquashfs.args([source, &squashfs]).args(["-comp", "lz4", "-noappend", "-no-progress", "-quiet"]);
     // Its search for identical files compares each file with all files of the same size: more than ten minutes for a million.
     if size >= 1_000_000 {
@@ -77,17 +78,17 @@ fn measure(
     }
     add("build", "mksquashfs", Some(process::run(mksquashfs)?));
     fs::remove_file(&squashfs)?;
-    let check = &mut Command::new(&bench.ferofs);
+    let check = &mut Command::new(&bench.programs.ferofs);
     add("check", "ferofs", Some(process::run(check.arg("check").arg(&own))?));
-    let fsck = &mut Command::new(bench.peers.join("fsck.erofs"));
+    let fsck = &mut Command::new(bench.programs.peer("fsck.erofs"));
     add("check", "fsck.erofs", Some(process::run(fsck.arg(&theirs))?));
     let target = bench.images.join("extracted");
     // Two more trees of ten million files do not fit into memory.
     if size <= 1_000_000 {
-        let extract = &mut Command::new(&bench.ferofs);
+        let extract = &mut Command::new(&bench.programs.ferofs);
         add("extract", "ferofs", Some(process::run(extract.arg("extract").args([&own, &target]))?));
         fs::remove_dir_all(&target)?;
-        let fsck = &mut Command::new(bench.peers.join("fsck.erofs"));
+        let fsck = &mut Command::new(bench.programs.peer("fsck.erofs"));
         let option = format!("--extract={}", target.display());
         add("extract", "fsck.erofs", Some(process::run(fsck.arg(option).arg("--preserve").arg(&theirs))?));
         fs::remove_dir_all(&target)?;
@@ -110,11 +111,9 @@ fn measure(
 
 /// Lists all names of a new mount; the memory is that of the daemon.
 fn find(bench: &Bench, image: &Path, driver: Driver, size: usize) -> Result<Cost> {
-    let erofsfuse = Some(bench.peers.join("erofsfuse"));
-    let programs = DaemonPrograms { ferofs: bench.ferofs.clone(), erofsfuse };
     let dir = bench.images.join("mount");
     fs::create_dir_all(&dir)?;
-    let mounted = FileSystem::new("find", image, driver).mount(&programs, &dir)?;
+    let mounted = FileSystem::new("find", image, driver).mount(&bench.programs.daemons(), &dir)?;
     let start = std::time::Instant::now();
     let output = Command::new("find").arg(mounted.path()).args(["-type", "f", "-size", "+0"]).output()?;
     let seconds = start.elapsed().as_secs_f64();
@@ -178,10 +177,4 @@ fn report(bench: &mut Bench, sizes: &[usize], lines: &[Line]) {
             _ => {}
         }
     }
-}
-
-/// The peers that this part needs.
-pub(super) fn peers() -> Result<std::path::PathBuf> {
-    use ferofs_tests::scratch;
-    ferofs_devtools::peers::installed(&scratch::target_dir()).context("no peers: cargo xtask peers")
 }

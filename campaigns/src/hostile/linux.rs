@@ -4,10 +4,6 @@
 //! bytes. Crashes and hangs of Linux are counted only, and different bytes of an image in which `check` finds something: Linux confuses
 //! clusters that overlap, and cuts names at a NUL.
 
-mod digest;
-mod guest;
-mod machine;
-
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::num::NonZeroUsize;
@@ -23,9 +19,9 @@ use ferofs_tests::rng::Rng;
 use super::mutate::BaseImage;
 use super::test_image::TestImage;
 use super::worker::keep_image;
-use digest::{Entry, OurReader, entries, total};
-use guest::Case;
-use machine::{Answer, Machine};
+use crate::linux::digest::{Entry, OurReader, entries, total};
+use crate::linux::guest::{self, Case};
+use crate::linux::machine::{Answer, Machine};
 
 /// The releases of Linux: one of those that distributions have, and the newest.
 const RELEASES: [&str; 2] = ["6.18", "7.2"];
@@ -33,11 +29,6 @@ const RELEASES: [&str; 2] = ["6.18", "7.2"];
 const BATCH: u64 = 2500;
 /// Entries of a finding that are printed.
 const PRINTED: usize = 3;
-
-/// Runs in the virtual machine.
-pub(super) fn guest() -> Result<()> {
-    guest::run()
-}
 
 /// Changes the base images `images` times.
 pub(super) fn campaign(

@@ -11,7 +11,7 @@ mod linux;
 mod memory;
 mod mutate;
 mod operations;
-mod test_image;
+pub(crate) mod test_image;
 mod worker;
 
 use std::collections::BTreeMap;
@@ -80,7 +80,6 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
     let work_dir = scratch::target_dir().join("hostile");
     let kept = work_dir.join("kept");
     match words {
-        ["--guest"] => return linux::guest(),
         ["--linux-files", dir] => return linux::files(Path::new(dir), &work_dir, &kept),
         _ => {}
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use ferofs::Error;
-use ferofs::check::{self, rule};
+use ferofs::check;
 use ferofs::diff::{self, Side};
 use ferofs::extract;
 use ferofs::inspect;
@@ -157,7 +157,7 @@ fn open(source: TestImage, cancel: Option<&Arc<AtomicBool>>) -> Result<Image, St
     let mut options = OpenOptions::default();
     (options.work_limit, options.cancel) = (Some(1), cancel.cloned());
     Image::open_with(Box::new(source), Vec::new(), &options).map_err(|error| match error.corruption() {
-        Some(found) => format!("{} / {}", found.structure, rule(&found.fault)),
+        Some(found) => format!("{} / {}", found.structure, found.fault.rule()),
         None => error.to_string(),
     })
 }
@@ -168,7 +168,7 @@ fn rules(image: &Image, content: bool) -> Vec<String> {
     let mut rules: Vec<String> = match check::check(image, &options) {
         Ok(report) => {
             let name = |found: &check::Finding| {
-                format!("{} / {}", found.corruption.structure, rule(&found.corruption.fault))
+                format!("{} / {}", found.corruption.structure, found.corruption.fault.rule())
             };
             report.findings.iter().map(name).collect()
         }

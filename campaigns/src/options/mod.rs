@@ -19,7 +19,7 @@ mod expected {
     pub(crate) mod model;
 }
 /// Generates cases from a seed, and makes a failing case smaller.
-mod generate {
+pub(crate) mod generate {
     pub(crate) mod case;
     pub(crate) mod choose;
     pub(crate) mod sequence;

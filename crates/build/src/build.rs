@@ -26,9 +26,9 @@ use crate::metadata::write::{BehindSuperblock, MetadataWriter};
 use crate::options::Options;
 use crate::options::inodes::InodeForm;
 use crate::options::source::SourceData;
-use crate::output::Output;
 use crate::output::random::random;
 use crate::output::spill::Spill;
+use crate::output::{Output, OwnFile};
 use crate::progress::timings::Activity;
 use crate::progress::{Stage, Summary};
 use crate::sources::content::Contents;
@@ -67,7 +67,7 @@ pub(crate) fn build_from(
     options: &Options,
     output: &mut Output,
     temporary: &Path,
-    read: impl FnOnce(&[(u64, u64)], Timestamp, &mut Vec<Warning>) -> Result<(Tree, Contents)>,
+    read: impl FnOnce(&[OwnFile], Timestamp, &mut Vec<Warning>) -> Result<(Tree, Contents)>,
 ) -> Result<Summary> {
     let started = Instant::now();
     let superblock = new_superblock(options)?;
@@ -79,7 +79,7 @@ pub(crate) fn build_from(
 
     progress.enter(Stage::Walk);
     let time = Timestamp { secs: build_time, nanos: 0 };
-    let (mut tree, contents) = read(&output.own_files(), time, &mut warnings)?;
+    let (mut tree, contents) = read(&output.own_files(options), time, &mut warnings)?;
     let options = &*digest::as_in_sources(options, &contents);
     complete_tree(options, &mut tree, &contents, &mut warnings)?;
     let walked = Instant::now();
@@ -121,7 +121,7 @@ pub(crate) fn build_from(
         data_time: encoded - walked,
         metadata_time: encoded.elapsed() - verify_time,
         verify_time,
-        peak_tasks: data.peak_tasks,
+        peak_jobs: data.peak_jobs,
         workers: options.run.worker_count(),
         uuid: superblock.uuid,
         incompat: superblock.incompat,

@@ -18,7 +18,7 @@ use crate::error::entry::EntryFault;
 use crate::error::{Error, Result, Warning};
 use crate::options::Options;
 use crate::options::source::{SourceData, SourceFormat};
-use crate::output::Output;
+use crate::output::{Output, OwnFile};
 use crate::paths::as_path;
 use crate::progress::Summary;
 use crate::sources::content::Contents;
@@ -335,7 +335,7 @@ impl Builder {
 fn read(
     options: &Options,
     steps: Vec<Step>,
-    avoid: &[(u64, u64)],
+    avoid: &[OwnFile],
     temporary: &Path,
     time: Timestamp,
     warnings: &mut Vec<Warning>,

@@ -51,8 +51,8 @@ use crate::progress::timings::Activity;
 /// memory, up to 8 MiB for each job. With segments of more than [`SEGMENT`], up to 24 MiB, there is one job for each worker.
 const JOBS_PER_WORKER: usize = 3;
 
-/// A job for a worker.
-struct Task {
+/// A job and what the worker needs for it.
+struct NumberedJob {
     job: Job,
     /// The number of the job; jobs on the packed inode have none.
     number: Option<usize>,
@@ -60,7 +60,7 @@ struct Task {
     result: JobResult,
 }
 
-/// A task that is done. `number` is that of the [`Task`].
+/// A job that is done. `number` is that of the [`NumberedJob`].
 struct Finished {
     number: Option<usize>,
     result: JobResult,
@@ -95,7 +95,7 @@ pub(crate) fn run(
             workers,
             limit,
             || Worker::new(context),
-            do_task,
+            do_job,
             |pipeline| {
                 let mut driver = Driver {
                     options,
@@ -122,8 +122,8 @@ pub(crate) fn run(
     appender.finish(peak)
 }
 
-fn do_task(worker: &mut Worker<'_>, task: Task) -> Result<Finished> {
-    let Task { job, number, mut result } = task;
+fn do_job(worker: &mut Worker<'_>, job: NumberedJob) -> Result<Finished> {
+    let NumberedJob { job, number, mut result } = job;
     worker.run(number.unwrap_or_default(), &job, &mut result)?;
     Ok(Finished { number, result })
 }
@@ -131,7 +131,7 @@ fn do_task(worker: &mut Worker<'_>, task: Task) -> Result<Finished> {
 /// Submits jobs and appends their results.
 struct Driver<'d, 'a> {
     options: &'a Options,
-    pipeline: &'d mut Pipeline<Task, Result<Finished>>,
+    pipeline: &'d mut Pipeline<NumberedJob, Result<Finished>>,
     appender: &'d mut Appender<'a>,
     read_ahead: &'d ReadAhead<'d>,
     /// Results whose buffers are used again.
@@ -180,7 +180,8 @@ impl Driver<'_, '_> {
     fn submit(&mut self, job: Job, number: Option<usize>) {
         // Encoding a part of the packed inode takes long. Files whose jobs are done behind it can be appended, and make the next part.
         let queue = if number.is_some() { Queue::Main } else { Queue::Side };
-        self.pipeline.submit_to(queue, Task { job, number, result: self.spare.pop().unwrap_or_default() });
+        self.pipeline
+            .submit_to(queue, NumberedJob { job, number, result: self.spare.pop().unwrap_or_default() });
     }
 
     fn append(&mut self, finished: Finished) -> Result<()> {

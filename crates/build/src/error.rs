@@ -248,6 +248,12 @@ pub enum Warning {
         /// The group that it gets in the image.
         gid: u32,
     },
+    /// A file that the build writes: the image, its extra device, or another one of [`crate::OutputOptions::others`].
+    #[error("{}: left out of the tree: this command writes it", Escaped::path(path))]
+    OwnOutput {
+        /// The file.
+        path: PathBuf,
+    },
     /// A directory of procfs or of another file system whose files do not tell their size.
     #[error(
         "{}: the files of this file system show a size of 0, so they are stored without content; leave it out with \

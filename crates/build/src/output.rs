@@ -16,6 +16,7 @@ use rustix::fs::copy_file_range;
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
+use crate::options::Options;
 use crate::options::sealer::Sealer;
 use crate::output::background::{Background, ImageWriter};
 use crate::output::new_file::PendingName;
@@ -24,6 +25,22 @@ use ferofs_read::FileSource;
 /// Identifies a file: the numbers of its device and inode.
 pub(crate) fn file_id(meta: &std::fs::Metadata) -> (u64, u64) {
     (meta.dev(), meta.ino())
+}
+
+/// A file that a build writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OwnFile {
+    /// As of [`file_id`].
+    pub(crate) id: (u64, u64),
+    /// Whether the user has named it; otherwise it is temporary.
+    pub(crate) is_named: bool,
+}
+
+impl OwnFile {
+    /// The file that has this name, if there is one.
+    pub(crate) fn with_name(path: &Path) -> Option<Self> {
+        std::fs::metadata(path).ok().map(|meta| Self { id: file_id(&meta), is_named: true })
+    }
 }
 
 /// Bytes that are collected before a write: fewer system calls than with a smaller buffer; a larger one is not faster.
@@ -206,13 +223,19 @@ impl Output {
             .map_err(|e| Error::io("copy the start of", &self.path, e))
     }
 
-    /// Files that must not become a part of the image: the one that has its name now, and this one.
-    pub(crate) fn own_files(&self) -> Vec<(u64, u64)> {
-        [std::fs::metadata(&self.path).ok(), self.file.metadata().ok()]
-            .into_iter()
-            .flatten()
-            .map(|meta| file_id(&meta))
-            .collect()
+    /// Files that must not become a part of the image: those that have the names of the outputs now, and this one.
+    pub(crate) fn own_files(&self, options: &Options) -> Vec<OwnFile> {
+        let device = options.data.chunks.as_ref().and_then(|chunks| chunks.device.as_ref());
+        let has_name = matches!(self.target, Target::Named(_) | Target::Device);
+        let image = has_name.then_some(&self.path);
+        let names = image.into_iter().chain(device).chain(&options.output.others);
+        let named = names.filter_map(|path| OwnFile::with_name(path));
+        let stdout = matches!(self.target, Target::Stream(_)).then(std::io::stdout);
+        let stdout = stdout.and_then(|stdout| rustix::fs::fstat(stdout).ok());
+        let stdout = stdout.map(|stat| OwnFile { id: (stat.st_dev, stat.st_ino), is_named: true });
+        let temporary = self.file.metadata().ok();
+        let temporary = temporary.map(|meta| OwnFile { id: file_id(&meta), is_named: false });
+        named.chain(stdout).chain(temporary).collect()
     }
 
     /// Bytes appended so far.

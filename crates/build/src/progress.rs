@@ -83,8 +83,8 @@ pub struct Summary {
     pub metadata_time: Duration,
     /// Time spent on comparing the image with the source.
     pub verify_time: Duration,
-    /// The largest number of tasks that were in progress at once. Each takes up to about 5 MiB of memory.
-    pub peak_tasks: usize,
+    /// The largest number of jobs that were in progress at once. Each takes up to about 5 MiB of memory.
+    pub peak_jobs: usize,
     /// Worker threads.
     pub workers: usize,
     /// The image's UUID.

@@ -29,6 +29,7 @@ use ferofs_format::inode::Timestamp;
 use crate::error::{Error, Result, Warning};
 use crate::options::Options;
 use crate::options::source::{SourceData, SourceFormat, Whiteouts};
+use crate::output::OwnFile;
 use crate::paths::as_path;
 use crate::sources::content::Contents;
 #[cfg(feature = "tar")]
@@ -129,10 +130,10 @@ fn check_versions(options: &Options) -> Result<()> {
 /// Bytes of the longest name that Linux accepts.
 const NAME_MAX: usize = 255;
 
-/// Reads the names and attributes of all files in the source. Files of `avoid`, as numbers of device and inode, are left out.
+/// Reads the names and attributes of all files in the source. Files of `avoid` are left out.
 pub(crate) fn read_source(
     options: &Options,
-    avoid: &[(u64, u64)],
+    avoid: &[OwnFile],
     temporary: &Path,
     time: Timestamp,
     warnings: &mut Vec<Warning>,
@@ -146,7 +147,7 @@ pub(crate) fn read_source(
 /// [`read_source`] without the warnings about excludes.
 fn read_trees(
     options: &Options,
-    avoid: &[(u64, u64)],
+    avoid: &[OwnFile],
     temporary: &Path,
     time: Timestamp,
     warnings: &mut Vec<Warning>,
@@ -211,7 +212,7 @@ pub(crate) fn read_layer(
     format: SourceFormat,
     source: &Path,
     top: &[u8],
-    avoid: &[(u64, u64)],
+    avoid: &[OwnFile],
     contents: &mut Contents,
     layers: &mut LayeredTree,
     warnings: &mut Vec<Warning>,

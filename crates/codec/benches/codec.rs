@@ -9,6 +9,9 @@ use std::hint::black_box;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+// Only links the library, whose functions are declared below: it does not declare all of them.
+use lz4_sys as _;
+
 use ferofs_codec::{Algorithm, Compressor, Decoder, Fit, Params, Portion, compressor};
 use rustix::time::{ClockId, clock_gettime};
 use zstd_safe::CParameter;

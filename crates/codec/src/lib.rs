@@ -2,7 +2,7 @@
 //!
 //! A builder makes one `compressor` per worker from [`Params`], calls [`Compressor::begin`] for each file and
 //! [`Compressor::fit`] for each cluster. A reader keeps one [`Decoder`] per thread. See docs/CODEC.md. A new algorithm begins in
-//! `ferofs_format::algorithm`: the compiler then names most other places.
+//! `ferofs_format::algorithm`: the compiler names the matches; docs/DESIGN.md lists the tables that it does not see.
 //!
 //! | feature | what it adds |
 //! |---|---|

@@ -18,7 +18,6 @@ mod owners;
 mod paths;
 mod queue;
 mod report;
-mod rules;
 mod superblock;
 mod used_space;
 mod walk;
@@ -33,7 +32,6 @@ use queue::{Closing, Queue};
 use walk::Walk;
 
 pub use report::{Finding, Options, Progress, Report};
-pub use rules::rule;
 
 /// Inodes that wait for a worker at most. The walk waits when the queue is full, so that memory does not grow with the image.
 const QUEUE: usize = 1024;

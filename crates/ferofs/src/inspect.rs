@@ -11,7 +11,6 @@ use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use ferofs_format::inode::DataLayout;
 use ferofs_format::{Algorithm, FileOffset, Nid};
 
 use ferofs_read::device_range::DeviceRange;
@@ -229,7 +228,7 @@ impl<'a> Inspector<'a> {
         let (stored, extents) = self.content(&path, inode, kind)?;
         let size = if inode.file_type().has_data() { inode.size() } else { 0 };
         let inspection = &mut self.inspection;
-        *inspection.layouts.entry(layout_name(inode.layout())).or_default() += 1;
+        *inspection.layouts.entry(inode.layout().name()).or_default() += 1;
         inspection.with_xattrs += u64::from(inode.on_disk().xattr_icount > 0);
         inspection.types.entry(type_name(inode.file_type())).or_default().add(size, stored);
         if inode.file_type() == FileType::Regular {
@@ -376,16 +375,6 @@ pub const fn type_name(file_type: FileType) -> &'static str {
         FileType::Fifo => "fifo",
         FileType::Socket => "socket",
         FileType::Symlink => "symlink",
-    }
-}
-
-const fn layout_name(layout: DataLayout) -> &'static str {
-    match layout {
-        DataLayout::FlatPlain => "flat",
-        DataLayout::FlatInline => "flat-inline",
-        DataLayout::CompressedFull => "compressed-full",
-        DataLayout::CompressedCompact => "compressed-compact",
-        DataLayout::ChunkBased => "chunk-based",
     }
 }
 

@@ -1,7 +1,7 @@
 //! The ways in which an image can be invalid.
 //!
-//! A [`Fault`] is a broken rule of the format; `check` derives the ids of its findings from it. A [`FormatError`] adds the
-//! structure; the reader adds the position in the image and the inode.
+//! A [`Fault`] is a broken rule of the format; `check` reports its name. A [`FormatError`] adds the structure; the reader adds the
+//! position in the image and the inode.
 
 use core::fmt;
 
@@ -159,6 +159,38 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// The name of the rule, for programs that read reports. It does not change between versions. docs/CLI.md lists all names.
+    #[must_use]
+    pub const fn rule(&self) -> &'static str {
+        match self {
+            Self::NotBuilt(_) => "not-built",
+            Self::Truncated { .. } => "truncated",
+            Self::TrailingBytes(_) => "trailing-bytes",
+            Self::Magic(_) => "magic",
+            Self::Checksum { .. } => "checksum",
+            Self::UnknownFeatures(_) => "unknown-features",
+            Self::Field { .. } => "field-value",
+            Self::FeatureNotSet(_) => "feature-not-set",
+            Self::OutOfRange { .. } => "out-of-range",
+            Self::Overflow(_) => "overflow",
+            Self::NameOrder => "name-order",
+            Self::DuplicateName => "duplicate-name",
+            Self::NameFilter => "name-filter",
+            Self::Overlap(_) => "overlap",
+            Self::Name => "name",
+            Self::DotEntry => "dot-entry",
+            Self::DirectoryLoop => "directory-loop",
+            Self::LinkCount { .. } => "link-count",
+            Self::FileTypeMismatch => "file-type",
+            Self::Map(_) => "map",
+            Self::Decode => "decode",
+            Self::LinuxDecoder(_) => "linux-decoder",
+            Self::LinuxReads(_) => "linux-reads",
+            Self::OlderLinux(_) => "older-linux",
+            Self::Recursion => "recursion",
+        }
+    }
+
     /// Whether the image may be valid but needs a newer version of this crate.
     #[must_use]
     pub const fn is_unsupported(&self) -> bool {

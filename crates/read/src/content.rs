@@ -338,7 +338,7 @@ impl ContentReader {
             let is_small = !request.is_sequential() && buf.len() <= SMALL_REQUEST;
             if volume.batches {
                 self.announce_next(&request, map, inode, offset.get()..stop);
-            } else if is_small && volume.slots.is_empty() {
+            } else if is_small && volume.device_slots.is_empty() {
                 let map = FileMap::opened(map, self, inode)?;
                 if let Some((device, pos, len)) = adjacent(map, offset, stop) {
                     request.gather(device, pos, len)?;
@@ -354,11 +354,14 @@ impl ContentReader {
                     }
                 }
                 if offset.get() >= gathered {
-                    let (nid, offset, whole, pinned) =
+                    let (nid, offset, ends_at_clusters, pinned) =
                         (inode.nid(), offset.get(), end == End::Extent, pinned_ranges.as_deref());
                     let map = FileMap::opened(map, self, inode)?;
-                    gathered =
-                        self.read_batch(&mut request, map, &Wanted { nid, offset, stop, whole, pinned })?;
+                    gathered = self.read_batch(
+                        &mut request,
+                        map,
+                        &Wanted { nid, offset, stop, ends_at_clusters, pinned },
+                    )?;
                 }
                 let most = usize::try_from(gathered - offset.get()).unwrap_or(usize::MAX).min(buf.len());
                 let part = &mut buf[..most];

@@ -129,7 +129,7 @@ impl Image {
     /// The table of extra devices.
     #[must_use]
     pub fn device_slots(&self) -> &[DeviceSlot] {
-        &self.content.volume.slots
+        &self.content.volume.device_slots
     }
 
     /// The long xattr name prefixes.

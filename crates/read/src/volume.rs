@@ -36,7 +36,7 @@ const METABOX: u16 = u16::MAX;
 pub(crate) struct Header {
     pub superblock: Superblock,
     pub configs: CompressionConfigs,
-    pub slots: Vec<DeviceSlot>,
+    pub device_slots: Vec<DeviceSlot>,
     pub devices: Devices,
 }
 
@@ -51,9 +51,9 @@ impl Header {
     ) -> Result<Self> {
         let superblock = superblock::read_superblock(&*source, verify)?;
         let configs = superblock::read_configs(&*source, &superblock)?;
-        let slots = superblock::read_device_slots(&*source, &superblock)?;
-        let devices = Devices::new(source, extra, &slots, &superblock, may_miss)?;
-        Ok(Self { superblock, configs, slots, devices })
+        let device_slots = superblock::read_device_slots(&*source, &superblock)?;
+        let devices = Devices::new(source, extra, &device_slots, &superblock, may_miss)?;
+        Ok(Self { superblock, configs, device_slots, devices })
     }
 }
 
@@ -62,7 +62,7 @@ impl Header {
 pub(crate) struct Volume {
     pub superblock: Superblock,
     pub configs: CompressionConfigs,
-    pub slots: Arc<[DeviceSlot]>,
+    pub device_slots: Arc<[DeviceSlot]>,
     pub devices: Arc<Devices>,
     cache: Arc<BlockCache>,
     pub budget: Budget,
@@ -77,13 +77,13 @@ pub(crate) struct Volume {
 impl Volume {
     /// The volume with at most `metadata_cache` bytes of cached metadata blocks.
     pub(crate) fn new(header: Header, metadata_cache: usize, budget: Budget, memory: Arc<Memory>) -> Self {
-        let Header { superblock, configs, slots, devices } = header;
+        let Header { superblock, configs, device_slots, devices } = header;
         let cache = BlockCache::new(superblock.block_size.bytes(), metadata_cache, Arc::clone(&memory));
         let (batches, prefetch_distance) = devices.hints();
         Self {
             superblock,
             configs,
-            slots: slots.into(),
+            device_slots: device_slots.into(),
             devices: Arc::new(devices),
             cache: Arc::new(cache),
             budget,

@@ -427,6 +427,33 @@ fn the_limit_of_the_cache_is_kept_from_the_start() {
 }
 
 #[test]
+fn images_in_use_share_the_limit_of_the_cache() {
+    const IMAGES: u64 = 5;
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Cache::open(&folder.path().join("cache"), Some(6 << 20)).unwrap();
+    let stored = || cache.usage().unwrap().iter().map(|usage| usage.stored).sum::<u64>();
+    let sources: Vec<_> = (0..IMAGES)
+        .map(|number| {
+            let info = EntryInfo { size: SIZE, location: String::new(), roothash: None };
+            let entry = Arc::new(cache.entry(&format!("object{number}"), &info).unwrap());
+            let object = Arc::new(TestObject::new(SIZE));
+            let fetcher =
+                Fetcher::start(object, cache.clone(), entry, None, FetchOptions::default()).unwrap();
+            source(fetcher, PATIENCE)
+        })
+        .collect();
+    // Nothing is read ahead: the ranges are far apart.
+    let mut most = 0;
+    for start in ranges(7, 100, 1) {
+        for source in &sources {
+            assert_reads(source, start.clone());
+        }
+        most = most.max(stored());
+    }
+    assert!(most < 14 << 20, "{most}");
+}
+
+#[test]
 fn hash_trees_of_all_shapes_are_fetched_once_and_nobody_waits_for_itself() {
     use ferofs_verity::{Params, Seal};
     // Data blocks, and the sizes of blocks: 1 to 5 levels, some of them in one MiB with each other and with data.

@@ -11,26 +11,29 @@ use ferofs_tests::need;
 
 use super::super::evaluation::Evaluation;
 use super::super::record::{Values, values};
-use super::super::setup::programs::PROGRAMS;
+use super::super::setup::scale;
 use super::super::setup::systems::{System, main_systems};
-use super::super::setup::workspace::{FILE, Workspace, require};
-use crate::common::filesystem::Unavailable;
+use super::super::setup::workspace::{FILE, Workspace};
 use crate::common::rounds::{PageCache, run_quietly, set_page_cache};
 
-/// Start times are short and vary much, so this experiment has twice the usual number of rounds, less one.
-const ROUNDS_FACTOR: usize = 2;
+/// The tree with the programs.
+pub(crate) const PROGRAMS_TREE: &str = "programs";
+
+/// Names and command lines, which need nothing outside of the tree and write nothing.
+const PROGRAMS: [(&str, &[&str]); 5] = [
+    ("python3", &["/usr/bin/python3", "-c", "import json, asyncio, http.client, decimal, sqlite3, unittest"]),
+    ("git", &["/usr/bin/git", "help", "--all"]),
+    ("perl", &["/usr/bin/perl", "-MPOSIX", "-MEncode", "-MIO::Socket", "-MData::Dumper", "-e1"]),
+    ("gcc", &["/usr/bin/gcc", "-fsyntax-only", "-include", "stdio.h", "-x", "c", "/dev/null"]),
+    ("vim", &["/usr/bin/vim.basic", "-es", "-u", "NONE", "-c", "qa!"]),
+];
 
 pub(crate) fn boot(evaluation: &mut Evaluation) -> Result<()> {
     let mut cases = Vec::new();
     for load in ["alone", "with load"] {
-        cases.extend(
-            PROGRAMS
-                .iter()
-                .take(evaluation.workspace.scale.programs)
-                .map(|program| format!("{}, {load}", program.name)),
-        );
+        cases.extend(PROGRAMS.iter().map(|(program, _)| format!("{program}, {load}")));
     }
-    let rounds = evaluation.workspace.scale.rounds * ROUNDS_FACTOR - 1;
+    let rounds = scale::ROUNDS;
     evaluation.measure_all("boot", rounds, &cases, &main_systems(), |workspace, case, system| {
         let (name, load) = case.split_once(", ").context("a case has two parts")?;
         start(workspace, name, load == "with load", system)
@@ -38,20 +41,14 @@ pub(crate) fn boot(evaluation: &mut Evaluation) -> Result<()> {
 }
 
 fn start(workspace: &Workspace, name: &str, load: bool, system: &System) -> Result<Values> {
-    if !need::is_root() {
-        return Err(Unavailable("needs root, for chroot".into()).into());
-    }
-    let program = PROGRAMS.iter().find(|program| program.name == name).context("a program")?;
-    let file_system = workspace.file_system("programs", system)?;
-    if !workspace.dataset("programs")?.join(program.command[0].trim_start_matches('/')).exists() {
-        return Err(Unavailable(format!("needs {}", program.command[0])).into());
-    }
+    let (_, command) = PROGRAMS.iter().find(|(program, _)| *program == name).context("a program")?;
+    let file_system = workspace.file_system(PROGRAMS_TREE, system)?;
     set_page_cache(&file_system.image, PageCache::Cold)?;
     let load = load.then(|| DiskLoad::start(workspace)).transpose()?;
-    let mounted = file_system.mount(&workspace.daemons, &workspace.mount_point()?)?;
+    let mounted = file_system.mount(&workspace.programs.daemons(), &workspace.mount_point()?)?;
     let null = NullDevice::bind(&mounted.path().join("dev/null"))?;
     let mut chroot = Command::new(need::find_tool("chroot").context("no chroot")?);
-    chroot.arg(mounted.path()).args(program.command).env_clear().env("PATH", "/usr/bin");
+    chroot.arg(mounted.path()).args(*command).env_clear().env("PATH", "/usr/bin");
     let start = Instant::now();
     let output = chroot.stdin(Stdio::null()).output()?;
     let wall = start.elapsed();
@@ -90,9 +87,7 @@ struct DiskLoad(Child);
 
 impl DiskLoad {
     fn start(workspace: &Workspace) -> Result<Self> {
-        require(workspace.tools.fio.as_deref(), "fio")?;
-        let file =
-            workspace.dataset(if workspace.scale.datasets.contains(&"mixed") { "mixed" } else { "text" })?;
+        let file = workspace.dataset("mixed")?;
         let mut fio = Command::new("fio");
         fio.args(["--name=load", "--readonly", "--rw=randread", "--bs=4k", "--ioengine=psync", "--direct=1"]);
         fio.args(["--numjobs=2", "--thread", "--time_based", "--runtime=60"]);

@@ -20,7 +20,7 @@ pub(crate) const EXPERIMENTS: [(&str, Experiment); 8] = [
     ("io", amplification::amplification),
     ("boot", boot::boot),
     ("memory", memory::memory),
-    ("tails", memory::latency),
+    ("latency", memory::latency),
     ("savings", reads::savings),
     ("strategies", reads::strategies),
 ];

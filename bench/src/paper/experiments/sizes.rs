@@ -6,6 +6,7 @@ use anyhow::Result;
 
 use super::super::evaluation::Evaluation;
 use super::super::record::{Values, values};
+use super::super::setup::scale;
 use super::super::setup::systems::{ImageFormat, System, systems};
 use super::super::setup::workspace::Workspace;
 use crate::common::filesystem::Driver;
@@ -30,7 +31,7 @@ pub(crate) fn sizes(evaluation: &mut Evaluation) -> Result<()> {
         let format = ImageFormat::Ferofs(format!("--preset android -C {size}"));
         all.push(System::new(format!("ferofs {size}"), &format, Driver::Kernel("erofs")));
     }
-    let datasets = evaluation.workspace.datasets();
+    let datasets = scale::DATASETS;
     evaluation.measure_all("sizes", 1, &datasets, &all, |workspace, dataset, system| {
         size(workspace, dataset, system)
     })
@@ -43,7 +44,7 @@ fn size(workspace: &Workspace, dataset: &str, system: &System) -> Result<Values>
         ImageFormat::Btrfs(_) | ImageFormat::Ext4 => {
             let mounted = workspace
                 .file_system(dataset, system)?
-                .mount(&workspace.daemons, &workspace.mount_point()?)?;
+                .mount(&workspace.programs.daemons(), &workspace.mount_point()?)?;
             let stat = rustix::fs::statvfs(mounted.path())?;
             (stat.f_blocks - stat.f_bfree) * stat.f_frsize
         }

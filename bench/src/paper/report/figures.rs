@@ -200,7 +200,7 @@ pub(crate) const FIGURES: [Figure; 8] = [
         }],
     },
     Figure {
-        experiment: "tails",
+        experiment: "latency",
         title: "Read latency with little memory",
         about: "Two threads read at random: with enough memory, and in a control group whose limit of 32 MiB is for the threads, \
                 the daemon and the page cache together.",
@@ -222,7 +222,7 @@ pub(crate) const FIGURES: [Figure; 8] = [
     Figure {
         experiment: "boot",
         title: "Start-up of programs",
-        about: "chroot starts programs of this machine in a newly mounted tree, whose image is not in the page cache: alone, and \
+        about: "chroot starts programs of Debian in a newly mounted tree, whose image is not in the page cache: alone, and \
                 while fio reads at random from the disk. LZ4HC.",
         paper: "EROFS “reduces the boot time of real-world applications by up to 22.9%” (abstract).",
         metrics: &[

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use super::figures::{FIGURES, Figure};
 use super::summary::{Cell, Summary, Verdict};
+use crate::common::machine;
 use crate::common::rounds::Spread;
 
 /// The experiment whose first metric the summary shows as a table: the others are in the log, and in the report.
@@ -56,19 +57,14 @@ fn tables<'a>(summary: &Summary<'a>, figure: &Figure) -> Vec<Table<'a>> {
 }
 
 pub(crate) fn page(summary: &Summary) -> String {
-    let machine = summary.machine();
-    let fact = |name: &str| machine.get(name).map_or("?", String::as_str);
-    let quick = if fact("scale") == "quick" { " --quick" } else { "" };
-    let mut page = format!(
+    let facts = summary.machine();
+    let mut page = String::from(
         "# The EROFS paper's evaluation\n\n\
-         For readers who want to compare ferofs with other file systems. `cargo xtask bench paper{quick} --publish` measured the figures and \
+         For readers who want to compare ferofs with other file systems. `cargo xtask bench paper --publish` measured the figures and \
          wrote this page; [README.md](README.md#the-evaluation-of-the-erofs-paper) says how, and [paper.jsonl](paper.jsonl) has all values. \
-         “Cold” means that the image is not in this machine's page cache.\n\n"
+         “Cold” means that the image is not in this machine's page cache.\n\n",
     );
-    for name in ["date", "ferofs", "erofs-utils", "squashfs-tools", "kernel", "processor", "storage", "scale"]
-    {
-        let _ = writeln!(page, "- {name}: {}", fact(name));
-    }
+    page.push_str(&machine::list(facts));
     page.push_str("\n## Statements\n\nThe list shows which statements the medians confirm; those that they do not confirm come first.\n\n");
     let mut claims: Vec<_> = FIGURES
         .iter()

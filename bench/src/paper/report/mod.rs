@@ -42,8 +42,7 @@ mod tests {
     /// A log with all figures: systems with values, one that was left out, and one that failed.
     fn sample() -> Log {
         let mut log = Log::parse("").unwrap();
-        log.machine =
-            Machine::from([("kernel".into(), "Linux <6>".into()), ("scale".into(), "quick".into())]);
+        log.machine = Machine::from([("kernel".into(), "Linux <6>".into())]);
         for figure in &FIGURES {
             for case in ["text, random @ 1", "text, random @ 8"] {
                 for (number, name) in

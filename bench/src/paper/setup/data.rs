@@ -1,14 +1,15 @@
 //! Makes large files as test data.
 
 use std::fs::File;
-use std::io::{BufWriter, Read, Write};
+use std::io::{BufWriter, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use ferofs_tests::rng::Rng;
 
 use crate::common::filesystem::Unavailable;
+use crate::trees::linux_source::write_start;
 
 const MIB: u64 = 1 << 20;
 
@@ -16,12 +17,7 @@ const MIB: u64 = 1 << 20;
 pub(super) fn archive(file: &Path, len: u64) -> Result<()> {
     let mut tar = Command::new("tar");
     tar.args(["--sort=name", "-C", "/", "-cf", "-", "usr/bin", "usr/lib"]);
-    let mut tar = tar.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().context("tar")?;
-    let text = tar.stdout.take().context("tar has no output")?;
-    let got = std::io::copy(&mut text.take(len), &mut File::create(file)?)?;
-    // tar would wait for a reader of the rest.
-    tar.kill()?;
-    tar.wait()?;
+    let got = write_start(&mut tar, file, len)?;
     if got < len {
         return Err(Unavailable(format!("needs {} MiB in /usr/bin and /usr/lib", len / MIB)).into());
     }

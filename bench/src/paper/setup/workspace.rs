@@ -5,63 +5,26 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
-use ferofs_devtools::peers;
+use anyhow::{Context, Result};
 use ferofs_tests::mount::is_mounted;
-use ferofs_tests::{need, scratch};
 
+use super::super::experiments::boot::PROGRAMS_TREE;
 use super::data;
-use super::programs;
-use super::scale::Scale;
+use super::scale;
 use super::systems::{ImageFormat, System};
-use crate::common::filesystem::{DaemonPrograms, Driver, FileSystem, Unavailable};
-use crate::common::linux_source;
+use crate::common::filesystem::{Driver, FileSystem, Unavailable};
+use crate::common::programs::{Programs, Tool};
 use crate::common::rounds::run_quietly;
 use crate::common::walk::each_file;
+use crate::trees::{self, linux_source};
 
 const MIB: u64 = 1 << 20;
-
-/// The programs that make images and read files; `None` if one is not installed.
-#[derive(Debug, Default)]
-pub(crate) struct Tools {
-    pub(crate) mkfs_erofs: Option<PathBuf>,
-    pub(crate) mksquashfs: Option<PathBuf>,
-    pub(crate) mkfs_btrfs: Option<PathBuf>,
-    pub(crate) mke2fs: Option<PathBuf>,
-    pub(crate) fio: Option<PathBuf>,
-}
-
-impl Tools {
-    /// Finds the newest installed versions.
-    pub(crate) fn find() -> Self {
-        let newest = |name: &str| {
-            let peer = peers::installed(&scratch::target_dir()).map(|bin| bin.join(name));
-            peer.or_else(|| need::find_tool(name))
-        };
-        Self {
-            mkfs_erofs: newest("mkfs.erofs"),
-            mksquashfs: newest("mksquashfs"),
-            mkfs_btrfs: need::find_tool("mkfs.btrfs"),
-            mke2fs: need::find_tool("mke2fs"),
-            fio: need::find_tool("fio"),
-        }
-    }
-}
-
-/// The program, or an error that names it.
-pub(crate) fn require<'a>(tool: Option<&'a Path>, name: &str) -> Result<&'a Path, Unavailable> {
-    tool.ok_or_else(|| Unavailable(format!("needs {name}")))
-}
 
 /// The directory of an evaluation, and the programs that it uses.
 #[derive(Debug)]
 pub(crate) struct Workspace {
     pub(crate) dir: PathBuf,
-    pub(crate) scale: &'static Scale,
-    pub(crate) daemons: DaemonPrograms,
-    pub(crate) tools: Tools,
-    /// Files from `--data`, measured in addition.
-    pub(crate) user_data: Vec<PathBuf>,
+    pub(crate) programs: Programs,
 }
 
 /// The name of the large file within its image.
@@ -76,11 +39,10 @@ impl Workspace {
             if !is_mounted(&dir) {
                 break;
             }
-            let (program, option) = if need::is_root() { ("umount", "-Rl") } else { ("fusermount3", "-uz") };
-            run_quietly(Command::new(program).arg(option).arg(&dir))?;
+            run_quietly(Command::new("umount").arg("-Rl").arg(&dir))?;
         }
         let images = self.dir.join("images");
-        if !need::is_root() || !images.exists() {
+        if !images.exists() {
             return Ok(());
         }
         for image in fs::read_dir(images)? {
@@ -92,15 +54,11 @@ impl Workspace {
         Ok(())
     }
 
-    /// The names of the large files that experiments read.
-    pub(crate) fn datasets(&self) -> Vec<String> {
-        let names =
-            self.user_data.iter().filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
-        self.scale.datasets.iter().map(|name| (*name).to_owned()).chain(names).collect()
-    }
-
     /// The directory of a dataset: it contains one large [`FILE`], or a tree. Makes it if it does not exist.
     pub(crate) fn dataset(&self, name: &str) -> Result<PathBuf> {
+        if name == PROGRAMS_TREE {
+            return trees::named(name)?.get();
+        }
         let dir = self.dir.join("data").join(name);
         if dir.exists() {
             return Ok(dir);
@@ -111,21 +69,18 @@ impl Workspace {
         }
         fs::create_dir_all(&part)?;
         let file = part.join(FILE);
-        let given = self.user_data.iter().find(|path| path.file_name().is_some_and(|file| *file == *name));
         match name {
             "text" => {
                 let unavailable =
                     |error: anyhow::Error| Unavailable(format!("needs Debian's linux-source: {error:#}"));
-                linux_source::write_text(&file, self.scale.file_size).map_err(unavailable)?;
+                linux_source::write_text(&file, scale::FILE_SIZE).map_err(unavailable)?;
             }
-            "mixed" => data::archive(&file, self.scale.file_size)?,
-            "programs" => programs::create_tree(&part, self.scale.programs)?,
-            _ if given.is_some() => drop(fs::copy(given.context("it is there")?, &file)?),
+            "mixed" => data::archive(&file, scale::FILE_SIZE)?,
             _ => {
                 let percent = name.strip_prefix("saves").and_then(|text| text.parse().ok());
                 data::generate(
                     &file,
-                    self.scale.generated_size,
+                    scale::GENERATED_SIZE,
                     percent.with_context(|| format!("no such data: {name}"))?,
                 )?;
             }
@@ -152,50 +107,28 @@ impl Workspace {
         if part.exists() {
             fs::remove_file(&part)?;
         }
+        let build = |tool, options: &str| self.programs.build(tool, options, &source, &part).map(drop);
         match format {
+            ImageFormat::Ferofs(options) => build(Tool::Ferofs, options)?,
+            ImageFormat::MkfsErofs(options) => build(Tool::MkfsErofs, options)?,
+            ImageFormat::Squashfs(options) => build(Tool::Mksquashfs, options)?,
             ImageFormat::Btrfs(algorithm) => self.make_btrfs(&source, &part, algorithm)?,
-            _ => run_quietly(&mut self.builder(format, &source, &part)?)?,
+            ImageFormat::Ext4 => {
+                let mut mke2fs = Command::new("mke2fs");
+                mke2fs.args(["-q", "-t", "ext4", "-O", "^has_journal", "-m", "0", "-i", "8192", "-d"]);
+                mke2fs.args([&source, &part]).arg(format!("{}M", self.uncompressed_size(&source)? / MIB));
+                run_quietly(&mut mke2fs)?;
+            }
         }
         fs::rename(part, &image)?;
         Ok(image)
     }
 
-    /// The command that makes an image. btrfs has none: see [`Self::make_btrfs`].
-    pub(crate) fn builder(&self, format: &ImageFormat, source: &Path, image: &Path) -> Result<Command> {
-        let command = |program: &Path| Command::new(program);
-        Ok(match format {
-            ImageFormat::Ferofs(options) => {
-                let mut ferofs = command(&self.daemons.ferofs);
-                ferofs.arg("build").args(options.split_whitespace()).args([source, image]);
-                ferofs
-            }
-            ImageFormat::MkfsErofs(options) => {
-                let mut mkfs = command(require(self.tools.mkfs_erofs.as_deref(), "mkfs.erofs")?);
-                mkfs.arg("--quiet").args(options.split_whitespace()).args([image, source]);
-                mkfs
-            }
-            ImageFormat::Squashfs(options) => {
-                let mut mksquashfs = command(require(self.tools.mksquashfs.as_deref(), "mksquashfs")?);
-                let quiet = ["-noappend", "-no-progress", "-quiet"];
-                mksquashfs.args([source, image]).args(options.split_whitespace()).args(quiet);
-                mksquashfs
-            }
-            ImageFormat::Ext4 => {
-                let mut mke2fs = command(require(self.tools.mke2fs.as_deref(), "mke2fs")?);
-                mke2fs.args(["-q", "-t", "ext4", "-O", "^has_journal", "-m", "0", "-i", "8192", "-d"]);
-                mke2fs.args([source, image]).arg(format!("{}M", self.uncompressed_size(source)? / MIB));
-                mke2fs
-            }
-            ImageFormat::Btrfs(_) => bail!("btrfs is made by mounting"),
-        })
-    }
-
     /// Makes a btrfs image. btrfs compresses files when they are written, so the image is mounted and the files are copied.
     fn make_btrfs(&self, source: &Path, image: &Path, algorithm: &str) -> Result<()> {
-        let mkfs = require(self.tools.mkfs_btrfs.as_deref(), "mkfs.btrfs")?;
         Driver::Kernel("btrfs").check()?;
         File::create(image)?.set_len(self.uncompressed_size(source)?.max(256 * MIB))?;
-        run_quietly(Command::new(mkfs).args(["-q", "-m", "single", "-d", "single"]).arg(image))?;
+        run_quietly(Command::new("mkfs.btrfs").args(["-q", "-m", "single", "-d", "single"]).arg(image))?;
         let dir = self.mount_point()?;
         let options = format!("loop,noatime,compress-force={algorithm}");
         run_quietly(Command::new("mount").args(["-t", "btrfs", "-o", &options]).args([image, &dir]))?;

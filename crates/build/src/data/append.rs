@@ -204,8 +204,8 @@ impl<'a> Appender<'a> {
     }
 
     /// Appends the packed inode's data, and returns the result of the stage.
-    pub(super) fn finish(mut self, peak_tasks: usize) -> Result<StoredData> {
-        self.data.peak_tasks = peak_tasks;
+    pub(super) fn finish(mut self, peak_jobs: usize) -> Result<StoredData> {
+        self.data.peak_jobs = peak_jobs;
         if self.packed.size() > 0 {
             // Behind earlier content, extents are placed to the byte.
             if self.context.base_image.and_then(BaseImage::packed).is_none() {

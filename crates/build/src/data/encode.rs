@@ -348,7 +348,7 @@ impl EncodeCall<'_, '_> {
         // An extent by DEFLATE may have to be stored after all: see `deflate_pages`.
         let longest = match method.map(|method| method.algorithm()) {
             Some(Algorithm::Deflate) => SLICE_MAX,
-            _ => usize::MAX - self.src.len(),
+            Some(Algorithm::Lz4 | Algorithm::Lzma | Algorithm::Zstd) | None => usize::MAX - self.src.len(),
         };
         while self.pos < end {
             if self.log.size() > self.budget {

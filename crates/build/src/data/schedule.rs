@@ -27,7 +27,7 @@ pub(super) struct LargeFile {
     pub(super) plan: Option<ChunkPlan>,
 }
 
-/// The next task.
+/// The next job, or the start of several.
 pub(super) enum Scheduled {
     Job(Job),
     /// The next jobs are the parts of this file. There are none if it has no bytes.

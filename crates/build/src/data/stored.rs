@@ -84,6 +84,6 @@ pub(crate) struct StoredData {
     pub features: Incompat,
     /// Bytes of files that share the data of other files.
     pub bytes_shared: u64,
-    /// The largest number of tasks that were in progress at once.
-    pub peak_tasks: usize,
+    /// The largest number of jobs that were in progress at once.
+    pub peak_jobs: usize,
 }

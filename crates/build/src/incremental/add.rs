@@ -5,7 +5,7 @@ use std::path::Path;
 use super::create::append_patch;
 use super::create::options::{CreateOptions, PatchSummary};
 use crate::error::{Error, Result};
-use crate::output::{Output, file_id};
+use crate::output::{Output, OwnFile};
 use ferofs_patch::PatchFault;
 use ferofs_patch::{FileMedium, Patch, TrailingData, apply};
 
@@ -22,10 +22,10 @@ pub fn add(image: &Path, options: &CreateOptions, trailing: TrailingData) -> Res
     (options.portable, options.level, options.grow) = (true, Some(1), true);
     // This locks the image against other changes until the end.
     let medium = FileMedium::open(image)?;
-    let itself = std::fs::metadata(image).map_err(|e| Error::io("stat", image, e))?;
+    let own_files: Vec<OwnFile> = OwnFile::with_name(image).into_iter().collect();
     let temporary = image.parent().filter(|dir| dir.is_dir()).unwrap_or(Path::new("."));
     let mut output = Output::region(temporary, 0)?;
-    let created = match append_patch(image, &options, &[file_id(&itself)], temporary, &mut output) {
+    let created = match append_patch(image, &options, &own_files, temporary, &mut output) {
         Err(Error::Patch(PatchFault::Unchanged)) => return Ok(None),
         created => created?,
     };

@@ -33,7 +33,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::options::Options;
-use crate::output::Output;
+use crate::output::{Output, OwnFile};
 use ferofs_format::Incompat;
 use ferofs_format::inode::Timestamp;
 use ferofs_read::{FileSource, Image, OpenOptions, Source};
@@ -92,7 +92,7 @@ impl PatchFile {
     /// # Errors
     /// As [`create`]. Drop the file then.
     pub fn append(&mut self, old: &Path, options: &CreateOptions) -> Result<PatchSummary> {
-        let avoid = self.output.own_files();
+        let avoid = self.output.own_files(&options.build);
         append_patch(old, options, &avoid, &self.temporary, &mut self.output)
     }
 
@@ -109,7 +109,7 @@ impl PatchFile {
 pub(crate) fn append_patch(
     old: &Path,
     options: &CreateOptions,
-    avoid: &[(u64, u64)],
+    avoid: &[OwnFile],
     temporary: &Path,
     output: &mut Output,
 ) -> Result<PatchSummary> {

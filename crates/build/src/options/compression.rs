@@ -178,15 +178,20 @@ impl Compression {
         for method in &self.methods {
             method.check().map_err(Error::Params)?;
         }
-        let metadata = self.metadata.map(|metadata| metadata.pcluster);
-        let sizes = [self.pcluster, self.fragment_pcluster, metadata].into_iter().flatten();
-        let hinted = self.hints.iter().filter_map(|hint| hint.pcluster).filter(|size| *size > 0);
-        for size in sizes.chain(hinted) {
+        let sizes = [
+            ("pcluster size (-C)", self.pcluster),
+            ("pcluster size of fragments (-E)", self.fragment_pcluster),
+            ("pcluster size of metadata (-m)", self.metadata.map(|metadata| metadata.pcluster)),
+        ];
+        let hinted = self.hints.iter().map(|hint| hint.pcluster.filter(|size| *size > 0));
+        let hinted = hinted.map(|size| ("pcluster size of compress hints", size));
+        for (option, size) in sizes.into_iter().chain(hinted) {
+            let Some(size) = size else { continue };
             if size == 0 || !u64::from(size).is_multiple_of(block.bytes64()) {
-                return refuse("pcluster size (-C)", "not a multiple of the block size, or 0");
+                return refuse(option, "not a multiple of the block size, or 0");
             }
             if size > PCLUSTER_MAX {
-                return refuse("pcluster size (-C)", "more than 1 MiB");
+                return refuse(option, "more than 1 MiB");
             }
         }
         if self.max_extent.is_some_and(|most| u64::from(most) < block.bytes64()) {
@@ -332,7 +337,7 @@ impl Compression {
         if self.index == IndexKind::Extents {
             params.unused = match params.method {
                 Method::Zstd(zstd) if zstd.level <= ROUGH_LEVEL => ROUGH,
-                _ => PLACED_UNUSED,
+                Method::Lz4(_) | Method::Lzma(_) | Method::Deflate(_) | Method::Zstd(_) => PLACED_UNUSED,
             };
         }
         Ok(params)

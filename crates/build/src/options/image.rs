@@ -1,6 +1,7 @@
 //! Options of the image as a whole: the fields of its superblock, and where it is written.
 
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use ferofs_format::BlockSize;
@@ -52,10 +53,13 @@ pub struct OutputOptions {
     /// Sees the bytes of the image while they are written, and appends to it, for example a hash tree. The image must have no extra
     /// devices, and start its file.
     pub sealer: Option<Arc<dyn Sealer>>,
+    /// Other files that the caller writes. As the image and its extra device, they are left out of a source that is a directory, with
+    /// [`crate::Warning::OwnOutput`].
+    pub others: Vec<PathBuf>,
 }
 
 impl Default for OutputOptions {
     fn default() -> Self {
-        Self { offset: 0, size_alignment: NonZeroU32::MIN, verify: false, sealer: None }
+        Self { offset: 0, size_alignment: NonZeroU32::MIN, verify: false, sealer: None, others: Vec::new() }
     }
 }

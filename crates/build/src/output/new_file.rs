@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use ferofs_read::keep_access;
@@ -97,7 +97,7 @@ impl PendingName {
         if !preload::is_active()
             && let Some(file) = nameless()
         {
-            keep_access(&file, path).map_err(|e| Error::io("set the permissions of", path, e))?;
+            take_access(&file, path)?;
             return Ok((file, name(None)));
         }
         let temporary = unused_name(path)?;
@@ -105,7 +105,7 @@ impl PendingName {
         // The name of the temporary file says nothing to the user: the directory is what is missing or cannot be written.
         let file = file.map_err(|e| Error::io("create a file in", dir_of(path), e))?;
         let name = name(Some(temporary));
-        keep_access(&file, path).map_err(|e| Error::io("set the permissions of", path, e))?;
+        take_access(&file, path)?;
         Ok((file, name))
     }
 
@@ -143,6 +143,12 @@ impl Drop for PendingName {
             let _ = std::fs::remove_file(name);
         }
     }
+}
+
+/// Gives a new file the access of the file `path`, which it will replace.
+fn take_access(file: &File, path: &Path) -> Result<()> {
+    let taken = file.metadata().and_then(|new| keep_access(file, path, new.permissions().mode()));
+    taken.map_err(|e| Error::io("set the permissions of", path, e))
 }
 
 fn dir_of(path: &Path) -> &Path {

@@ -16,6 +16,7 @@ use ferofs_threads::{Workers, with_workers};
 use crate::error::{Result, Warning};
 use crate::host::preload;
 use crate::options::Options;
+use crate::output::OwnFile;
 use crate::paths::join;
 use crate::sources::directory::lister::{Context, ListedBody, Lister, Listing};
 use crate::sources::directory::number::Numbering;
@@ -44,7 +45,7 @@ pub(crate) fn walk(
     options: &Options,
     source: &Path,
     root: &OwnedFd,
-    avoid: &[(u64, u64)],
+    avoid: &[OwnFile],
     warnings: &mut Vec<Warning>,
 ) -> Result<Tree> {
     preload::check()?;

@@ -13,8 +13,8 @@ pub(crate) struct Text {
 }
 
 impl Text {
-    const fn start(self) -> usize {
-        ((self.high_and_len >> LEN_BITS) as usize) << 32 | self.at as usize
+    fn start(self) -> u64 {
+        u64::from(self.high_and_len >> LEN_BITS) << 32 | u64::from(self.at)
     }
 
     const fn len(self) -> usize {
@@ -38,7 +38,9 @@ impl Arena {
 
     /// The bytes of `text`; none if it belongs to another arena.
     pub(crate) fn get(&self, text: Text) -> &[u8] {
-        self.0.get(text.start()..text.start() + text.len()).unwrap_or_default()
+        let found =
+            usize::try_from(text.start()).ok().and_then(|start| self.0.get(start..start + text.len()));
+        found.unwrap_or_default()
     }
 }
 

@@ -6,6 +6,14 @@ use regex::bytes::Regex;
 
 use crate::args::byte_size;
 
+/// The names that [`methods`] knows, separated by commas.
+macro_rules! compressor_names {
+    () => {
+        "lz4, lz4hc, lzma, deflate, libdeflate, zstd"
+    };
+}
+pub(crate) use compressor_names;
+
 /// Names of compressors, for messages.
 pub(crate) const COMPRESSORS: &str = "lz4, lz4hc, lzma, deflate (also called libdeflate) or zstd";
 
@@ -72,7 +80,7 @@ fn compressor(text: &str) -> Result<Compressor, CompressionError> {
         "deflate" | "libdeflate" => (Algorithm::Deflate, None),
         "zstd" => (Algorithm::Zstd, None),
         name => {
-            let names = ["lz4", "lz4hc", "lzma", "deflate", "libdeflate", "zstd"];
+            let names = compressor_names!().split(", ");
             return Err(CompressionError::Compressor(crate::args::nearest(name, names)));
         }
     };

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use ferofs::build::host::open::follow_links;
-use ferofs::escape::Escaped;
 use ferofs::patch::{PatchReader, PieceCache};
 use ferofs::read::{FileSource, Image, OpenOptions, Source};
 use ferofs::verity::check_end;
@@ -14,7 +13,7 @@ use ferofs::verity::check_end;
 use super::byte_size;
 use super::image_name::ImageName;
 use super::seal::{OpenSeal, SealArgs};
-use crate::exit::{About, Failure, warn};
+use crate::exit::{About, Failure};
 
 // The derived default has no work limit: [`ImageArgs::of`] has one.
 #[derive(clap::Args, Debug, Clone, Default)]
@@ -145,17 +144,6 @@ impl OpenFiles {
 /// Converts the value of `--work-limit`: 0 means no limit.
 pub(crate) const fn work_limit(option: u32) -> Option<u32> {
     if option == 0 { None } else { Some(option) }
-}
-
-/// Warns if `image`, which exists, lies in the directory `source`: the tree leaves it out.
-pub(crate) fn warn_of_own_image(image: &Path, source: &Path) -> Result<(), Failure> {
-    match std::fs::canonicalize(source) {
-        Ok(dir) if dir.is_dir() && image.exists() && writes_below(image, &dir) => warn(format_args!(
-            "{}: left out of the tree: it is the image that is written",
-            Escaped::path(image)
-        )),
-        _ => Ok(()),
-    }
 }
 
 /// Whether two names are of one file, also if it does not exist yet, or of one device.

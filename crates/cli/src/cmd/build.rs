@@ -31,11 +31,11 @@ use ferofs::seal::{BuildSeal, BuiltSeal};
 use crate::args::byte_size;
 use crate::args::exclude::ExcludeArgs;
 use crate::args::features::ChunkEntries;
-use crate::args::image::{refuse_as_output, warn_of_own_image};
+use crate::args::image::refuse_as_output;
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::cmd::mount::memory::read_profile;
 use crate::exit::{Failure, OUTPUT_FAILURE, Outcome};
-use crate::print::output::{is_strict, message, print_line};
+use crate::print::output::{is_strict, json_text, message, print_line};
 use crate::signals::{GRACE_PERIOD, cancel_on_signals};
 use compress::CompressArgs;
 use display::Display;
@@ -263,9 +263,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     device.iter().try_for_each(|device| refuse_as_output(device, &paths))?;
     let others: Vec<PathBuf> = args.paths.iter().cloned().chain(device).collect();
     args.seal.refuse_outputs(&others, args.overwrite)?;
-    if options.source.format == SourceFormat::Directory {
-        warn_of_own_image(image, &options.source.path)?;
-    }
+    options.output.others = args.seal.files().cloned().collect();
     let seal = args.seal.apply(&mut options)?;
     let Args { quiet, verbose, json, timings, .. } = *args;
     let printed = PrintOptions { quiet, verbose, json, timings, hides: |_| false, form: Some(&form) };
@@ -306,12 +304,12 @@ pub(crate) fn execute(
     Ok(0)
 }
 
-/// The image may replace a source image, whose files it contains. Other sources would be lost: an archive, an image whose data the new one
+/// The image may replace a source image, whose files it contains. Any other source would be lost: an archive, an image whose data the new one
 /// refers to, and a device, which is written in place.
 fn refuse_sources_as_output(options: &Options, image: &Path) -> Result<(), Failure> {
     let in_place = std::fs::metadata(image).is_ok_and(|metadata| metadata.file_type().is_block_device());
     let keeps_data = options.source.data == SourceData::External;
-    if options.source.format != SourceFormat::Tar && !keeps_data && !in_place {
+    if options.source.format == SourceFormat::Image && !keeps_data && !in_place {
         return Ok(());
     }
     let sources = std::iter::once(&options.source.path).chain(&options.source.upper_layers);
@@ -331,7 +329,7 @@ fn print_summary(
     let requirement = Requirement::of(options).with_features(summary.incompat);
     let form = printed.form.map(|form| (form, requirement));
     let text = match printed {
-        PrintOptions { json: true, .. } => summary::json(summary, seal, timings, form),
+        PrintOptions { json: true, .. } => json_text(&summary::json(summary, seal, timings, form)),
         PrintOptions { timings: true, .. } => {
             format!("{}\n{}", summary::text(summary, form), summary::timings(summary, timings))
         }
@@ -432,6 +430,11 @@ impl Args {
         self.metadata.apply(&mut options)?;
         let form = self.form(options.image.block_size);
         self.apply(&form, &mut options, image)?;
+        let chunk_size = options.data.chunks.as_ref().map(|chunks| chunks.size);
+        let form = match chunk_size {
+            Some(size) => form.in_chunks(size),
+            None => form,
+        };
         Ok((options, form))
     }
 

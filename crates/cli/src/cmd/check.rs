@@ -5,13 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ferofs::check::{Finding, Options, Report, check_until_stopped, rule};
+use ferofs::check::{Finding, Options, Report, check_until_stopped};
 use ferofs::read::Image;
 use serde_json::json;
 
 use crate::args::image::ImageArgs;
 use crate::exit::{Failure, Outcome};
-use crate::print::output::{json as json_text, message, print_line};
+use crate::print::output::{json_text, message, print_line};
 use crate::print::progress::Display;
 use ferofs::escape::Escaped;
 
@@ -154,7 +154,7 @@ fn to_json(image: &Image, report: &Report, deep: bool) -> serde_json::Value {
             .map(|Finding { path, corruption, content, also, .. }| {
                 json!({
                     "path": format!("/{}", path.display()),
-                    "rule": rule(&corruption.fault),
+                    "rule": corruption.fault.rule(),
                     "structure": corruption.structure.to_string(),
                     "message": corruption.fault.to_string(),
                     "position": corruption.pos.map(|pos| pos.get()),

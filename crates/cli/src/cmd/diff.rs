@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::args::byte_size::human;
 use crate::args::seal::SealArgs;
 use crate::exit::{About, Failure, Outcome, warn};
-use crate::print::output::{json as json_text, message};
+use crate::print::output::{json_text, message};
 use crate::print::progress::Display;
 use crate::print::shown;
 

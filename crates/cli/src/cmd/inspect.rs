@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 
 use ferofs::NewFile;
 use ferofs::inspect::{Options, block_owners, inspect};
-use ferofs::read::{DataLayout, DeviceId, Extent, ExtentData, FileOffset, Image, Inode, Location};
+use ferofs::read::{DeviceId, Extent, ExtentData, FileOffset, Image, Inode, Location};
 use serde_json::{Value, json};
 
 use crate::args::image::{ImageArgs, refuse_as_output};
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::exit::{About, Failure, Outcome};
-use crate::print::output::{json as json_text, message};
+use crate::print::output::{json_text, message};
 use crate::print::shown;
 use ferofs::escape::Escaped;
 
@@ -104,29 +104,19 @@ fn show_file(args: &Args, image: &Image, path: &Path, out: &mut impl Write) -> R
             "path": format!("/{}", path.strip_prefix("/").unwrap_or(path).display()),
             "nid": inode.nid().get(),
             "position": inode.place().pos.get(),
-            "layout": format!("{:?}", disk.layout),
+            "layout": disk.layout.name(),
             "size": disk.size,
             "extents": extents,
         });
-        writeln!(out, "{object}")?;
+        writeln!(out, "{}", json_text(&object))?;
         return Ok(());
     }
     writeln!(out, "{}", shown(path.strip_prefix("/").unwrap_or(path)))?;
     let place = if inode.place().in_metabox { "metabox byte" } else { "byte" };
     let pos = inode.place().pos.get();
-    let layout = layout_name(disk.layout);
+    let layout = disk.layout.name();
     writeln!(out, "nid {}, {place} {pos}, {layout}, {} bytes", inode.nid().get(), disk.size)?;
     write_extents(image, &inode, subject, out)
-}
-
-fn layout_name(layout: DataLayout) -> &'static str {
-    match layout {
-        DataLayout::FlatPlain => "uncompressed",
-        DataLayout::FlatInline => "uncompressed with an inline tail",
-        DataLayout::CompressedFull => "compressed with a full index",
-        DataLayout::CompressedCompact => "compressed with a compact index",
-        DataLayout::ChunkBased => "chunks",
-    }
 }
 
 fn write_extents(image: &Image, inode: &Inode, subject: &Path, out: &mut impl Write) -> Result<(), Failure> {

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::args::image::ImageArgs;
 use crate::exit::{About, Failure, Outcome};
-use crate::print::output::{json as json_text, name as shown};
+use crate::print::output::{json_text, name as shown};
 
 /// List the files of an image
 ///

@@ -21,7 +21,7 @@ use crate::args::signature::SignArgs;
 use crate::cmd::build::source_date_epoch;
 use crate::cmd::verity::sidecar::warn_of_seal;
 use crate::exit::{About, Failure, Outcome};
-use crate::print::output::{is_strict, message, print_line};
+use crate::print::output::{is_strict, json_text, message, print_line};
 use crate::print::verbosity::{OutputArgs, wants_summary};
 use crate::signals::{GRACE_PERIOD, cancel_on_signals};
 
@@ -177,7 +177,7 @@ fn run_sign(args: &PatchSignArgs) -> Outcome {
 fn run_log(args: &LogArgs) -> Outcome {
     let source = FileSource::open(&args.image, 0).map_err(Failure::without_subject)?;
     let states = log(&source).about(&args.image)?;
-    let text = if args.json { show::log_json(&states).to_string() } else { show::log_text(&states) };
+    let text = if args.json { json_text(&show::log_json(&states)) } else { show::log_text(&states) };
     print_line!("{text}")?;
     Ok(0)
 }

@@ -16,7 +16,7 @@ use crate::args::byte_size;
 use crate::args::signature::{self, SignArgs};
 use crate::args::threads;
 use crate::exit::{About, Failure, Outcome};
-use crate::print::output::print_line;
+use crate::print::output::{json_text, print_line};
 use crate::print::reading::CountedSource;
 use crate::print::verbosity::{OutputArgs, wants_summary};
 use format::{FormatArgs, sealed_len};
@@ -206,7 +206,7 @@ fn show(args: &ShowArgs) -> Outcome {
     let salt = ferofs::read::Hex(&params.salt).to_string();
     let mut out = std::io::stdout().lock();
     if args.json {
-        let text = serde_json::json!({
+        let object = serde_json::json!({
             "uuid": superblock.uuid.to_string(),
             "hash": params.algorithm.name(),
             "data_block_size": params.data_block_size,
@@ -216,7 +216,7 @@ fn show(args: &ShowArgs) -> Outcome {
             "hash_offset": seal.position,
             "bytes": seal.byte_len().about(&args.image)?,
         });
-        writeln!(out, "{text}")?;
+        writeln!(out, "{}", json_text(&object))?;
         return Ok(0);
     }
     writeln!(out, "uuid             {}", superblock.uuid)?;

@@ -48,7 +48,7 @@ const COMPRESSORS: [(&str, &str); 6] = [
     ("lz4hc", "[,level=<0-12>] (default=9)"),
     ("lzma", "[,level=<0-9>|<100-109>] (default=6) [,dictsize=<4096-8388608>] [,lc=#] [,lp=#] [,pb=#]"),
     ("deflate", "[,level=<0-12>] (default=6) [,dictsize=<1-32768> (without effect)]"),
-    ("libdeflate", "the same as deflate"),
+    ("libdeflate", " (the same as deflate)"),
     ("zstd", "[,level=<0-22>] (default=3) [,dictsize=<1024-1048576>]"),
 ];
 
@@ -432,6 +432,7 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
     }
     let outputs = args.blobdev.iter().chain(&args.block_list_file).chain(&args.vmdk_desc);
     refuse_as_outputs(&outputs.map(PathBuf::as_path).collect::<Vec<_>>(), &[&args.image])?;
+    options.output.others = args.block_list_file.iter().chain(&args.vmdk_desc).cloned().collect();
     let mut descriptor = None;
     if let Some(path) = &args.vmdk_desc {
         let files =

@@ -1,5 +1,5 @@
-//! The text of `mkfs.erofs --help`, with options in the spelling of erofs-utils: `-b#`, `--chunksize=#`, `--tar[=X]`. Scripts search the
-//! help for these words to find out which options there are.
+//! Writes `mkfs.erofs --help` with options in the spelling of erofs-utils: `-b#`, `--chunksize=#`, `--tar[=X]`. Scripts search the help
+//! for these words to find out which options exist.
 
 use clap::{Arg, Command};
 

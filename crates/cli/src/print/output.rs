@@ -65,8 +65,8 @@ pub(crate) fn name(bytes: &[u8], terminal: bool) -> Cow<'_, [u8]> {
     }
 }
 
-/// Prints JSON with control characters escaped.
-pub(crate) fn json(value: &Value) -> String {
+/// The text of all JSON that the program prints: control characters are escaped, so that no name controls a terminal.
+pub(crate) fn json_text(value: &Value) -> String {
     let mut text = String::new();
     for c in value.to_string().chars() {
         if controls_terminal(c) {
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn escaped_json_has_the_same_value() {
         let value = serde_json::json!({ "name": "a\u{9b}2J\u{202e}\u{7f}\n\"\\" });
-        let text = json(&value);
+        let text = json_text(&value);
         assert!(!text.chars().any(controls_terminal), "{text}");
         assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
     }

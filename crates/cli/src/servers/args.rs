@@ -125,6 +125,21 @@ impl ServerArgs {
         self.on_error.map_or(WAIT_TIME, |OnError(time)| time)
     }
 
+    /// The given options about the cache, and about what readers of a mount wait for.
+    pub(crate) fn given(&self) -> impl Iterator<Item = &'static str> {
+        // The variable holds for all commands.
+        let of_environment = std::env::var_os("FEROFS_CACHE_DIR").map(PathBuf::from);
+        let given = [
+            (self.cache.cache_dir.is_some() && self.cache.cache_dir != of_environment, "--cache-dir"),
+            (self.cache.cache_size.is_some(), "--cache-size"),
+            (self.insecure_no_verify, "--insecure-no-verify"),
+            (self.offline, "--offline"),
+            (self.on_error.is_some(), "--on-error"),
+            (!self.reuse.is_empty(), "--reuse"),
+        ];
+        given.into_iter().filter_map(|(is_given, name)| is_given.then_some(name))
+    }
+
     fn options(&self) -> FetchOptions {
         let mut options = FetchOptions::default();
         if let Some(connections) = self.connections {

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::args::byte_size;
 use crate::exit::{Failure, Outcome, warn};
+use crate::print::output::json_text;
 use crate::servers::args::CacheArgs;
 
 /// List, verify or remove what was fetched from servers
@@ -59,7 +60,7 @@ fn list(cache: &Cache, as_json: bool) -> Outcome {
     let mut out = io::stdout().lock();
     if as_json {
         let entries: Vec<_> = usage.iter().map(entry_json).collect();
-        writeln!(out, "{:#}", json!({ "directory": cache.folder(), "images": entries }))?;
+        writeln!(out, "{}", json_text(&json!({ "directory": cache.folder(), "images": entries })))?;
         return Ok(0);
     }
     for entry in &usage {

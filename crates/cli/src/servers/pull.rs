@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::Write;
 use std::num::NonZeroUsize;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -28,7 +29,7 @@ use crate::args::byte_size;
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::args::threads;
 use crate::exit::{Failure, Outcome, warn};
-use crate::print::output::is_strict;
+use crate::print::output::{is_strict, json_text};
 use crate::print::verbosity::OutputArgs;
 use crate::servers::args::remote::{RemoteArgs, location};
 use crate::servers::args::{CacheArgs, cache_dir};
@@ -194,7 +195,7 @@ impl Args {
                 "reused": pulled.reused,
                 "verified": pulled.is_verified,
             });
-            writeln!(std::io::stdout().lock(), "{object}")?;
+            writeln!(std::io::stdout().lock(), "{}", json_text(&object))?;
         } else if !pulled.is_verified {
             warn(unverified())?;
         }
@@ -240,7 +241,7 @@ impl Args {
             }
         };
         let renamed = File::open(&file)
-            .and_then(|new| keep_access(&new, &self.file))
+            .and_then(|new| keep_access(&new, &self.file, new.metadata()?.permissions().mode()))
             .and_then(|()| std::fs::rename(&file, &self.file));
         renamed.map_err(|error| Failure::about(&self.file, error))?;
         let synced = File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all());
@@ -256,7 +257,7 @@ impl Args {
                 "roothash": root.map(|root| root.to_string()),
                 "verified": true,
             });
-            writeln!(std::io::stdout().lock(), "{object}")?;
+            writeln!(std::io::stdout().lock(), "{}", json_text(&object))?;
         }
         Ok(0)
     }

@@ -12,6 +12,7 @@ use indicatif::HumanBytes;
 use serde_json::{Value, json};
 
 use crate::exit::{Failure, Outcome};
+use crate::print::output::json_text;
 use crate::print::progress::Display;
 
 /// The time for a request without a blob.
@@ -78,6 +79,6 @@ pub(super) fn store(
     if let (Value::Object(object), Value::Object(more)) = (&mut object, more(&pushed)) {
         object.extend(more);
     }
-    writeln!(out, "{object}")?;
+    writeln!(out, "{}", json_text(&object))?;
     Ok(0)
 }

@@ -1,6 +1,7 @@
 //! Checks the superblock: the sizes of the image and its devices, the settings of algorithms, and its tables.
 
 use ferofs_codec::MAX_ENCODED;
+use ferofs_format::algorithm::CompressionConfigs;
 use ferofs_format::device::DEVICE_SLOT_SIZE;
 use ferofs_format::superblock::Compression;
 use ferofs_format::{BytePos, Compat, DeviceId, Fault, Structure, superblock};
@@ -77,13 +78,14 @@ impl Checker<'_> {
 
     /// Checks the settings of algorithms: Linux does not mount an image whose settings are outside of its limits.
     fn check_configs(&self) {
-        let configs = self.image.configs();
+        // The parser checks all of deflate's.
+        let CompressionConfigs { lz4, lzma, deflate: _, zstd } = *self.image.configs();
         let block = self.image.superblock().block_size;
         let pcluster_blocks = to_u64(MAX_ENCODED >> block.bits());
         let pcluster_blocks = pcluster_blocks.min(PCLUSTER_BLOCKS_MAX);
-        let blocks = configs.lz4.map(|lz4| u64::from(lz4.max_pcluster_blocks));
-        let dict = configs.lzma.map(|lzma| u64::from(lzma.dict_size));
-        let window = configs.zstd.map(|zstd| u64::from(zstd.window_log));
+        let blocks = lz4.map(|lz4| u64::from(lz4.max_pcluster_blocks));
+        let dict = lzma.map(|lzma| u64::from(lzma.dict_size));
+        let window = zstd.map(|zstd| u64::from(zstd.window_log));
         let bad = [
             ("lz4 max_pclusterblks", blocks.filter(|blocks| *blocks > pcluster_blocks)),
             ("lzma dict_size", dict.filter(|dict| *dict < LZMA_DICT_MIN)),

@@ -58,7 +58,7 @@ fn damaged_data_and_wrong_links_are_found() {
     damaged[at..at + 4096].fill(0xff);
     let found = findings(damaged);
     assert_eq!(found.len(), 1);
-    assert_eq!(rule(&found[0].corruption.fault), "decode");
+    assert_eq!(found[0].corruption.fault.rule(), "decode");
     assert_eq!(found[0].corruption.pos, Some(pos));
 
     let mut short = bytes;
@@ -88,8 +88,8 @@ fn a_check_that_is_stopped_reports_what_it_found() {
     };
     let (report, result) = run();
     assert!(matches!(result, Err(crate::Error::Interrupted)), "{result:?}");
-    let rules: Vec<_> = report.findings.iter().map(|found| rule(&found.corruption.fault)).collect();
-    assert_eq!(rules, [rule(&ferofs_format::Fault::OutOfRange { field: "blocks", value: 0, limit: 0 })]);
+    let rules: Vec<_> = report.findings.iter().map(|found| found.corruption.fault.rule()).collect();
+    assert_eq!(rules, [ferofs_format::Fault::OutOfRange { field: "blocks", value: 0, limit: 0 }.rule()]);
 }
 
 /// Linux's LZ4 decoder keeps as many bytes for matches as the superblock says, for every cluster.
@@ -125,7 +125,7 @@ fn all_compressed_data_is_checked_by_linux_s_rules() {
     assert_eq!(bytes[at..at + 4], [14, 0, 255, 255]);
     bytes[at + 2..at + 4].copy_from_slice(&[16, 0]);
     let found = findings(bytes);
-    assert!(found.iter().all(|found| rule(&found.corruption.fault) == "linux-decoder"), "{found:#?}");
+    assert!(found.iter().all(|found| found.corruption.fault.rule() == "linux-decoder"), "{found:#?}");
     let (fragments, own): (Vec<_>, Vec<_>) = found.iter().partition(|found| found.also.is_some());
     let mut paths: Vec<_> = own.iter().map(|found| found.path.display().to_string()).collect();
     paths.dedup();
@@ -157,7 +157,7 @@ impl Tampered {
     }
 
     fn rules(self) -> Vec<(String, &'static str)> {
-        let finding = |found: Finding| (found.path.display().to_string(), rule(&found.corruption.fault));
+        let finding = |found: Finding| (found.path.display().to_string(), found.corruption.fault.rule());
         findings(self.bytes).into_iter().map(finding).collect()
     }
 }
@@ -248,7 +248,7 @@ fn links_and_parents_are_counted() {
     assert_eq!(tampered.bytes[below] & 1, 0);
     tampered.put(below + 6, 7u16.to_le_bytes());
     let report = check(&Image::open(tampered.bytes.clone()).unwrap(), &Options::default()).unwrap();
-    let warnings: Vec<_> = report.warnings.iter().map(|found| rule(&found.corruption.fault)).collect();
+    let warnings: Vec<_> = report.warnings.iter().map(|found| found.corruption.fault.rule()).collect();
     assert!(report.is_sound() && warnings == ["link-count"], "{report:?}");
     tampered.put(below + 6, 2u16.to_le_bytes());
     assert_eq!(tampered.rules(), [("below".to_owned(), "link-count")]);
@@ -348,7 +348,7 @@ fn settings_of_algorithms_are_those_that_linux_mounts() {
             found
                 .iter()
                 .filter(|found| found.path == Path::new(""))
-                .map(|found| rule(&found.corruption.fault))
+                .map(|found| found.corruption.fault.rule())
                 .collect::<Vec<_>>()
         };
         assert_eq!((about_image(good), about_image(bad)), (vec![], vec!["field-value"]), "{algorithm:?}");
@@ -443,7 +443,7 @@ fn names_and_values_of_attributes_are_checked() {
         bytes[at..at + change.len()].copy_from_slice(change);
         let found = findings(bytes);
         assert!(found.iter().all(|found| found.path == Path::new("file")), "{found:?}");
-        found.iter().map(|found| rule(&found.corruption.fault)).collect::<Vec<_>>()
+        found.iter().map(|found| found.corruption.fault.rule()).collect::<Vec<_>>()
     };
     let first = find(b"firstfirst value");
     // Another value breaks nothing; another name is not in the filter.

@@ -243,7 +243,8 @@ fn is_same(stat: &Stat, inode: &Inode) -> bool {
     file_type == kind(inode.file_type())
         && (!has_size || u64::try_from(stat.st_size) == Ok(inode.size()))
         && stat.st_mtime == time.secs
-        && i64::from(time.nanos) == stat.st_mtime_nsec
+        // Its type depends on the processor.
+        && i128::from(stat.st_mtime_nsec) == i128::from(time.nanos)
 }
 
 const fn kind(file_type: FileType) -> rustix::fs::FileType {

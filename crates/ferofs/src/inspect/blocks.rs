@@ -28,7 +28,7 @@ pub enum BlockKind {
 
 impl BlockKind {
     /// All kinds, in the order of their codes.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 6 + Algorithm::ALL.len()] = [
         Self::Hole,
         Self::Unused,
         Self::Metadata,

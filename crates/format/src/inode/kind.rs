@@ -87,6 +87,18 @@ impl DataLayout {
         }
     }
 
+    /// A name for people and programs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::FlatPlain => "flat",
+            Self::FlatInline => "flat-inline",
+            Self::CompressedFull => "compressed-full",
+            Self::CompressedCompact => "compressed-compact",
+            Self::ChunkBased => "chunk-based",
+        }
+    }
+
     /// Whether the content is compressed.
     #[must_use]
     pub const fn is_compressed(self) -> bool {

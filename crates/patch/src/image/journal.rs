@@ -36,7 +36,7 @@ struct RawJournal {
     end: U64,
     size: U64,
     /// BLAKE3 of the superblock's sector.
-    base: [u8; 32],
+    sector_digest: [u8; 32],
     reserved: [u8; 400],
     checksum: [u8; 32],
 }
@@ -66,7 +66,7 @@ impl WrittenRanges {
             start: self.appended.start.into(),
             end: self.appended.end.into(),
             size: self.medium_size.into(),
-            base: *blake3::hash(sector).as_bytes(),
+            sector_digest: *blake3::hash(sector).as_bytes(),
             reserved: [0; 400],
             checksum: [0; 32],
         };
@@ -83,7 +83,7 @@ impl WrittenRanges {
         source.read_exact_at(start, &mut bytes).map_err(unreadable)?;
         let raw: RawJournal = zerocopy::transmute!(bytes);
         let is_journal = raw.magic == MAGIC && raw.version.get() == VERSION && raw.checksum == checksum(&raw);
-        if !is_journal || raw.start.get() != start || raw.base != *blake3::hash(sector).as_bytes() {
+        if !is_journal || raw.start.get() != start || raw.sector_digest != *blake3::hash(sector).as_bytes() {
             return Ok(None);
         }
         let end = raw.end.get().max(start);

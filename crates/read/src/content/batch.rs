@@ -1,7 +1,7 @@
 //! Reads the encoded bytes of several clusters of a request with one call.
 //!
-//! For small random requests whose clusters are adjacent, of any source; and of a source that prefers batches, for all requests
-//! that need more than one read.
+//! The reader does so for small random requests whose clusters are adjacent, and, if the source prefers batches, for all requests that
+//! need more than one read.
 
 use ferofs_format::{BytePos, DeviceId, FileOffset, Nid};
 
@@ -22,7 +22,7 @@ const MAX_BATCH: u64 = 4 << 20;
 const MAX_EXTENTS: usize = 4096;
 
 /// A range of a device.
-pub(super) type Place = (DeviceId, BytePos, u64);
+pub(super) type DeviceBytes = (DeviceId, BytePos, u64);
 
 /// The encoded bytes of the extents from `offset` to `end`, if there are several, side by side, and few enough bytes that
 /// one read and their copies cost less than a read of each.
@@ -58,7 +58,7 @@ pub(super) fn adjacent(
 }
 
 /// The bytes of a device that a read of a part of `extent` needs, from file offset `at` to `end`.
-pub(super) fn needed(request: &Request<'_>, extent: &Extent, at: u64, end: u64) -> Option<Place> {
+pub(super) fn needed(request: &Request<'_>, extent: &Extent, at: u64, end: u64) -> Option<DeviceBytes> {
     let skip = at.saturating_sub(extent.start.get());
     match extent.data {
         ExtentData::Stored { at: Location::Device(device, pos) } => {
@@ -67,10 +67,10 @@ pub(super) fn needed(request: &Request<'_>, extent: &Extent, at: u64, end: u64) 
         ExtentData::Interlaced { at: Location::Device(device, pos) } => {
             Some((device, pos, request.volume.superblock.block_size.bytes64()))
         }
-        ExtentData::Encoded { at: place @ Location::Device(device, pos), encoded_len, .. } => {
+        ExtentData::Encoded { at: location @ Location::Device(device, pos), encoded_len, .. } => {
             let is_part = skip > 0 || end < extent.end();
             let is_cached =
-                is_part && request.has_cluster(place, encoded_len, end.saturating_sub(extent.start.get()));
+                is_part && request.has_cluster(location, encoded_len, end.saturating_sub(extent.start.get()));
             (!is_cached).then_some((device, pos, encoded_len))
         }
         _ => None,
@@ -85,7 +85,7 @@ pub(super) struct Wanted<'a> {
     /// The offset after the last one.
     pub stop: u64,
     /// Whether the request ends before an encoded extent, other than its first one, that it wants in part.
-    pub whole: bool,
+    pub ends_at_clusters: bool,
     pub pinned: Option<&'a PinnedRanges>,
 }
 
@@ -120,15 +120,15 @@ impl Batch {
             let (at, end) = (batch.end, extent.end().min(wanted.stop));
             let is_whole = at == extent.start.get() && end == extent.end();
             let is_encoded = matches!(extent.data, ExtentData::Encoded { .. });
-            if wanted.whole && is_encoded && !is_whole && at > wanted.offset {
+            if wanted.ends_at_clusters && is_encoded && !is_whole && at > wanted.offset {
                 break;
             }
             if let ExtentData::Fragment { offset } = extent.data {
                 let skip = at.saturating_sub(extent.start.get());
                 batch.fragments.push((offset.get().saturating_add(skip), end.saturating_sub(at)));
             }
-            if let Some(place) = needed(request, &extent, at, end) {
-                if !batch.add(request, place) {
+            if let Some(bytes) = needed(request, &extent, at, end) {
+                if !batch.add(request, bytes) {
                     break;
                 }
                 batch.are_whole &= is_whole;
@@ -145,7 +145,7 @@ impl Batch {
     }
 
     /// Adds a range. Returns false if it does not fit, or no device has it.
-    fn add(&mut self, request: &Request<'_>, (device, pos, len): Place) -> bool {
+    fn add(&mut self, request: &Request<'_>, (device, pos, len): DeviceBytes) -> bool {
         let volume = request.volume;
         let max_len = MAX_BATCH.min(to_u64(volume.memory.limit() / 4));
         let sum = self.len.saturating_add(len);
@@ -158,7 +158,7 @@ impl Batch {
             // With several devices, adjacent positions may be on two of them.
             Some((last, start, last_len))
                 if *last == device
-                    && volume.slots.is_empty()
+                    && volume.device_slots.is_empty()
                     && start.checked_add(to_u64(*last_len)) == Some(pos) =>
             {
                 *last_len = last_len.saturating_add(short);

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use ferofs_format::FileOffset;
 
-use super::batch::{Place, needed};
+use super::batch::{DeviceBytes, needed};
 use crate::accounting::stats::Cause;
 use crate::engine::request::Request;
 use crate::metadata::extent::{ExtentData, Location};
@@ -66,11 +66,11 @@ pub(super) fn announce_range(
 /// Merges adjacent ranges, and announces them.
 struct Ranges<'a> {
     volume: &'a Volume,
-    last: Option<Place>,
+    last: Option<DeviceBytes>,
 }
 
 impl Ranges<'_> {
-    fn add(&mut self, (device, pos, len): Place) {
+    fn add(&mut self, (device, pos, len): DeviceBytes) {
         match &mut self.last {
             Some((before, start, sum)) if *before == device && start.checked_add(*sum) == Some(pos) => {
                 *sum = sum.saturating_add(len);

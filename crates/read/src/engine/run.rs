@@ -58,7 +58,7 @@ impl Run {
         if extent.start != offset || to_usize(part.len) > wanted {
             return None;
         }
-        let joins = volume.slots.is_empty();
+        let joins = volume.device_slots.is_empty();
         let mut run = Self {
             extents: [None; MAX_EXTENTS],
             count: 0,

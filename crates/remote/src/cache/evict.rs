@@ -41,6 +41,8 @@ pub struct Collected {
     pub before: u64,
     /// Bytes on disk after.
     pub after: u64,
+    /// Entries that processes use.
+    pub in_use: usize,
 }
 
 /// Folders that are being removed start with this.
@@ -96,7 +98,8 @@ impl Cache {
         self.finish_removals()?;
         let usage = self.usage()?;
         let before = usage.iter().map(|entry| entry.stored).sum();
-        let mut collected = Collected { entries: 0, before, after: before };
+        let in_use = usage.iter().filter(|entry| entry.in_use).count();
+        let mut collected = Collected { entries: 0, before, after: before, in_use };
         for entry in usage {
             if collected.after <= target {
                 break;

@@ -75,6 +75,7 @@ impl Fetcher {
             speed: Speed::default(),
             stats: Counters::default(),
             uncollected: AtomicU64::new(0),
+            collect_after: AtomicU64::new(u64::MAX),
         });
         // Images that were fetched without a limit, or with a larger one.
         shared.collect_now();

@@ -22,6 +22,8 @@ use crate::object::RemoteObject;
 /// Bytes stored between two looks at the size of the cache: an eighth of its limit, but not less than what a few workers store at the same time,
 /// so that it is read before it is evicted.
 const COLLECT_EVERY: RangeInclusive<u64> = 4 << 20..=64 << 20;
+/// The same for one of several images that are fetched into the same cache, at least: each look lists all of them.
+const COLLECT_SHARE_MIN: u64 = 256 << 10;
 /// Bytes that are freed at least when the disk is full: as many as a few workers store.
 const FULL_DISK_FREE: u64 = 4 << 20;
 /// Times that space is freed for one store: the others that store at the same time may take it.
@@ -56,8 +58,11 @@ pub(super) struct Shared {
     pub(super) stats: Counters,
     /// Bytes stored since the size of the cache was looked at.
     pub(super) uncollected: AtomicU64,
+    /// Bytes after which it is looked at again.
+    pub(super) collect_after: AtomicU64,
 }
 
+/// Bytes by which the cache exceeds `limit` until they are evicted.
 fn collect_every(limit: u64) -> u64 {
     (limit / 8).clamp(*COLLECT_EVERY.start(), *COLLECT_EVERY.end())
 }
@@ -192,8 +197,7 @@ impl Shared {
 
     /// Evicts if the cache has become too large.
     pub(super) fn collect(&self) {
-        let Some(limit) = self.cache.limit() else { return };
-        if self.uncollected.load(Ordering::Relaxed) >= collect_every(limit) {
+        if self.uncollected.load(Ordering::Relaxed) >= self.collect_after.load(Ordering::Relaxed) {
             self.collect_now();
         }
     }
@@ -203,10 +207,14 @@ impl Shared {
         let Some(limit) = self.cache.limit() else { return };
         self.uncollected.store(0, Ordering::Relaxed);
         let step = collect_every(limit);
+        self.collect_after.store(step, Ordering::Relaxed);
         let Ok(collected) = self.cache.collect(step) else { return };
+        // All images in use together store that many bytes until one of them looks.
+        let share = step.checked_div(to_u64(collected.in_use)).unwrap_or(step).max(COLLECT_SHARE_MIN);
+        self.collect_after.store(share, Ordering::Relaxed);
         let excess = collected.after.saturating_sub(limit);
         if excess > 0 {
-            let _ = self.cache.shrink_entry(&self.entry, excess.saturating_add(step));
+            let _ = self.cache.shrink_entry(&self.entry, excess.saturating_add(share));
         }
     }
 

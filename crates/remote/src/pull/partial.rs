@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::fs::{File, Metadata};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use ferofs_read::{FileSource, Hex, keep_access};
@@ -42,8 +42,8 @@ impl Partial {
     /// [`Error::File`], also if another process fetches the same.
     pub(super) fn open(object: &dyn RemoteObject, path: &Path) -> Result<Self> {
         let path = name_beside(object, path)?;
-        let file = open_own(&path)?;
-        let is_resumable = !matches!(object.validator(), Validator::None);
+        let (file, is_private) = open_own(&path)?;
+        let is_resumable = is_private && !matches!(object.validator(), Validator::None);
         let arrived = file.metadata().map_err(Error::file(&path, "read"))?.len();
         let arrived = arrived.min(object.size());
         let len = if is_resumable { arrived.saturating_sub(arrived % SYNC) } else { 0 };
@@ -113,13 +113,9 @@ impl Partial {
     /// Gives the file its name, with the access that the file has which it replaces.
     pub(super) fn finish(self, path: &Path) -> Result<()> {
         let folder = folder_of(path);
-        let shared = if std::fs::metadata(path).is_ok() {
-            keep_access(&self.file, path)
-        } else {
-            // A new file shows the permissions that the umask and the folder allow.
-            let new = unnamed_file(folder).and_then(|new| new.metadata());
-            new.and_then(|new| self.file.set_permissions(PermissionsExt::from_mode(new.mode() & 0o777)))
-        };
+        // A new file shows the permissions that the umask and the folder allow.
+        let new = unnamed_file(folder).and_then(|new| new.metadata());
+        let shared = new.and_then(|new| keep_access(&self.file, path, new.mode()));
         shared.map_err(Error::file(&self.path, "set the permissions of"))?;
         self.file.sync_all().map_err(Error::file(&self.path, "sync"))?;
         if !is_named(&self.file, &self.path).map_err(Error::file(&self.path, "read"))? {
@@ -154,25 +150,35 @@ fn name_beside(object: &dyn RemoteObject, path: &Path) -> Result<PathBuf> {
 }
 
 /// Opens and locks the file with this name if only this user can have written it. Anything else with the name is removed, and a new file made.
-fn open_own(path: &Path) -> Result<File> {
+/// Also returns whether a later call can continue the file: not where each file shows the same owner or permissions, for example on FAT.
+fn open_own(path: &Path) -> Result<(File, bool)> {
+    open_if(path, can_be_continued)
+}
+
+/// As [`open_own`]; `is_private` tells whether only this user can have written a file.
+fn open_if(path: &Path, is_private: impl Fn(&Metadata) -> bool) -> Result<(File, bool)> {
     for _ in 0..ATTEMPTS {
+        let mut is_new = false;
         let opened = match std::fs::symlink_metadata(path) {
-            Ok(metadata) if !can_be_continued(&metadata) => {
+            Ok(metadata) if !is_private(&metadata) => {
                 remove(path)?;
                 continue;
             }
             Ok(_) => openat(CWD, path, OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                is_new = true;
                 let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 openat(CWD, path, flags, Mode::from_raw_mode(PRIVATE))
             }
-            Err(error) => return Err(Error::file(path, "read")(error)),
+            Err(error) => return Err(Error::file(folder_of(path), "create a file in")(error)),
         };
         let file = match opened {
             Ok(file) => File::from(file),
             // Another process has changed what has the name.
-            Err(Errno::NOENT | Errno::EXIST | Errno::LOOP) => continue,
-            Err(error) => return Err(Error::file(path, "create")(error.into())),
+            Err(Errno::EXIST | Errno::LOOP) => continue,
+            Err(Errno::NOENT) if !is_new => continue,
+            // The folder is what is missing or cannot be written.
+            Err(error) => return Err(Error::file(folder_of(path), "create a file in")(error.into())),
         };
         flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
             let busy = io::Error::new(io::ErrorKind::WouldBlock, "another process fetches it");
@@ -180,8 +186,12 @@ fn open_own(path: &Path) -> Result<File> {
         })?;
         // The process that had the lock may have given the file its final name, or removed it.
         let metadata = file.metadata().map_err(Error::file(path, "read"))?;
-        if can_be_continued(&metadata) && is_named(&file, path).map_err(Error::file(path, "read"))? {
-            return Ok(file);
+        let is_private = is_private(&metadata);
+        // A new file is this user's own whatever it shows, as long as it has no other name.
+        if (is_private || is_new && metadata.nlink() == 1)
+            && is_named(&file, path).map_err(Error::file(path, "read"))?
+        {
+            return Ok((file, is_private));
         }
     }
     let problem = io::Error::other("other processes make and remove it again and again");
@@ -196,6 +206,10 @@ fn can_be_continued(metadata: &Metadata) -> bool {
 /// Removes a name. A link is not followed.
 fn remove(path: &Path) -> Result<()> {
     match std::fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
+            let problem = "a directory has the name of the partial file: remove it";
+            Err(Error::file(path, "create")(io::Error::new(error.kind(), problem)))
+        }
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::file(path, "remove")(error)),
         _ => Ok(()),
     }
@@ -228,13 +242,13 @@ pub(super) fn unnamed_file(folder: &Path) -> io::Result<File> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{chown, symlink};
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
     use super::*;
 
     /// What is planted must not be used, and what it links to must stay.
     fn assert_replaced(path: &Path) {
-        let new = open_own(path).unwrap().metadata().unwrap();
+        let new = open_own(path).unwrap().0.metadata().unwrap();
         assert!(new.is_file());
         assert_eq!((new.len(), new.mode() & 0o777, new.nlink()), (0, PRIVATE, 1));
         assert_eq!(new.uid(), rustix::process::geteuid().as_raw());
@@ -269,7 +283,30 @@ mod tests {
             assert_replaced(&path);
         }
         plant(0o644);
-        assert_eq!(open_own(&path).unwrap().metadata().unwrap().len(), 7, "it is of this user");
+        assert_eq!(open_own(&path).unwrap().0.metadata().unwrap().len(), 7, "it is of this user");
+    }
+
+    #[test]
+    fn a_new_file_is_used_even_if_it_shows_another_owner() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(".x.partial");
+        let (first, can_continue) = open_if(&path, |_| false).unwrap();
+        assert!(is_named(&first, &path).unwrap() && !can_continue);
+        io::Write::write_all(&mut &first, b"planted").unwrap();
+        // The same name again: nothing tells whose file it is.
+        let (second, _) = open_if(&path, |_| false).unwrap();
+        assert!(is_named(&second, &path).unwrap() && second.metadata().unwrap().len() == 0);
+    }
+
+    #[test]
+    fn problems_name_what_is_in_the_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = open_own(&folder.path().join("none/.x.partial")).unwrap_err().to_string();
+        assert!(error.contains("/none: create a file in: "), "{error}");
+        let path = folder.path().join(".x.partial");
+        std::fs::create_dir(&path).unwrap();
+        let error = open_own(&path).unwrap_err().to_string();
+        assert!(error.contains("a directory has the name of the partial file"), "{error}");
     }
 
     #[test]
@@ -282,7 +319,7 @@ mod tests {
                     let mut done = 0;
                     while done < 1000 {
                         // Another thread may have the lock.
-                        let Ok(file) = open_own(&path) else { continue };
+                        let Ok((file, _)) = open_own(&path) else { continue };
                         assert!(is_named(&file, &path).unwrap(), "it is complete");
                         std::fs::rename(&path, &complete).unwrap();
                         done += 1;

@@ -141,6 +141,20 @@ fn a_layout_gives_the_same_image_as_its_tree() {
 }
 
 #[test]
+fn an_archive_of_a_layout_is_not_written_over() {
+    let fixture = Fixture::empty();
+    let path = fixture.path("layout.tar");
+    let marker = br#"{"imageLayoutVersion":"1.0.0"}"#;
+    let bytes = archive(&[file("oci-layout", marker), file("index.json", b"{}")]);
+    fs::write(&path, &bytes).unwrap();
+    for command in [ferofs().args(["build", "--force"]), mkfs_command(&fixture).arg("--oci=f")] {
+        let refused = command.args([&path, &path]).run();
+        assert!(refused.code == 1 && refused.stderr.contains("also an input"), "{}", refused.stderr);
+    }
+    assert!(fs::read(&path).unwrap() == bytes);
+}
+
+#[test]
 fn a_layout_can_be_built_as_an_ordinary_directory() {
     let Some((fixture, layout)) = tree_and_layout() else { return };
     let image = build(&fixture, &layout.0, &["--from", "dir"]);

@@ -54,11 +54,13 @@ fn wrong_values_are_told_with_what_is_taken() {
     let fixture = Fixture::empty();
     fs::write(fixture.source().join("file"), "content").unwrap();
     let image = fixture.path("image");
-    let cases: [(&[&str], &str); 9] = [
+    let cases: [(&[&str], &str); 11] = [
         (&["--offset", "1"], "--offset: 1 is not a multiple of the block size, 4096"),
         (&["--offset", "512", "-b", "1024"], "--offset: 512 is not a multiple of the block size, 1024"),
         (&["-C", "1T"], "too large: at most 1M"),
         (&["-C", "-1"], "not a number of bytes"),
+        (&["-m", "0"], "pcluster size of metadata (-m): not a multiple of the block size"),
+        (&["-E", "fragments=5"], "pcluster size of fragments (-E): not a multiple of the block size"),
         (&["--max-extent-bytes", "1T"], "too large: at most 4294967295"),
         (&["-z", "zstd,dictsize=1T"], "dictsize=1T: too large"),
         (&["-z", "none", "--compress-directories"], "--compress-directories: needs a compressor"),
@@ -447,6 +449,23 @@ fn source_date_epoch_replaces_the_current_time() {
     let outcome =
         ferofs().arg("build").env("SOURCE_DATE_EPOCH", "now").args([&fixture.source(), &fixture.path("x")]);
     assert!(outcome.run().failure(1).stderr.contains("SOURCE_DATE_EPOCH"));
+}
+
+#[test]
+fn the_summary_of_an_image_in_chunks_tells_what_it_has() {
+    let fixture = Fixture::new(&tree::Options::small());
+    let json = |options: &[&str]| {
+        let build =
+            ferofs().args(["build", "--json", "--preset", "small", "--chunk-size", "64K"]).args(options);
+        String::from_utf8(build.args([fixture.source(), fixture.path("image")]).run().success().stdout)
+            .unwrap()
+    };
+    let plain = json(&[]);
+    assert!(plain.contains(r#""linux":"5.15""#), "{plain}");
+    assert!(plain.contains(r#""options":"-z none --chunk-size 64K""#), "{plain}");
+    // These are compressed.
+    assert!(json(&["--compress-directories"]).contains(r#""linux":"6.10""#));
+    assert!(json(&["-m", "4K"]).contains(r#""linux":"6.17""#));
 }
 
 #[test]

@@ -46,6 +46,11 @@ fn manual_pages_replace_only_manual_pages() {
     assert_eq!(fs::read(&thesis).unwrap(), THESIS);
     assert_eq!(fs::read_dir(&pages).unwrap().count(), 1, "nothing else is written");
     fs::remove_file(pages.join("ferofs-build.1")).unwrap();
+    // Nobody reads it, so that writing would wait for ever.
+    Run::new("mkfifo").arg(pages.join("ferofs.1")).run().success();
+    let refused = ferofs().args(&args).run().failure(1);
+    assert!(refused.stderr.contains("not a regular file"), "{}", refused.stderr);
+    fs::remove_file(pages.join("ferofs.1")).unwrap();
     ferofs().args(&args).run().success();
     assert_protected(&args, &pages.join("ferofs.1"));
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use ferofs_tests::run::Outcome;
+use ferofs_tests::run::{Outcome, ferofs_path};
 use ferofs_tests::tar::{archive, file};
 use ferofs_tests::{Run, ferofs};
 
@@ -192,10 +192,10 @@ fn an_image_below_its_source_is_told() {
             .run()
     };
     assert_eq!(build(&[]).success().stderr, "", "a new one is not in the tree");
-    let message =
-        format!("ferofs: {}: left out of the tree: it is the image that is written\n", image.display());
+    let message = format!("ferofs: {}: left out of the tree: this command writes it\n", image.display());
     assert_eq!(build(&[]).success().stderr, message);
     assert!(build(&["--strict"]).failure(1).stderr.contains("left out of the tree"));
+    assert_eq!(build(&["--strict", "--exclude=/image"]).success().stderr, "", "it is excluded");
     fs::write(fixture.source().join("new"), "new").unwrap();
     let add = |options: &[&str]| {
         ferofs().args(["patch", "add"]).args(options).args([&image, &fixture.source().to_owned()]).run()
@@ -203,6 +203,62 @@ fn an_image_below_its_source_is_told() {
     assert!(add(&["--strict"]).failure(1).stderr.contains("left out of the tree"));
     assert_eq!(add(&[]).success().stderr, message);
     assert_eq!(files(&fixture, &image).len(), ALL.len() + 1);
+}
+
+/// Nor any other file that the command writes.
+#[test]
+fn no_output_below_the_source_is_in_the_image() {
+    let fixture = fixture();
+    let below = |name: &str| fixture.source().join(name);
+    let told = |names: &[&str]| -> String {
+        let line = |name: &&str| {
+            format!("ferofs: {}: left out of the tree: this command writes it\n", below(name).display())
+        };
+        names.iter().map(line).collect()
+    };
+    let (image, seal) = (fixture.path("image"), |name: &str| format!("--verity={}", below(name).display()));
+    let sealed = || {
+        let roothash = format!("--roothash-file={}", below("roothash").display());
+        ferofs()
+            .args(["build", "-q", "-z", "none", &seal("tree"), &roothash])
+            .arg(fixture.source())
+            .arg(&image)
+    };
+    assert_eq!(sealed().run().success().stderr, "");
+    assert_eq!(sealed().run().success().stderr, told(&["roothash", "tree"]));
+    assert_eq!(files(&fixture, &image), ALL);
+    for name in ["roothash", "tree"] {
+        fs::remove_file(below(name)).unwrap();
+    }
+    let chunks = || {
+        let device = format!("--chunk-device={}", below("chunks").display());
+        let options = ["build", "-q", "--force", "--chunk-size=4096", &device];
+        ferofs().args(options).arg(fixture.source()).arg(&image)
+    };
+    assert_eq!(chunks().run().success().stderr, "");
+    assert_eq!(chunks().run().success().stderr, told(&["chunks"]));
+    fs::remove_file(below("chunks")).unwrap();
+    // Standard output.
+    let script = "\"$0\" build -q -z none \"$1\" - > \"$1/stdout\"";
+    let written = Run::new("sh").args(["-c", script]).arg(ferofs_path()).arg(fixture.source()).run();
+    assert_eq!(written.success().stderr, told(&["stdout"]));
+    assert_eq!(files(&fixture, &below("stdout")), ALL);
+    fs::remove_file(below("stdout")).unwrap();
+    let blocks = || {
+        let list = format!("--block-list-file={}", below("blocks").display());
+        mkfs_command(&fixture).args(["--quiet", &list]).arg(&image).arg(fixture.source())
+    };
+    blocks().run().success();
+    blocks().run().success();
+    assert_eq!(files(&fixture, &image), ALL);
+    fs::remove_file(below("blocks")).unwrap();
+    fs::write(below("new"), "new").unwrap();
+    let patch = || {
+        let patch = below("patch");
+        ferofs().args(["patch", "create", "-o"]).arg(patch).arg(&image).arg(fixture.source())
+    };
+    patch().run().success();
+    assert_eq!(patch().run().success().stderr, told(&["patch"]));
 }
 
 #[test]

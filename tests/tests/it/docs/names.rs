@@ -1,6 +1,6 @@
 //! The documents name only things that exist: links, paths, commands, options, tests and modules.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -182,6 +182,19 @@ fn every_test_that_callers_md_names_exists() {
     for name in names {
         assert!(code.contains(&format!("fn {name}(")), "{name} is not a test");
     }
+}
+
+#[test]
+fn the_table_of_rules_has_every_name() {
+    let code = fs::read_to_string(repository().join("crates/format/src/error.rs")).unwrap();
+    let (_, arms) = code.split_once("pub const fn rule(&self)").unwrap();
+    let names: BTreeSet<&str> = arms.split("\n    }").next().unwrap().split('"').skip(1).step_by(2).collect();
+    let page = fs::read_to_string(repository().join("docs/CLI.md")).unwrap();
+    let (_, table) = page.split_once("\n| rule | broken if |\n").unwrap();
+    let rows = table.lines().take_while(|line| line.starts_with('|'));
+    let listed =
+        rows.filter_map(|row| row.split('|').nth(1)).flat_map(|cell| cell.split('`').skip(1).step_by(2));
+    assert_eq!(listed.collect::<BTreeSet<_>>(), names);
 }
 
 #[test]

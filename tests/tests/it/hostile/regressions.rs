@@ -1,4 +1,4 @@
-//! The images in tests/corrupt, which once caused a defect: every command refuses them or reads them safely.
+//! The images in tests/corrupt, each of which once showed a defect: every command now refuses it or reads it safely.
 
 use std::fs;
 use std::path::Path;

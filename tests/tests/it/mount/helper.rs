@@ -152,6 +152,34 @@ fn a_remount_keeps_what_it_does_not_change_and_says_what_it_cannot_change() {
     }
 }
 
+#[test]
+fn a_remount_keeps_the_options_of_the_driver_and_refuses_those_of_the_daemon() {
+    if !(possible("remounting") && need::fuse("remounting")) {
+        return;
+    }
+    let images = Images::new();
+    let path = format!("PATH=\"$PWD/links:$PATH\"; ln -sf {} links/ferofs", ferofs_path().display());
+    let kernel =
+        format!("{path}; ferofs mount --kernel -o noacl,cache_strategy=disabled,strictatime plain.erofs mnt");
+    let noexec = images.mounted(&format!("{kernel}; ferofs mount -o remount,noexec mnt mnt"));
+    assert!(noexec.starts_with("ro,noexec - "), "{noexec}");
+    assert!(noexec.contains(",noacl,cache_strategy=disabled"), "{noexec}");
+    let acl = images.mounted(&format!("{kernel}; ferofs mount -o remount,acl,relatime mnt mnt"));
+    assert!(acl.starts_with("ro,relatime - "), "{acl}");
+    assert!(acl.contains(",acl,cache_strategy=disabled"), "{acl}");
+    let refused = |option: &str| {
+        format!(
+            "if ferofs mount {option} -o remount mnt mnt 2>error; then exit 3; fi
+             grep -e '{option}: a remount cannot change this' error"
+        )
+    };
+    images.mounted(&format!("{kernel}; ({}) > /dev/null", refused("--fuse")));
+    images.mounted(&format!(
+        "{path}; ferofs mount --fuse plain.erofs mnt; ({}) >/dev/null; ferofs mount --fuse -o remount mnt mnt",
+        [refused("--kernel"), refused("--offline")].join("; ")
+    ));
+}
+
 /// Puts the programs of mount.fuse(8) and ferofs into the directory that is mounted on /sbin, and says in a script that they are in PATH.
 fn with_mount_fuse(images: &Images) -> Option<&'static str> {
     let program = need::tool("mount.fuse3", "mount.fuse for mount(8)")?;

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use ferofs_test_server::{Auth, Fault, Object, Rule, Server};
 
+use ferofs_tests::need;
+
 use super::{assert_same_files, isolated, sealed_image};
 use crate::common::fixture::Fixture;
 
@@ -69,6 +71,34 @@ fn a_pull_fails_where_it_must() {
         "in time",
     );
     fails(Rule::new(Fault::FlippedBit(2_000_000)), &["--roothash", &root], "digest");
+}
+
+/// Others may write to the directory: what they plant gives them neither the file nor its content.
+#[test]
+fn a_pull_takes_no_access_from_a_planted_file() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+
+    if !need::root("files of other users") {
+        return;
+    }
+    let fixture = Fixture::empty();
+    let (image, root) = sealed_image(&fixture);
+    let server = Server::start().unwrap();
+    server.put("/image", std::fs::read(&image).unwrap());
+    let directory = fixture.directory("shared");
+    std::fs::set_permissions(&directory, PermissionsExt::from_mode(0o1777)).unwrap();
+    let target = directory.join("pulled");
+    let pull = |target: &std::path::Path| {
+        isolated(&fixture).args(["pull", &server.url("/image")]).arg(target).args(["--roothash", &root]).run()
+    };
+    std::fs::copy(&image, &target).unwrap();
+    std::fs::set_permissions(&target, PermissionsExt::from_mode(0o666)).unwrap();
+    chown(&target, Some(1), Some(1)).unwrap();
+    pull(&target).success();
+    let pulled = std::fs::metadata(&target).unwrap();
+    assert_eq!((pulled.uid(), pulled.mode() & 0o022), (0, 0));
+    let missing = pull(&fixture.path("none/pulled")).failure(1).stderr;
+    assert!(missing.contains("none: create a file in: "), "{missing}");
 }
 
 #[test]

@@ -98,13 +98,13 @@ pub(crate) fn run(
     let mut hole = Vec::new();
     format.encode(None, &mut hole).map_err(Error::Layout)?;
     let mut writer = ChunkWriter { context, format, store, spill, warnings, contents, file: None, hole };
-    let peak_tasks = writer.run()?;
+    let peak_jobs = writer.run()?;
     let (contents, bytes_shared) = (writer.contents, writer.store.bytes_shared);
     Ok(StoredData {
         contents,
         features: Incompat::CHUNKED_FILE,
         bytes_shared,
-        peak_tasks,
+        peak_jobs,
         ..StoredData::default()
     })
 }

@@ -61,9 +61,10 @@ fn union(a: &CompressionConfigs, b: &CompressionConfigs) -> CompressionConfigs {
         }),
         (a, b) => a.or(b),
     };
-    let mut all = CompressionConfigs { lz4, ..CompressionConfigs::default() };
-    all.lzma = [a.lzma, b.lzma].into_iter().flatten().max_by_key(|config| config.dict_size);
-    all.deflate = [a.deflate, b.deflate].into_iter().flatten().max_by_key(|config| config.window_bits);
-    all.zstd = [a.zstd, b.zstd].into_iter().flatten().max_by_key(|config| config.window_log);
-    all
+    CompressionConfigs {
+        lz4,
+        lzma: [a.lzma, b.lzma].into_iter().flatten().max_by_key(|config| config.dict_size),
+        deflate: [a.deflate, b.deflate].into_iter().flatten().max_by_key(|config| config.window_bits),
+        zstd: [a.zstd, b.zstd].into_iter().flatten().max_by_key(|config| config.window_log),
+    }
 }

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use crate::error::{Error, Result, Warning};
 use crate::host::open::{allocated, mtime, open_dir, open_file, size, stat_at, stat_fd};
 use crate::options::Options;
+use crate::output::OwnFile;
 use crate::paths::{as_path, join};
 use crate::sources::change_time;
 use crate::sources::directory::unmapped::{UnmappedIds, check_acls};
@@ -72,8 +73,8 @@ pub(super) struct Context<'a> {
     /// The name of the directory, for messages.
     pub(super) source: &'a Path,
     pub(super) root: BorrowedFd<'a>,
-    /// Files that the tree leaves out, because they are the image itself.
-    pub(super) avoid: &'a [(u64, u64)],
+    /// Files that the tree leaves out, because the build writes them.
+    pub(super) avoid: &'a [OwnFile],
     /// Whether `/proc/self/fd` exists.
     pub(super) proc: bool,
     pub(super) unmapped: UnmappedIds,
@@ -187,7 +188,8 @@ impl<'a> Lister<'a> {
 
     fn file(&mut self, dir: BorrowedFd<'_>, name: &[u8], full: &Path, listing: &mut Listing) -> Result<()> {
         let stat = stat_at(dir, name).map_err(|e| Error::io("stat", full, e))?;
-        if self.context.avoid.contains(&(stat.st_dev, stat.st_ino)) {
+        if let Some(own) = self.context.avoid.iter().find(|own| own.id == (stat.st_dev, stat.st_ino)) {
+            self.warnings.extend(own.is_named.then(|| Warning::OwnOutput { path: full.to_owned() }));
             return Ok(());
         }
         self.add(dir, name, &stat, full, listing)

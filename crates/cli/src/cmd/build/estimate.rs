@@ -8,12 +8,12 @@ use clap::ValueEnum;
 use ferofs::build::{Estimate, Estimator, Options};
 use indicatif::HumanBytes;
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cmd::build::preset::{Form, Preset};
 use crate::cmd::build::requirement::Requirement;
 use crate::exit::{Failure, Outcome, warn};
-use crate::print::output::print_line;
+use crate::print::output::{json_text, print_line};
 use crate::print::progress::Display;
 use crate::signals::{GRACE_PERIOD, cancel_on_signals};
 
@@ -88,7 +88,7 @@ pub(super) fn run(request: Request<'_>) -> Outcome {
     warnings.iter().try_for_each(warn)?;
     let took = started.elapsed();
     match json {
-        true => print_line!("{}", json_text(&estimator, &rows, took))?,
+        true => print_line!("{}", json_text(&to_json(&estimator, &rows, took)))?,
         false => print_line!("{}", table(&estimator, &rows, took))?,
     }
     Ok(0)
@@ -158,7 +158,7 @@ fn duration(seconds: f64) -> String {
 }
 
 /// One object. Programs read it: fields may be added, but not removed or renamed.
-fn json_text(estimator: &Estimator, rows: &[Row], took: Duration) -> String {
+fn to_json(estimator: &Estimator, rows: &[Row], took: Duration) -> Value {
     let estimates: Vec<_> = rows
         .iter()
         .map(|row| {
@@ -179,7 +179,6 @@ fn json_text(estimator: &Estimator, rows: &[Row], took: Duration) -> String {
         "seconds": took.as_secs_f64(),
         "estimates": estimates,
     })
-    .to_string()
 }
 
 #[cfg(test)]

@@ -193,7 +193,13 @@ pub(crate) struct Form {
     pub(crate) directories: bool,
     /// `--order`.
     pub(crate) order: Option<Order>,
+    /// `--chunk-size`, in bytes.
+    pub(crate) chunk_size: Option<u64>,
 }
+
+/// Names of `-E` that are about the compression of files only.
+const COMPRESSION_FEATURES: [&str; 7] =
+    ["all-fragments", "dedupe", "fragdedupe", "fragments", "legacy-compress", "no-fragments", "ztailpacking"];
 
 impl Form {
     /// Combines a preset or a level with `-z` (`compress`), `-C` (`cluster`) and `-E` (`features`): each replaces or extends only its own part of the
@@ -225,7 +231,23 @@ impl Form {
             metadata: redundant.map(|redundant| redundant.metadata.to_owned()),
             directories: redundant.is_some(),
             order: redundant.map(|redundant| redundant.order),
+            chunk_size: None,
         }
+    }
+
+    /// The form of an image whose files are stored in chunks of `size` bytes, which are not compressed: without the options that have no effect.
+    pub(crate) fn in_chunks(self, size: u64) -> Self {
+        let chunk_size = Some(size);
+        if self.metadata.is_some() || self.directories {
+            return Self { chunk_size, ..self };
+        }
+        let has_effect = |feature: &&str| {
+            let name = feature.split('=').next().unwrap_or_default();
+            !COMPRESSION_FEATURES.contains(&name.trim_start_matches('^'))
+        };
+        let features = self.features.iter().flat_map(|features| features.split(',')).filter(has_effect);
+        let features = features.map(str::to_owned).collect();
+        Self { compressors: None, cluster: None, large: None, features, chunk_size, ..self }
     }
 
     /// Adds the features with which patches grow an image least, before those that the command line has (`given`), which win: no tails of files
@@ -278,6 +300,9 @@ impl fmt::Display for Form {
         if self.directories {
             write!(f, " --compress-directories")?;
         }
+        if let Some(size) = self.chunk_size {
+            write!(f, " --chunk-size {}", byte_size::exact(size))?;
+        }
         if let Some(name) = self.order.as_ref().and_then(Order::to_possible_value) {
             write!(f, " --order {}", name.get_name())?;
         }
@@ -327,6 +352,20 @@ mod tests {
         assert_eq!(form(Preset::Backup, Some("none"), None, &[]), "-z none");
         let smallest = "-z lzma,6 -C 1M -E all-fragments -m 64K --compress-directories --order similar";
         assert_eq!(form(Preset::Smallest, None, None, &[]), smallest);
+    }
+
+    #[test]
+    fn files_in_chunks_are_not_compressed() {
+        let chunks = |preset: Preset, features: &[&str]| {
+            let features: Vec<String> = features.iter().map(|name| (*name).to_owned()).collect();
+            let form = Form::new(Some(preset.settings()), None, None, &features, BlockSize::DEFAULT);
+            form.in_chunks(64 << 10).to_string()
+        };
+        assert_eq!(chunks(Preset::Small, &["^dedupe,48bit"]), "-z none -E 48bit --chunk-size 64K");
+        // Metadata is.
+        let smallest =
+            "-z lzma,6 -C 1M -E all-fragments -m 64K --compress-directories --chunk-size 64K --order similar";
+        assert_eq!(chunks(Preset::Smallest, &[]), smallest);
     }
 
     #[test]

@@ -63,15 +63,19 @@ fn linux_version(options: &Options) -> LinuxVersion {
     let block = options.image.block_size.bytes64();
     let external = options.source.data == SourceData::External
         || options.data.chunks.as_ref().is_some_and(|chunks| chunks.device.is_some());
-    let compression =
-        options.data.compression.iter().flat_map(|compression| of_compression(compression, block));
+    // The data of files in chunks is not compressed.
+    let is_used = |compression: &&Compression| {
+        options.data.chunks.is_none() || compression.metadata.is_some() || compression.directories
+    };
+    let used = options.data.compression.as_ref().filter(is_used);
+    let compression = used.iter().flat_map(|compression| of_compression(compression, block));
     [
         // EROFS became a part of Linux that is not staging.
         (true, LinuxVersion(5, 4)),
         (options.data.chunks.is_some(), LinuxVersion(5, 15)),
         (external, LinuxVersion(5, 16)),
         (block < SMALLEST_PAGE, LinuxVersion(6, 4)),
-        (block < SMALLEST_PAGE && options.data.compression.is_some(), LinuxVersion(6, 8)),
+        (block < SMALLEST_PAGE && used.is_some(), LinuxVersion(6, 8)),
         (!options.xattrs.prefixes.is_empty(), LinuxVersion(6, 4)),
         (options.inodes.dot_omitted || options.image.wide_addresses, LinuxVersion(6, 15)),
         // Before, Linux refused a label without a zero after it.
@@ -139,6 +143,14 @@ mod tests {
             with(Compression::new(Params::new(Algorithm::Zstd, Some(3)).unwrap())),
             LinuxVersion(6, 10)
         );
+        let mut chunks = Options::new("tree");
+        chunks.data.chunks = Some(ferofs::build::ChunkOptions::new(4096));
+        let mut zstd = Compression::new(Params::new(Algorithm::Zstd, Some(3)).unwrap());
+        chunks.data.compression = Some(zstd.clone());
+        assert_eq!(linux_version(&chunks), LinuxVersion(5, 15));
+        zstd.directories = true;
+        chunks.data.compression = Some(zstd);
+        assert_eq!(linux_version(&chunks), LinuxVersion(6, 10));
         let mut prefixes = Options::new("tree");
         prefixes.xattrs.prefixes.extend(XattrOptions::prefix(b"trusted.overlay."));
         assert_eq!(linux_version(&prefixes), LinuxVersion(6, 4));

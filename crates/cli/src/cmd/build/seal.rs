@@ -44,8 +44,12 @@ impl SealArgs {
         self.verity.iter().flatten().try_for_each(|tree| overwrite.check(tree, OutputKind::HashTree))?;
         self.roothash_file.iter().try_for_each(|file| overwrite.check(file, OutputKind::RootHash))?;
         let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
-        let files = self.verity.iter().flatten().chain(&self.roothash_file);
-        refuse_as_outputs(&files.map(PathBuf::as_path).collect::<Vec<_>>(), &paths)
+        refuse_as_outputs(&self.files().map(PathBuf::as_path).collect::<Vec<_>>(), &paths)
+    }
+
+    /// The files of the seal.
+    pub(super) fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        self.verity.iter().flatten().chain(&self.roothash_file)
     }
 
     /// Gives the files their names.

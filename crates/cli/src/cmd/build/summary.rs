@@ -4,7 +4,7 @@ use ferofs::build::{Activity, Summary, Timings};
 use ferofs::read::Uuid;
 use ferofs::seal::BuiltSeal;
 use indicatif::HumanBytes;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cmd::build::preset::Form;
 use crate::cmd::build::requirement::Requirement;
@@ -82,7 +82,7 @@ pub(super) fn json(
     seal: Option<&BuiltSeal>,
     timings: &Timings,
     form: Option<(&Form, Requirement)>,
-) -> String {
+) -> Value {
     let warnings: Vec<String> = summary.warnings.iter().map(ToString::to_string).collect();
     json!({
         "uuid": Uuid(summary.uuid).to_string(),
@@ -115,7 +115,6 @@ pub(super) fn json(
             "uuid": seal.uuid.to_string(),
         })),
     })
-    .to_string()
 }
 
 /// The size of the image in percent of the size of the data.

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::args::overwrite::OutputKind;
 use crate::exit::{FAILURE, Failure, Outcome};
-use crate::print::output::message;
+use crate::print::output::{json_text, message};
 use ferofs::escape::Escaped;
 
 const LABEL: &[u8] = b"security.selinux";
@@ -49,7 +49,7 @@ pub(super) fn write(
             Form::FileContexts => file_contexts(&entry, mount_point),
             Form::Json => {
                 let start = if std::mem::take(&mut first) { "[\n" } else { ",\n" };
-                Some(format!("{start}{}", to_json(&entry)).into_bytes())
+                Some(format!("{start}{}", json_text(&to_json(&entry))).into_bytes())
             }
         };
         let has_label = || entry.xattrs.iter().any(|xattr| xattr.name == LABEL);

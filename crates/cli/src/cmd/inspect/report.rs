@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use ferofs::inspect::{BlockKind, FileInfo, FileTotals, Inspection, Storage};
-use ferofs::read::{Image, Superblock, Uuid};
+use ferofs::read::{Algorithm, Image, Superblock, Uuid};
 use serde_json::{Map, Value, json};
 
 use crate::args::byte_size::human;
@@ -116,12 +116,10 @@ fn letter(kind: BlockKind) -> char {
         BlockKind::Directory => 'D',
         BlockKind::Stored => 'S',
         BlockKind::Packed => 'F',
-        BlockKind::Encoded(algorithm) => match algorithm.id() {
-            0 => '4',
-            1 => 'X',
-            2 => 'G',
-            _ => 'Z',
-        },
+        BlockKind::Encoded(Algorithm::Lz4) => '4',
+        BlockKind::Encoded(Algorithm::Lzma) => 'X',
+        BlockKind::Encoded(Algorithm::Deflate) => 'G',
+        BlockKind::Encoded(Algorithm::Zstd) => 'Z',
     }
 }
 
@@ -236,5 +234,5 @@ pub(super) fn features(superblock: &Superblock) -> Vec<String> {
 
 pub(super) fn algorithms(image: &Image) -> Vec<&'static str> {
     let configs = image.configs();
-    ferofs::read::Algorithm::ALL.into_iter().filter(|a| configs.contains(*a)).map(|a| a.name()).collect()
+    Algorithm::ALL.into_iter().filter(|a| configs.contains(*a)).map(|a| a.name()).collect()
 }

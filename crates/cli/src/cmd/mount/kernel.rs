@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::CWD;
 use rustix::io::Errno;
-use rustix::mount::{self, FsMountFlags, FsOpenFlags, MoveMountFlags};
+use rustix::mount::{self, FsMountFlags, FsOpenFlags, MountFlags, MoveMountFlags};
 
 use crate::cmd::mount::kernel::flags::Flags;
 use crate::cmd::mount::loop_device::LoopDevice;
@@ -117,12 +117,14 @@ fn attach(request: &Request<'_>, image: &Source, devices: &[Source]) -> io::Resu
     Ok((image, devices.collect::<io::Result<_>>()?))
 }
 
-/// Changes the flags of the mount on `dir`, and gives `options` to its file system.
+/// Changes the flags of the mount on `dir`, and gives `options` to its file system, which then has no others. Without any, it keeps those it has.
 ///
 /// # Errors
 /// The reason of the kernel.
 pub(crate) fn remount(dir: &Path, flags: Flags, options: &[&str]) -> Result<(), Error> {
-    mount::mount_remount(dir, flags.mount_flags(), options.join(",").as_str())?;
+    // This changes the flags only.
+    let only_flags = if options.is_empty() { MountFlags::BIND } else { MountFlags::empty() };
+    mount::mount_remount(dir, flags.mount_flags() | only_flags, options.join(",").as_str())?;
     if let Some(propagation) = flags.propagation {
         mount::mount_change(dir, propagation)?;
     }

@@ -48,8 +48,8 @@ pub(crate) fn remount(args: &Args, options: &SortedOptions) -> Outcome {
         // mount(8) also gives the options of the line in fstab(5), which the mount has already.
         message!("{}: {reason}, unless it has them", Escaped::path(&args.dir));
     }
-    kernel::remount(&dir, flags, if is_fuse { &[] } else { &others })
-        .map_err(|e| Failure::about(&args.dir, e))?;
+    let options = if is_fuse || others.is_empty() { Vec::new() } else { [mount.kept(), others].concat() };
+    kernel::remount(&dir, flags, &options).map_err(|e| Failure::about(&args.dir, e))?;
     Ok(0)
 }
 
@@ -58,12 +58,23 @@ impl MountEntry {
     fn has(&self, option: &str) -> bool {
         self.options.split(',').any(|own| own == option)
     }
+
+    /// The options of EROFS in the mount table, which the driver would reset if a remount did not name them.
+    fn kept(&self) -> Vec<&str> {
+        const NAMES: [&str; 6] = ["acl", "cache_strategy", "dax", "noacl", "nouser_xattr", "user_xattr"];
+        let name = |option: &str| option.split('=').next().is_some_and(|name| NAMES.contains(&name));
+        self.options.split(',').filter(|option| name(option)).collect()
+    }
 }
 
 /// The given options that only mounting can set.
 fn fixed(args: &Args, options: &SortedOptions, mount: &MountEntry) -> Vec<String> {
     let (image, seal) = (&args.image, &args.image.seal);
+    let is_fuse = mount.kind.starts_with("fuse.");
     let given = [
+        (args.fuse && !is_fuse, "--fuse"),
+        (args.kernel && is_fuse, "--kernel"),
+        (args.foreground, "--foreground"),
         (seal.root.is_some(), "--roothash"),
         (seal.hash_file.is_some(), "--hash-file"),
         (seal.hash_offset.is_some(), "--hash-offset"),
@@ -76,7 +87,12 @@ fn fixed(args: &Args, options: &SortedOptions, mount: &MountEntry) -> Vec<String
         (options.access == Access::All && !mount.has("allow_other"), "-o allow_other"),
     ];
     let given = given.into_iter().filter_map(|(is_given, name)| is_given.then_some(name));
-    given.chain(args.only_for_fuse(options)).map(str::to_owned).collect()
+    let given = given.chain(args.only_for_fuse(options));
+    #[cfg(feature = "remote")]
+    let given = given
+        .chain(image.servers.given())
+        .chain(args.memory.servers.prefetch.is_some().then_some("--prefetch"));
+    given.map(str::to_owned).collect()
 }
 
 /// Whether the source of a mount is certainly another image than `image`, the argument. The directory of the mount may be given instead of the

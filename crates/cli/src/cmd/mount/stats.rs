@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::exit::{Failure, Outcome};
+use crate::print::output::json_text;
 
 /// The name of the number that changes when the fetcher was asked.
 pub(crate) const NUMBER: &str = "fetcher_asked";
@@ -38,7 +39,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     if args.json {
         let value = |text: &str| text.parse::<u64>().map_or_else(|_| text.into(), serde_json::Value::from);
         let object = counters.map(|(name, text)| (name.to_owned(), value(text)));
-        writeln!(out, "{}", serde_json::Value::Object(object.collect()))?;
+        writeln!(out, "{}", json_text(&serde_json::Value::Object(object.collect())))?;
     } else {
         for (name, value) in counters {
             writeln!(out, "{:<28}{value:>20}", name.replace('_', " "))?;

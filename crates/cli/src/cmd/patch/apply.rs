@@ -14,7 +14,7 @@ use super::args::TrailingArgs;
 use crate::args::signature;
 use crate::cmd::verity::sidecar::warn_of_seal;
 use crate::exit::{About, Failure, Outcome};
-use crate::print::output::print_line;
+use crate::print::output::{json_text, print_line};
 use crate::print::progress::Display;
 use crate::print::verbosity::{OutputArgs, wants_summary};
 use crate::signals::{GRACE_PERIOD_IN_PLACE, cancel_on_signals};
@@ -83,7 +83,8 @@ pub(super) fn run(args: &ApplyArgs) -> Outcome {
     };
     let [appended, resumed] = [&progress.appended, &progress.resumed].map(bytes);
     if args.json {
-        print_line!("{}", json!({ "patches": count, "appended": appended, "resumed": resumed }))?;
+        let object = json!({ "patches": count, "appended": appended, "resumed": resumed });
+        print_line!("{}", json_text(&object))?;
     } else if wants_summary() {
         if resumed > 0 {
             let (resumed, appended) = (HumanBytes(resumed), HumanBytes(appended));

@@ -12,11 +12,11 @@ use indicatif::HumanBytes;
 use super::args::{AllowedArgs, ChangeArgs, EncodingArgs, PortableArgs, TrailingArgs};
 use super::show;
 use crate::args::exclude::ExcludeArgs;
-use crate::args::image::{refuse_as_output, warn_of_own_image};
+use crate::args::image::refuse_as_output;
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::cmd::verity::sidecar::warn_of_seal;
 use crate::exit::{About, Failure, Outcome};
-use crate::print::output::{message, print_line};
+use crate::print::output::{json_text, message, print_line};
 use crate::print::progress::Display;
 use crate::print::verbosity::{OutputArgs, wants_summary};
 use crate::signals::{GRACE_PERIOD, GRACE_PERIOD_IN_PLACE, cancel_on_signals};
@@ -214,9 +214,6 @@ pub(super) fn add(args: &AddArgs) -> Outcome {
     if !matches!(options.build.source.format, SourceFormat::Directory | SourceFormat::Tar) {
         return Err(Failure::about(&args.source, "not a directory and not a tar archive: use ferofs build"));
     }
-    if options.build.source.format == SourceFormat::Directory {
-        warn_of_own_image(&args.image, &args.source)?;
-    }
     cancel_on_signals(&options.build.run.cancel, GRACE_PERIOD_IN_PLACE)?;
     let display = show_progress(&options);
     warn_of_seal(&args.image)?;
@@ -251,7 +248,7 @@ fn print_created(created: &PatchSummary, json: bool) -> Result<(), Failure> {
         message!("{warning}");
     }
     if json {
-        print_line!("{}", show::created_json(created))?;
+        print_line!("{}", json_text(&show::created_json(created)))?;
     } else if wants_summary() {
         print_line!("{}", show::created_text(created))?;
     }
@@ -270,7 +267,7 @@ fn print_several(created: &[(&PathBuf, PatchSummary)], json: bool) -> Result<(),
     }
     if json {
         let patches: Vec<_> = created.iter().map(|(_, summary)| show::created_json(summary)).collect();
-        print_line!("{}", serde_json::json!({ "patches": patches }))?;
+        print_line!("{}", json_text(&serde_json::json!({ "patches": patches })))?;
     }
     Ok(())
 }

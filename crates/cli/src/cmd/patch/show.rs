@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::exit::{About, Outcome};
-use crate::print::output::{json as json_text, print_line};
+use crate::print::output::{json_text, print_line};
 use ferofs::escape::Escaped;
 
 /// Runs `ferofs patch show`.

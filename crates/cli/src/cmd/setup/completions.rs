@@ -52,6 +52,9 @@ pub(crate) fn man(args: &ManArgs, mut command: Command, others: Vec<(Command, &s
     }
     // Nothing is written if something else would be lost.
     for (path, _) in &pages {
+        if std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+            return Err(Failure::about(path, "not a regular file: a manual page cannot replace it"));
+        }
         args.overwrite.check(path, OutputKind::ManPage)?;
     }
     for (path, page) in pages {

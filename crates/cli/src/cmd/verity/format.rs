@@ -21,6 +21,7 @@ use crate::args::image::refuse_as_outputs;
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::args::threads;
 use crate::exit::{About, Failure, Outcome};
+use crate::print::output::json_text;
 use crate::print::reading::CountedSource;
 use crate::print::verbosity::OutputArgs;
 use crate::signals::{GRACE_PERIOD_IN_PLACE, cancel_on_signals};
@@ -185,13 +186,13 @@ pub(super) fn run(args: &FormatArgs) -> Outcome {
     }
     let mut out = io::stdout().lock();
     if args.json {
-        let text = serde_json::json!({
+        let object = serde_json::json!({
             "roothash": root.to_string(),
             "hashoffset": position,
             "datablocks": seal.superblock.data_blocks,
             "uuid": seal.superblock.uuid.to_string(),
         });
-        writeln!(out, "{text}")?;
+        writeln!(out, "{}", json_text(&object))?;
     } else {
         writeln!(out, "{root}")?;
     }

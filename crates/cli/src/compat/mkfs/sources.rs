@@ -28,11 +28,11 @@ impl Args {
         options.source.format = match (&self.tar, &self.oci) {
             (Some(_), _) => SourceFormat::Tar,
             (None, Some(text)) => self.oci_layout(text, first, &mut options)?,
-            // As erofs-utils: a directory is an OCI image layout only with --oci.
+            // As erofs-utils: a directory or an archive is an OCI image layout only with --oci.
             (None, None) if first.is_dir() => SourceFormat::Directory,
             (None, None) => match SourceFormat::detect(first) {
-                Ok(SourceFormat::Image) => SourceFormat::Image,
-                Ok(_) => SourceFormat::Tar,
+                Ok(SourceFormat::Oci) => SourceFormat::Tar,
+                Ok(format) => format,
                 Err(error) => {
                     return Err(refusal("SOURCE", first.to_string_lossy().into_owned(), error.to_string()));
                 }

@@ -13,7 +13,7 @@ pub(crate) struct Flags {
 }
 
 /// Options without effect on a read-only file system.
-const NO_EFFECT: [&str; 15] = [
+const NO_EFFECT: [&str; 14] = [
     "async",
     "sync",
     "dirsync",
@@ -27,7 +27,6 @@ const NO_EFFECT: [&str; 15] = [
     "loud",
     "rw",
     "ro",
-    "relatime",
     "norelatime",
 ];
 
@@ -73,6 +72,9 @@ impl Flags {
                     ACCESS_TIMES.into_iter().for_each(|other| flags.attributes.remove(other));
                 }
                 flags.attributes.set(attribute, on);
+            } else if option == "relatime" {
+                // The kernel's default.
+                ACCESS_TIMES.into_iter().for_each(|other| flags.attributes.remove(other));
             } else if let Some(propagation) = propagation(option) {
                 flags.propagation = Some(propagation);
             } else if !NO_EFFECT.contains(&option.as_str()) {
@@ -167,5 +169,7 @@ mod tests {
         );
         assert_eq!(changed("ro,nosuid,nodev", &["noatime"]), kept | MountFlags::NOATIME);
         assert_eq!(changed("ro,nosuid,nodev", &[]), kept | MountFlags::STRICTATIME);
+        assert_eq!(changed("ro,nosuid,nodev", &["relatime"]), kept | MountFlags::RELATIME);
+        assert_eq!(changed("ro,nosuid,nodev,noatime", &["relatime"]), kept | MountFlags::RELATIME);
     }
 }

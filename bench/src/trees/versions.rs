@@ -1,4 +1,4 @@
-//! The families of redundant trees. Those from registries are fetched once into target/bench-redundant; the others are made from a seed.
+//! Trees with many versions of the same files: releases that are fetched, and generated ones, which follow from a seed.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -6,31 +6,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use ferofs_devtools::shell;
 use ferofs_tests::content::Content;
 use ferofs_tests::rng::Rng;
 
+use super::packages::{debian, wheel};
+use super::set_times;
+
 /// Releases of Python packages, as `pip download` names them.
-const PYTHON: [&str; 8] = [
-    "django==5.0.1",
-    "django==5.0.2",
-    "django==5.0.3",
-    "django==5.0.4",
-    "django==5.0.6",
-    "django==5.0.7",
-    "numpy==2.0.1",
-    "numpy==2.0.2",
-];
-const SQLALCHEMY: [&str; 8] = [
-    "sqlalchemy==2.0.20",
-    "sqlalchemy==2.0.22",
-    "sqlalchemy==2.0.24",
-    "sqlalchemy==2.0.26",
-    "sqlalchemy==2.0.28",
-    "sqlalchemy==2.0.30",
-    "sqlalchemy==2.0.32",
-    "sqlalchemy==2.0.34",
-];
+const PYTHON: &str = "django==5.0.1 django==5.0.2 django==5.0.3 django==5.0.4 django==5.0.6 django==5.0.7 numpy==2.0.1 numpy==2.0.2";
+const SQLALCHEMY: &str = "sqlalchemy==2.0.20 sqlalchemy==2.0.22 sqlalchemy==2.0.24 sqlalchemy==2.0.26 \
+    sqlalchemy==2.0.28 sqlalchemy==2.0.30 sqlalchemy==2.0.32 sqlalchemy==2.0.34";
 
 /// Nights of the snapshots.
 const NIGHTS: u64 = 30;
@@ -44,53 +29,24 @@ const HEADERS: usize = 6;
 /// The packages of these headers, as a regular expression of apt.
 const HEADERS_PACKAGES: &str = "^linux-headers-6.1.0-[0-9]+-common$";
 
-/// Makes the tree of a family, with all versions in directories below it.
-pub(super) type Make = fn(&Path) -> Result<()>;
-
-/// The family of snapshots.
-pub(super) const NIGHTLY: &str = "nightly";
-/// The family with an aim in bytes.
-pub(super) const PYTHON_FAMILY: &str = "python";
-
-/// A tree with many versions.
-pub(super) struct Family {
-    /// What `--only` selects.
-    pub(super) name: &'static str,
-    pub(super) make: Make,
+pub(super) fn python_releases(dir: &Path) -> Result<()> {
+    wheels(dir, PYTHON)
 }
 
-pub(super) const FAMILIES: [Family; 5] = [
-    Family { name: PYTHON_FAMILY, make: |dir| wheels(dir, &PYTHON) },
-    Family { name: "sqlalchemy", make: |dir| wheels(dir, &SQLALCHEMY) },
-    Family { name: "headers", make: headers },
-    Family { name: NIGHTLY, make: nightly },
-    Family { name: "layers", make: layers },
-];
+pub(super) fn sqlalchemy(dir: &Path) -> Result<()> {
+    wheels(dir, SQLALCHEMY)
+}
 
-/// Fetches wheels and unpacks each below `dir`, with the times of their files set to one second, as the fetching would be their time.
-fn wheels(dir: &Path, packages: &[&str]) -> Result<()> {
-    for package in packages {
-        let wheel = dir.with_extension("wheel");
-        fs::create_dir_all(&wheel)?;
-        let download = ["-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:", "--dest"];
-        // For one platform, so that all machines measure the same files.
-        let platform =
-            ["--python-version", "3.12", "--platform", "any", "--platform", "manylinux2014_x86_64"];
-        let older = ["--platform", "manylinux_2_17_x86_64"];
-        shell::run(
-            Command::new("python3").args(download).arg(&wheel).args(platform).args(older).arg(package),
-        )?;
-        let file = fs::read_dir(&wheel)?.next().context("pip fetched nothing")??.path();
-        let version = dir.join(package.replace("==", "-"));
-        fs::create_dir_all(&version)?;
-        shell::run(Command::new("python3").args(["-m", "zipfile", "-e"]).arg(file).arg(&version))?;
-        fs::remove_dir_all(&wheel)?;
+/// Unpacks each wheel into a directory below `dir`.
+fn wheels(dir: &Path, packages: &str) -> Result<()> {
+    for package in packages.split(' ') {
+        wheel(package, "3.12", &dir.join(package.replace("==", "-")))?;
     }
     set_times(dir)
 }
 
 /// Fetches the newest packages of headers and unpacks each below `dir`.
-fn headers(dir: &Path) -> Result<()> {
+pub(super) fn headers(dir: &Path) -> Result<()> {
     let output = Command::new("apt-cache").args(["search", "--names-only", HEADERS_PACKAGES]).output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let mut names: Vec<&str> = text.lines().filter_map(|line| line.split(' ').next()).collect();
@@ -98,25 +54,14 @@ fn headers(dir: &Path) -> Result<()> {
     if names.len() < HEADERS {
         bail!("apt knows {} packages {HEADERS_PACKAGES}, {HEADERS} are needed: apt-get update", names.len());
     }
-    let fetched = dir.with_extension("fetched");
-    fs::create_dir_all(&fetched)?;
     for name in names.iter().rev().take(HEADERS) {
-        shell::run(Command::new("apt-get").current_dir(&fetched).args(["download", "--quiet", name]))?;
-        let package = fs::read_dir(&fetched)?.next().context("apt-get fetched nothing")??.path();
-        shell::run(Command::new("dpkg-deb").arg("-x").arg(&package).arg(dir.join(name)))?;
-        fs::remove_file(package)?;
+        debian(&[name], &dir.join(name))?;
     }
-    fs::remove_dir_all(&fetched)?;
     set_times(dir)
 }
 
-/// Sets all times below `dir` to one second.
-fn set_times(dir: &Path) -> Result<()> {
-    shell::run(Command::new("find").arg(dir).args(["-exec", "touch", "-hd", "@1700000000", "{}", "+"]))
-}
-
 /// A tree as it is on thirty nights: each night one file in fifty changes in a few places, one file is new, and one is gone.
-fn nightly(dir: &Path) -> Result<()> {
+pub(super) fn nightly(dir: &Path) -> Result<()> {
     let mut rng = Rng::new(1);
     let mut files: Vec<(PathBuf, Vec<u8>)> = (0..FILES).map(|number| new_file(number, &mut rng)).collect();
     for night in 0..NIGHTS {
@@ -136,7 +81,7 @@ fn nightly(dir: &Path) -> Result<()> {
 }
 
 /// Layers of images that were built again each month: most files have a few changes, some are new.
-fn layers(dir: &Path) -> Result<()> {
+pub(super) fn layers(dir: &Path) -> Result<()> {
     let mut rng = Rng::new(2);
     let mut files: Vec<(PathBuf, Vec<u8>)> = (0..FILES).map(|number| new_file(number, &mut rng)).collect();
     for layer in 0..LAYERS {

@@ -1,7 +1,7 @@
 //! Large real text for benchmarks: the Linux source code, from Debian's package linux-source.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -15,18 +15,22 @@ pub(crate) fn write_text(to: &Path, len: u64) -> Result<()> {
     if to.metadata().is_ok_and(|metadata| metadata.len() == len) {
         return Ok(());
     }
-    let mut xz =
-        Command::new("xz").arg("-dc").arg(archive()?).stdout(Stdio::piped()).spawn().context("xz")?;
-    let mut out = File::create(to)?;
-    let text = xz.stdout.take().context("xz has no output")?;
-    if io::copy(&mut text.take(len), &mut out)? != len {
+    if write_start(Command::new("xz").arg("-dc").arg(archive()?), to, len)? != len {
         bail!("the Linux source archive has less than {len} bytes");
     }
-    out.flush()?;
-    // xz would wait for a reader of the rest.
-    xz.kill()?;
-    xz.wait()?;
     Ok(())
+}
+
+/// Writes the first `len` bytes of what a command prints to the file `to`, and returns their number.
+pub(crate) fn write_start(command: &mut Command, to: &Path, len: u64) -> Result<u64> {
+    let mut child =
+        command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().context("no such program")?;
+    let text = child.stdout.take().context("the program has no output")?;
+    let written = io::copy(&mut text.take(len), &mut File::create(to)?)?;
+    // The program would wait for a reader of the rest.
+    child.kill()?;
+    child.wait()?;
+    Ok(written)
 }
 
 /// The path of the archive.

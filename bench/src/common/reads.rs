@@ -1,6 +1,4 @@
-//! Random reads of 4 KiB through a FUSE mount: their processor time, of the reader and of the daemon together.
-//!
-//! The image is in the page cache, the mounted files are not: each read is answered by the daemon, and no disk takes part.
+//! Random reads of 4 KiB of the files of a mounted tree: the same for each image.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -8,8 +6,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use ferofs_tests::rng::Rng;
-
-use crate::common::filesystem::Mounted;
 
 /// Reads of one measurement, at most: they take 0.1 to 3 processor seconds.
 const MAX_READS: u64 = 3000;
@@ -20,16 +16,16 @@ const BYTES_PER_READ: u64 = 40_000;
 const SIZE: usize = 4096;
 
 /// The same reads for each image.
-pub(super) struct Reads {
+pub(crate) struct Reads {
     /// A path below the root, and the offset in this file.
     places: Vec<(PathBuf, u64)>,
-    pub(super) names: u64,
-    pub(super) bytes: u64,
+    pub(crate) names: u64,
+    pub(crate) bytes: u64,
 }
 
 impl Reads {
     /// Chooses places at random: large files get more reads than small ones.
-    pub(super) fn plan(source: &Path) -> Result<Self> {
+    pub(crate) fn plan(source: &Path) -> Result<Self> {
         let mut files = Vec::new();
         let (mut names, mut bytes) = (0, 0);
         let mut pending = vec![source.to_owned()];
@@ -60,22 +56,26 @@ impl Reads {
         Ok(Self { places: places.collect::<Result<_>>()?, names, bytes })
     }
 
-    /// Microseconds of processor time for each read.
-    pub(super) fn cost(&self, mounted: &Mounted) -> Result<f64> {
+    /// Makes the reads, once each.
+    pub(crate) fn run(&self, mounted: &Path) -> Result<()> {
         let mut buffer = [0; SIZE];
-        let daemon = mounted.cpu().context("no daemon")?;
-        let reader = thread_seconds()?;
         for (path, offset) in &self.places {
-            let file = File::open(mounted.path().join(path)).with_context(|| path.display().to_string())?;
+            let file = File::open(mounted.join(path)).with_context(|| path.display().to_string())?;
             file.read_at(&mut buffer, *offset).with_context(|| path.display().to_string())?;
         }
-        let seconds = mounted.cpu().context("no daemon")? - daemon + thread_seconds()? - reader;
-        Ok(seconds * 1e6 / self.places.len() as f64)
+        Ok(())
+    }
+
+    /// Microseconds of processor time for each read, of this thread and of the daemon, whose processor seconds `daemon` returns.
+    pub(crate) fn cost(&self, mounted: &Path, daemon: impl Fn() -> Result<f64>) -> Result<f64> {
+        let before = daemon()? + thread_seconds()?;
+        self.run(mounted)?;
+        Ok((daemon()? + thread_seconds()? - before) * 1e6 / self.places.len() as f64)
     }
 }
 
 /// Processor seconds of this thread: the first number of schedstat, in nanoseconds.
-fn thread_seconds() -> Result<f64> {
+pub(crate) fn thread_seconds() -> Result<f64> {
     let stat = fs::read_to_string("/proc/thread-self/schedstat")?;
     let first = stat.split_whitespace().next().context("schedstat is empty")?;
     Ok(first.parse::<f64>()? / 1e9)

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 const PER_DIRECTORY: usize = 1000;
 
 /// A random number for each `n`: SplitMix64.
-pub(super) fn random(n: u64) -> u64 {
+fn random(n: u64) -> u64 {
     let mut z = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -17,7 +17,7 @@ pub(super) fn random(n: u64) -> u64 {
 }
 
 /// A tree of `files` small files below `dir`, in directories of 1,000. Their names have 16 bytes, and their content has up to 24 words.
-pub(super) fn small_files(dir: &Path, files: usize) -> Result<PathBuf> {
+pub(crate) fn small_files(dir: &Path, files: usize) -> Result<PathBuf> {
     let root = dir.join(format!("tree-{files}"));
     if root.is_dir() {
         return Ok(root);

@@ -3,6 +3,7 @@
 //! A line of /cases: number, base image, size, digest of the tree that our reader shows, and the changes as `position:hex`. A line of output:
 //! the number, and `ok` if Linux shows the same tree, or else all entries.
 
+use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
@@ -12,28 +13,30 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-use super::super::test_image::TestImage;
-use super::digest::{Entry, Mounted, entries, total};
+use crate::hostile::test_image::TestImage;
+use crate::linux::digest::{Entry, Mounted, entries, total};
 
 const LOOP: &str = "/dev/loop0";
+/// The extra device of an image that has one.
+const DEVICE: &str = "/dev/loop1";
 const IMAGE: &str = "/tmp/image";
 const MOUNT: &str = "/mnt";
 
 /// An image for the virtual machine.
-pub(super) struct Case {
-    pub(super) number: u64,
-    pub(super) base: usize,
-    pub(super) expected: u64,
-    pub(super) size: u64,
-    pub(super) changes: Vec<(usize, Vec<u8>)>,
+pub(crate) struct Case {
+    pub(crate) number: u64,
+    pub(crate) base: usize,
+    pub(crate) expected: u64,
+    pub(crate) size: u64,
+    pub(crate) changes: Vec<(usize, Vec<u8>)>,
 }
 
 impl Case {
-    pub(super) fn new(number: u64, base: usize, expected: u64, image: &TestImage) -> Self {
+    pub(crate) fn new(number: u64, base: usize, expected: u64, image: &TestImage) -> Self {
         Self { number, base, expected, size: image.size, changes: image.changes.clone() }
     }
 
-    pub(super) fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         let Self { number, base, expected, size, changes } = self;
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let changes: String = changes.iter().map(|(at, bytes)| format!(" {at}:{}", hex(bytes))).collect();
@@ -66,14 +69,21 @@ impl Device {
     /// Puts the image of `case` into the device.
     fn load(&mut self, case: &Case) -> Result<()> {
         if self.base != Some(case.base) || self.size != case.size {
-            if self.base.take().is_some() {
+            if let Some(old) = self.base.take() {
                 losetup(&["-d", LOOP])?;
+                if Path::new(&device_of(old)).exists() {
+                    losetup(&["-d", DEVICE])?;
+                }
             }
             self.bytes = fs::read(format!("/images/{}", case.base))?;
             self.file.set_len(0)?;
             self.file.write_all_at(&self.bytes, 0)?;
             self.file.set_len(case.size)?;
             losetup(&["-r", LOOP, IMAGE])?;
+            let device = device_of(case.base);
+            if Path::new(&device).exists() {
+                losetup(&["-r", DEVICE, &device])?;
+            }
             (self.base, self.size) = (Some(case.base), case.size);
         }
         for (at, bytes) in &case.changes {
@@ -91,13 +101,18 @@ impl Device {
     }
 }
 
+/// The file with the data that base image `number` has on an extra device, if there is one.
+fn device_of(number: usize) -> String {
+    format!("/images/{number}.device")
+}
+
 fn losetup(args: &[&str]) -> Result<()> {
     let status = Command::new("losetup").args(args).stdout(Stdio::null()).status()?;
     if status.success() { Ok(()) } else { bail!("losetup {args:?}: {status}") }
 }
 
 /// Runs in the machine until all cases are read.
-pub(super) fn run() -> Result<()> {
+pub(crate) fn run() -> Result<()> {
     let file = OpenOptions::new().create(true).truncate(true).read(true).write(true).open(IMAGE)?;
     let mut device = Device { file, bytes: Vec::new(), base: None, size: 0 };
     let mut out = std::io::stdout();
@@ -105,7 +120,7 @@ pub(super) fn run() -> Result<()> {
         let case = Case::parse(&line?).context("a case that cannot be parsed")?;
         device.load(&case)?;
         writeln!(out, "{} begins", case.number)?;
-        let found = read();
+        let found = read(Path::new(&device_of(case.base)).exists());
         let result = match total(&found) == case.expected {
             true => String::from("ok"),
             false => found.iter().map(text).collect::<Vec<_>>().join(" "),
@@ -130,7 +145,7 @@ fn text(entry: &Entry) -> String {
 }
 
 /// The entry that [`text`] wrote.
-pub(super) fn parse_entry(word: &str) -> Option<Entry> {
+pub(crate) fn parse_entry(word: &str) -> Option<Entry> {
     let at = word.rfind(['=', '!'])?;
     let (what, value) = (&word[..at], &word[at + 1..]);
     let value = match word.as_bytes()[at] {
@@ -140,8 +155,9 @@ pub(super) fn parse_entry(word: &str) -> Option<Entry> {
     Some(Entry { what: what.to_owned(), value })
 }
 
-fn read() -> Vec<Entry> {
-    let mounted = mount(PathBuf::from(LOOP), MOUNT, "erofs", MountFlags::RDONLY, None);
+fn read(has_device: bool) -> Vec<Entry> {
+    let options = has_device.then(|| CString::new(format!("device={DEVICE}")).unwrap_or_default());
+    let mounted = mount(PathBuf::from(LOOP), MOUNT, "erofs", MountFlags::RDONLY, options.as_deref());
     if let Err(error) = mounted {
         return vec![Entry {
             what: String::from("/:s"),

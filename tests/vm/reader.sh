@@ -1,8 +1,8 @@
 #!/bin/sh
-# Writes the initramfs of a machine that reads hostile images: busybox, the modules of the kernel in KERNEL, the program of the campaigns with
+# Writes the initramfs of a machine that reads images: busybox, the modules of the kernel in KERNEL, the program of the campaigns with
 # its libraries, and the base images, whose names are numbers.
 #
-# Usage: hostile.sh KERNEL PROGRAM IMAGES INITRAMFS
+# Usage: reader.sh KERNEL PROGRAM IMAGES INITRAMFS
 set -eu
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
@@ -27,7 +27,7 @@ mount -t tmpfs tmpfs /tmp
 while read -r module; do
     insmod "/modules/$module" || echo "cannot load $module"
 done < /modules/order
-campaigns hostile --guest > /dev/hvc0
+campaigns guest > /dev/hvc0
 poweroff -f
 END
 chmod 755 "$root/init"

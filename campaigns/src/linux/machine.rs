@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::guest::Case;
+use crate::linux::guest::Case;
 
 /// Time without a line after which the machine hangs: emulation of a start takes minutes on a busy machine.
 const HANG: Duration = Duration::from_secs(300);
@@ -20,16 +20,16 @@ const MAX_IDLE_STARTS: u32 = 3;
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/vm");
 
 /// A virtual machine of a release of Linux.
-pub(super) struct Machine {
-    pub(super) release: String,
+pub(crate) struct Machine {
+    pub(crate) release: String,
     dir: PathBuf,
 }
 
 /// What Linux did with each case: its line, or how it ended.
-pub(super) type Answers = BTreeMap<u64, Answer>;
+pub(crate) type Answers = BTreeMap<u64, Answer>;
 
 /// What Linux did with a case.
-pub(super) enum Answer {
+pub(crate) enum Answer {
     /// The words of the line after the number.
     Line(String),
     /// The kernel crashed.
@@ -40,19 +40,19 @@ pub(super) enum Answer {
 
 impl Machine {
     /// Gets the kernel, and writes the initramfs with the base images in `images`.
-    pub(super) fn new(release: &str, work_dir: &Path, images: &Path) -> Result<Self> {
+    pub(crate) fn new(release: &str, work_dir: &Path, images: &Path) -> Result<Self> {
         let (kernel, dir) =
             (work_dir.join(format!("linux-{release}")), work_dir.join(format!("machine-{release}")));
         fs::create_dir_all(&dir)?;
         script("kernel.sh", &[release.as_ref(), kernel.as_ref()])?;
         let program = std::env::current_exe()?;
-        script("hostile.sh", &[&kernel, &program, images, &dir.join("base")])?;
+        script("reader.sh", &[&kernel, &program, images, &dir.join("base")])?;
         fs::copy(kernel.join("vmlinuz"), dir.join("vmlinuz"))?;
         Ok(Self { release: release.to_owned(), dir })
     }
 
     /// Lets Linux read all `cases`.
-    pub(super) fn read(&self, cases: &[Case]) -> Result<Answers> {
+    pub(crate) fn read(&self, cases: &[Case]) -> Result<Answers> {
         let mut answers = Answers::new();
         let (mut rest, mut idle) = (cases, 0);
         while !rest.is_empty() {

@@ -23,13 +23,13 @@ const OVERFLOW_ID: u32 = 65534;
 
 /// A property of a file: its path and a letter, and its digest or error.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
-    pub(super) what: String,
-    pub(super) value: Result<u64, String>,
+pub(crate) struct Entry {
+    pub(crate) what: String,
+    pub(crate) value: Result<u64, String>,
 }
 
 /// The digest of a whole tree. All errors are equal.
-pub(super) fn total(entries: &[Entry]) -> u64 {
+pub(crate) fn total(entries: &[Entry]) -> u64 {
     digest(&entries.iter().map(|entry| (&entry.what, entry.value.as_ref().ok())).collect::<Vec<_>>())
 }
 
@@ -53,7 +53,7 @@ type Read<T> = Result<T, String>;
 type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// A tree to read.
-pub(super) trait Tree {
+pub(crate) trait Tree {
     type Node;
     fn root(&self) -> Read<Self::Node>;
     fn names(&self, dir: &Self::Node) -> Read<Vec<Vec<u8>>>;
@@ -65,10 +65,10 @@ pub(super) trait Tree {
 }
 
 /// [`Stat`], opaque to the trait's users.
-pub(super) struct StatOf(Stat);
+pub(crate) struct StatOf(Stat);
 
 /// Reads all of `tree`, and continues after errors.
-pub(super) fn entries<T: Tree>(tree: &T) -> Vec<Entry> {
+pub(crate) fn entries<T: Tree>(tree: &T) -> Vec<Entry> {
     let mut found = Vec::new();
     let mut buffer = vec![0; 128 << 10];
     let mut pending = vec![(String::from("/"), 0, tree.root())];
@@ -137,7 +137,7 @@ fn content<T: Tree>(tree: &T, node: &T::Node, size: u64, buffer: &mut [u8]) -> R
 }
 
 /// A tree that Linux has mounted.
-pub(super) struct Mounted<'a>(pub(super) &'a Path);
+pub(crate) struct Mounted<'a>(pub(crate) &'a Path);
 
 fn code(error: impl Into<std::io::Error>) -> String {
     error.into().raw_os_error().map_or_else(|| String::from("error"), |code| code.to_string())
@@ -194,7 +194,7 @@ impl Tree for Mounted<'_> {
 }
 
 /// A tree as our reader shows it.
-pub(super) struct OurReader<'a>(pub(super) &'a Image);
+pub(crate) struct OurReader<'a>(pub(crate) &'a Image);
 
 impl Tree for OurReader<'_> {
     type Node = Inode;

@@ -1,0 +1,164 @@
+//! The published pages, `cargo xtask bench all`, which measures all of them again, and the test that finds pages that are out of date.
+//!
+//! Each page has a comment with the accepted costs of the related cells of bench/gate.tsv when it was measured. Costs that changed since then
+//! mean that the figures of the page are no longer those of this ferofs.
+
+use std::fs;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use ferofs_devtools::shell;
+
+use crate::common::machine;
+use crate::gate::accepted::AcceptedFile;
+
+/// The name of the accepted costs among the facts about a run.
+pub(crate) const COSTS: &str = "accepted costs when this was measured";
+/// `bench all` starts only with at most this many runnable processes for each processor.
+const LOAD: f64 = 0.5;
+
+/// A benchmark whose figures are in docs.
+struct Published {
+    bench: &'static str,
+    pages: &'static [&'static str],
+    /// Prefixes of the cells of the gate that do what the benchmark measures.
+    cells: &'static [&'static str],
+    /// What it may take on two idle processors, without the trees, which are made once: together 90 minutes.
+    minutes: u64,
+}
+
+const fn published(
+    bench: &'static str,
+    pages: &'static [&'static str],
+    cells: &'static [&'static str],
+    minutes: u64,
+) -> Published {
+    Published { bench, pages, cells, minutes }
+}
+
+const PUBLISHED: [Published; 10] = [
+    published("build", &["docs/results/build.md"], &["build ", "extract "], 20),
+    published("kernel", &["docs/results/kernel.md"], &["build preset default", "build zstd", "read "], 8),
+    published("charts", &["docs/pictures/peers.md", "docs/guide/settings.md"], &["build ", "mount "], 5),
+    published("redundant", &["docs/results/redundant.md"], &["build preset backup", "patch create"], 8),
+    published(
+        "scale",
+        &["docs/results/scale.md"],
+        &["build small", "check small", "extract ", "mount names"],
+        7,
+    ),
+    published("random", &["docs/results/random.md"], &["read ", "mount "], 8),
+    published("patch", &["docs/results/patch.md"], &["patch "], 6),
+    published("fleet", &["docs/results/fleet.md"], &["read ", "mount ", "verity "], 11),
+    published(
+        "codec",
+        &["docs/results/codec.md"],
+        &["build lz4hc 12", "build lzma", "build zstd", "build deflate"],
+        3,
+    ),
+    published("paper", &["docs/results/paper.md"], &["read ", "mount ", "build preset android"], 14),
+];
+
+/// Measures and publishes everything that was not measured with this commit.
+pub(crate) fn all(run: fn(&[&str]) -> Result<()>) -> Result<()> {
+    let commit = machine::commit()?;
+    if commit.contains("changed") {
+        bail!(
+            "the checkout has changes: commit them, so that the pages can name the commit that was measured"
+        );
+    }
+    let load: f64 = machine::load()?.split(' ').next().unwrap_or_default().parse()?;
+    let most = LOAD * std::thread::available_parallelism()?.get() as f64;
+    if load > most {
+        bail!(
+            "the load is {load}, and {most} at most would disturb nothing: try again when the machine is idle"
+        );
+    }
+    for Published { bench, pages, minutes, .. } in &PUBLISHED {
+        let mut texts = pages.iter().map(|page| fs::read_to_string(shell::repository().join(page)));
+        if texts.all(|text| text.is_ok_and(|text| text.contains(&format!("- commit: {commit}\n")))) {
+            println!("{bench}: measured with {commit} already");
+            continue;
+        }
+        let start = Instant::now();
+        run(&[bench, "--publish"]).with_context(|| (*bench).to_owned())?;
+        let took = start.elapsed().as_secs() as f64 / 60.0;
+        println!("{bench}: {took:.1} of {minutes} minutes");
+    }
+    Ok(())
+}
+
+/// The accepted costs of the cells that belong to a benchmark: names and values.
+pub(crate) fn costs(bench: &str) -> Result<String> {
+    let Some(published) = PUBLISHED.iter().find(|published| published.bench == bench) else {
+        return Ok(String::new());
+    };
+    let accepted = accepted()?;
+    let cells =
+        accepted.cells.keys().filter(|cell| published.cells.iter().any(|start| cell.starts_with(start)));
+    let costs = cells.filter_map(|cell| Some(format!("{cell} = {}", accepted.cost(cell)?)));
+    Ok(costs.collect::<Vec<_>>().join(", "))
+}
+
+fn accepted() -> Result<AcceptedFile> {
+    AcceptedFile::parse(&fs::read_to_string(shell::repository().join("bench/gate.tsv"))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Accepted costs may change by this share before a page is out of date.
+    const TOLERANCE: f64 = 0.05;
+
+    /// What changed since a page was measured; nothing if its figures still hold.
+    fn changes(text: &str, accepted: &AcceptedFile) -> Result<Vec<String>> {
+        let (_, costs) = text.split_once(&format!("<!-- {COSTS}: ")).context("no accepted costs")?;
+        let (costs, _) = costs.split_once(" -->").context("the comment has no end")?;
+        let mut changes = Vec::new();
+        for cost in costs.split(", ") {
+            let (cell, before) = cost.split_once(" = ").with_context(|| cost.to_owned())?;
+            let (before, now) = (before.parse::<u64>()?, accepted.cost(cell).unwrap_or(0));
+            if (now as f64 / before as f64 - 1.0).abs() > TOLERANCE {
+                changes.push(format!("`{cell}` cost {before} then, and {now} is accepted now"));
+            }
+        }
+        Ok(changes)
+    }
+
+    #[test]
+    fn published_figures_are_those_of_this_ferofs() {
+        let accepted = accepted().unwrap();
+        let mut old = Vec::new();
+        for Published { bench, pages, .. } in &PUBLISHED {
+            for page in *pages {
+                let text = fs::read_to_string(shell::repository().join(page)).unwrap();
+                for change in changes(&text, &accepted).with_context(|| (*page).to_owned()).unwrap() {
+                    old.push(format!("{page}: {change}: run cargo xtask bench {bench} --publish"));
+                }
+            }
+        }
+        assert!(old.is_empty(), "{old:#?}");
+    }
+
+    #[test]
+    fn a_cost_that_changes_by_more_than_five_percent_is_noticed() {
+        let page = format!("<!-- {COSTS}: {} -->", costs("build").unwrap());
+        for (factor, is_old) in [(1.04, false), (0.96, false), (1.06, true), (0.94, true), (0.0, true)] {
+            let mut accepted = accepted().unwrap();
+            let figures = &mut accepted.cells.get_mut("build tar").unwrap().figures;
+            figures[0] = figures[0].map(|instructions| (instructions as f64 * factor) as u64);
+            let changes = changes(&page, &accepted).unwrap();
+            assert_eq!(!changes.is_empty(), is_old, "{factor}: {changes:?}");
+            assert!(changes.iter().all(|change| change.contains("`build tar`")), "{changes:?}");
+        }
+    }
+
+    #[test]
+    fn everything_fits_into_ninety_minutes() {
+        assert!(PUBLISHED.iter().map(|published| published.minutes).sum::<u64>() <= 90);
+        for Published { bench, .. } in &PUBLISHED {
+            assert!(!costs(bench).unwrap().is_empty(), "{bench}: the gate has no such cells");
+        }
+    }
+}
