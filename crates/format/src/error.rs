@@ -150,6 +150,9 @@ pub enum Fault {
     /// Linux reads the data from another position than the map says.
     #[error("{0}")]
     LinuxReads(&'static str),
+    /// Linux reads other bytes before this feature's first version, which no flag of the superblock announces.
+    #[error("{0}")]
+    OlderLinux(&'static str),
     /// Structures refer to each other in a cycle, or too deeply.
     #[error("nested too deeply")]
     Recursion,
@@ -183,6 +186,7 @@ impl Fault {
             Self::Decode => "decode",
             Self::LinuxDecoder(_) => "linux-decoder",
             Self::LinuxReads(_) => "linux-reads",
+            Self::OlderLinux(_) => "older-linux",
             Self::Recursion => "recursion",
         }
     }

@@ -194,8 +194,8 @@ impl ImageFilesystem {
             Whence::Data => from,
             Whence::Hole => inode.size(),
         };
-        // Only chunk indexes show holes without decoding data. Zeroes in other layouts are reported as data.
-        if inode.layout() == DataLayout::ChunkBased {
+        // Zeroes that are stored are reported as data.
+        if inode.layout() == DataLayout::ChunkBased || inode.layout().is_compressed() {
             let wants_hole = matches!(whence, Whence::Hole);
             found = inode.size();
             let mut passed = from;

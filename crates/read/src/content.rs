@@ -115,6 +115,17 @@ impl<'a> InodeReader<'a> {
         map.and_then(|map| map.extent_at(offset)).of_inode(self.inode.nid).map(Some)
     }
 
+    /// Reads the pclusters of marked holes (`Z_EROFS_LI_HOLE`), as Linux before 7.2 does.
+    ///
+    /// # Errors
+    /// [`crate::Error::Corrupt`] when the map is damaged.
+    pub fn without_hole_marks(mut self) -> Result<Self> {
+        FileMap::opened(&mut self.map, self.content, self.inode)
+            .of_inode(self.inode.nid)?
+            .ignore_hole_marks();
+        Ok(self)
+    }
+
     /// Reads as [`crate::Image::read_at`] does.
     ///
     /// # Errors

@@ -24,7 +24,7 @@ pub(crate) struct Image {
     /// Made by `--loose-parents`: `..` may name another directory, which programs that check images report.
     pub(crate) loose_parents: bool,
     /// erofs-utils 1.9.4 extracts it wrongly, like images of its own: inline content of a metabox becomes zeroes, and a file that
-    /// ends with a hole of chunks becomes empty.
+    /// ends with a hole, of chunks or of `48bit` extents, becomes too short.
     pub(crate) erofs_utils_misreads: bool,
     /// The fields that may differ.
     pub(crate) ignore: Vec<Field>,

@@ -196,7 +196,7 @@ impl Account<'_> {
         Self::add_digests(digests, &mut model);
         image.offset = settings.value("--offset").and_then(|value| value.parse().ok()).unwrap_or(0);
         image.erofs_utils_misreads =
-            ["-m", "--chunk-size", "--chunksize"].iter().any(|option| settings.has(option))
+            ["-m", "--chunk-size", "--chunksize", "48bit"].iter().any(|option| settings.has(option))
                 || matches!(settings.value("--preset").as_deref(), Some("backup" | "smallest"));
         let block = settings.value("-b").and_then(|value| value.parse().ok());
         image.block = sources.block.or(block).unwrap_or(4096);

@@ -131,7 +131,7 @@ fn encoding(settings: &mut Settings, rng: &mut Rng) {
 fn features(settings: &mut Settings, rng: &mut Rng) {
     // Some images have most features, as these must go together.
     let each = rng.pick(&[15, 30, 60]);
-    for feature in ["ztailpacking", "dedupe", "48bit", "dot-omitted"] {
+    for feature in ["ztailpacking", "dedupe", "48bit", "dot-omitted", "holes"] {
         if rng.chance(each) {
             settings.add(&["-E", feature]);
         }

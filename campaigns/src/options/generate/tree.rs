@@ -203,8 +203,30 @@ fn piece(len: usize, rng: &mut Rng) -> Piece {
     Piece { content, seed: rng.pick(&[1, 2, 3, 4, 5, 6, 7, 8]), start: 0, len }
 }
 
+/// Data between long runs of zeroes, which are holes of the source or not.
+fn sparse(rng: &mut Rng) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    for _ in 0..1 + rng.len(6) {
+        let zeroes =
+            rng.pick(&[60_000, 1 << 16, 1 << 16, 70_000, 100_000, 300_000, 1 << 20, 4 << 20, 9 << 20]);
+        let away = rng.pick(&[0, 0, 1, 511, 4095, 5000]);
+        let content = rng.pick(&[None, None, Some(Content::Zeroes)]);
+        let data = rng.pick(&[0, 1, 4096, 8192, 10_000, 200_000]);
+        pieces.push(piece(rng.len(data + 1), rng));
+        pieces.push(Piece { content, seed: 1, start: 0, len: zeroes + away });
+    }
+    if rng.chance(70) {
+        pieces.push(piece(1 + rng.len(20_000), rng));
+    }
+    pieces.retain(|piece| piece.len > 0);
+    pieces
+}
+
 /// Generates new content, or content that is similar to another file's.
 fn content(model: &Model, large: bool, rng: &mut Rng) -> Vec<Piece> {
+    if rng.chance(if large { 20 } else { 6 }) {
+        return sparse(rng);
+    }
     let others = model.list(|kind| matches!(kind, Kind::Regular(pieces) if !pieces.is_empty()));
     if others.is_empty() || rng.chance(55) {
         let parts = rng.pick(&[1, 1, 1, 1, 2, 3, 6]);

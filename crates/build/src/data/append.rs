@@ -14,7 +14,7 @@ use crate::data::base_image::BaseImage;
 use crate::data::chunks::sparse::ChunkPlan;
 use crate::data::encode::EncodedTail;
 use crate::data::encode::deflate_pages::DeflatePlacer;
-use crate::data::extents::index::{FileExtents, FileTail};
+use crate::data::extents::index::{FileExtents, FileTail, ZeroCluster};
 use crate::data::extents::log::ExtentLog;
 use crate::data::identical::small::Fingerprint;
 use crate::data::packed_inode::PackedInodeBuilder;
@@ -43,6 +43,8 @@ pub(super) struct Appender<'a> {
     changed_logs: HashMap<Fingerprint, ExtentLog>,
     pub(super) packed: PackedInodeBuilder,
     placer: DeflatePlacer,
+    /// The pclusters of zeroes, by method.
+    zero_clusters: HashMap<usize, ZeroCluster>,
     /// The number of the job whose result is being appended.
     job: usize,
     data: StoredData,
@@ -89,6 +91,7 @@ impl<'a> Appender<'a> {
             stored_extents: HashMap::new(),
             changed_logs: HashMap::new(),
             placer: DeflatePlacer::new(block),
+            zero_clusters: HashMap::new(),
             job: 0,
             data: StoredData { contents, ..StoredData::default() },
         }
@@ -216,8 +219,9 @@ impl<'a> Appender<'a> {
                 all.extend(&log);
                 (log, size) = (all, earlier.size + size);
             }
-            let tail = &FileTail::None;
-            let file = FileExtents { log: &log, tail, size, first, algorithm: self.algorithm(0) };
+            let (tail, algorithm) = (&FileTail::None, self.algorithm(0));
+            let zeroes = self.zero_cluster(&log, 0)?;
+            let file = FileExtents { log: &log, tail, size, first, algorithm, zeroes };
             let content = self.indexed(file, PACKED_LEN)?;
             self.data.packed = Some(PackedInode { size, content });
         }

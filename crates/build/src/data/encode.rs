@@ -3,11 +3,13 @@
 
 pub(crate) mod dedupe;
 pub(crate) mod deflate_pages;
+pub(crate) mod zero_runs;
 
 use ferofs_codec::{Compressor, Fit, random_before_others, right_align};
 use ferofs_format::{Algorithm, BlockSize};
 
 use crate::data::encode::dedupe::{ExtentFingerprint, ExtentIndex, Match};
+use crate::data::encode::zero_runs::HOLE_MIN;
 use crate::data::extents::log::{Extent, ExtentLog, ExtentPlace, Mark};
 use crate::error::{Error, Result};
 pub(crate) use crate::options::compression::SEGMENT;
@@ -65,18 +67,24 @@ pub(crate) struct ReusableExtents<'a> {
     pub job: usize,
     /// Parts of the content that the base image has; they ascend and do not overlap.
     pub base_matches: &'a [Match],
+    /// Parts of the content that become holes; they ascend and do not overlap.
+    pub holes: &'a [Match],
 }
 
 impl ReusableExtents<'_> {
-    /// The parts of `src` that the image has: those of the base image, and those from the index that do not overlap them.
+    /// The parts of `src` that need no encoding: those of the base image, the holes that do not overlap them, and the parts from the index that
+    /// overlap none of both.
     fn matches(&self, src: &[u8], method: usize) -> Result<Vec<Match>> {
         let found = self.index.map_or(Ok(Vec::new()), |index| index.find(src, self.job, method))?;
         let mut all = self.base_matches.to_vec();
-        all.extend(found.into_iter().filter(|found| {
-            let next = self.base_matches.partition_point(|base| base.start + base.len <= found.start);
-            self.base_matches.get(next).is_none_or(|base| found.start + found.len <= base.start)
-        }));
-        all.sort_unstable_by_key(|found| found.start);
+        for more in [self.holes, &found] {
+            let before = all.clone();
+            all.extend(more.iter().filter(|found| {
+                let next = before.partition_point(|other| other.start + other.len <= found.start);
+                before.get(next).is_none_or(|other| found.start + found.len <= other.start)
+            }));
+            all.sort_unstable_by_key(|found| found.start);
+        }
         Ok(all)
     }
 }
@@ -190,15 +198,25 @@ impl EncodeCall<'_, '_> {
         // a block, and cannot be used either.
         let mut unusable = None;
         for found in matches {
-            let is_stored = !found.stored.encoded;
+            let is_stored = !found.stored.encoded && !found.is_hole();
             if is_stored && unusable == Some(found.start) {
                 unusable = Some(found.start + found.len);
                 continue;
             }
-            match self.encode_before_match(found.start, found.len)? {
-                RangeEnd::OverBudget => return Ok(None),
-                RangeEnd::CannotEndHere => unusable = is_stored.then_some(found.start + found.len),
-                RangeEnd::Encoded | RangeEnd::Tail(_) => self.push_match(found),
+            let mut found = *found;
+            loop {
+                match self.encode_before_match(&found)? {
+                    RangeEnd::OverBudget => return Ok(None),
+                    // With more zeroes, the extent before the hole may be long enough.
+                    RangeEnd::CannotEndHere if found.is_hole() && found.len > HOLE_MIN / 2 + self.block => {
+                        found.start += self.block;
+                        found.len -= self.block;
+                        continue;
+                    }
+                    RangeEnd::CannotEndHere => unusable = is_stored.then_some(found.start + found.len),
+                    RangeEnd::Encoded | RangeEnd::Tail(_) => self.push_match(&found),
+                }
+                break;
             }
         }
         match self.encode_range(self.src.len())? {
@@ -208,13 +226,14 @@ impl EncodeCall<'_, '_> {
         }
     }
 
-    /// Encodes the bytes before a match of `len` bytes at `start`, so that an extent can start there.
-    fn encode_before_match(&mut self, start: usize, len: usize) -> Result<RangeEnd> {
+    /// Encodes the bytes before a match, so that an extent can start there.
+    fn encode_before_match(&mut self, found: &Match) -> Result<RangeEnd> {
+        let Match { start, len, .. } = *found;
         let in_blocks = self.compression.index != IndexKind::Extents;
         let gap = start - self.pos;
-        // An index cannot describe two extents that start in the same lcluster.
-        if in_blocks && (gap > 0 && gap < 2 * self.block || len < self.block && start + len < self.src.len())
-        {
+        // An index cannot describe two extents that start in the same lcluster. A hole starts with an lcluster.
+        let least = if found.is_hole() { self.block } else { 2 * self.block };
+        if in_blocks && (gap > 0 && gap < least || len < self.block && start + len < self.src.len()) {
             return Ok(RangeEnd::CannotEndHere);
         }
         let before = self.mark();
@@ -243,6 +262,11 @@ impl EncodeCall<'_, '_> {
     fn push_match(&mut self, found: &Match) {
         let Match { len, stored, same_offset, .. } = *found;
         self.pos += len;
+        if found.is_hole() {
+            self.fingerprints.iter_mut().for_each(|all| all.push(None));
+            self.log.push(Extent::hole(len as u64));
+            return;
+        }
         let place = ExtentPlace::Shared { at: stored.at, partial: stored.partial };
         let extent = Extent { len: len as u64, encoded: stored.encoded, size: stored.size, place };
         if same_offset { self.log.push_without_dedupe(extent) } else { self.log.push(extent) }

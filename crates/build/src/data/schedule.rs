@@ -2,9 +2,11 @@
 
 use crate::data::chunks::sparse::ChunkPlan;
 use crate::data::encode::SEGMENT;
+use crate::data::encode::zero_runs::HOLE_MIN;
 use crate::data::identical::large::Duplicates;
-use crate::data::worker::Job;
 use crate::data::worker::context::WorkerContext;
+use crate::data::worker::{Job, PartForm};
+use crate::options::compression::IndexKind;
 use crate::sources::data_ranges::Ranges;
 use crate::tree::{Kind, NodeId};
 
@@ -13,6 +15,9 @@ use crate::tree::{Kind, NodeId};
 pub(crate) const BATCH_BYTES: u64 = 1 << 20;
 /// A batch also ends with this many files, so that many tiny files do not make one long job. A deduplicating image depends on it.
 pub(crate) const BATCH_FILES: usize = 256;
+
+/// The start and the end of a range, and what workers do with it.
+type FormedRange = (u64, u64, PartForm);
 
 /// A large file whose parts follow.
 pub(super) struct LargeFile {
@@ -29,8 +34,11 @@ pub(super) enum Scheduled {
     LargeFile(LargeFile),
 }
 
-/// The most bytes of a part for which space is only reserved.
-const RESERVED_PART: u64 = 1 << 40;
+/// The most bytes of a part that is not read: space is only reserved for it, or it is a hole.
+const UNREAD_PART: u64 = 1 << 30;
+/// The largest file whose holes are those of a compressed file, in bytes: a record of 32 bytes for each GiB is enough. A larger file with holes
+/// is stored in chunks.
+const HOLES_MAX: u64 = 1 << 50;
 
 /// Creates jobs, one at a time.
 pub(super) struct Scheduler<'a> {
@@ -41,8 +49,8 @@ pub(super) struct Scheduler<'a> {
     nodes: std::iter::Copied<std::slice::Iter<'a, NodeId>>,
     batch: Vec<NodeId>,
     batch_bytes: u64,
-    /// The large file that is being split, its remaining ranges with the next one last, and whether to store it uncompressed.
-    splitting: Option<(NodeId, Ranges, bool)>,
+    /// The large file that is being split, and its remaining ranges with the next one last.
+    splitting: Option<(NodeId, Vec<FormedRange>)>,
 }
 
 impl<'a> Scheduler<'a> {
@@ -84,24 +92,26 @@ impl<'a> Scheduler<'a> {
                 self.batch_bytes += node.size;
                 continue;
             }
-            let ranges = match &plan {
-                Some(plan) => plan.runs.clone(),
-                None => self
-                    .context
-                    .base_image
-                    .and_then(|base| base.split_ranges(id))
-                    .unwrap_or_else(|| vec![(0, node.size)]),
+            let mut ranges: Vec<FormedRange> = match &plan {
+                Some(plan) => plan.runs.iter().map(|(start, end)| (*start, *end, PartForm::Stored)).collect(),
+                None => {
+                    let base = self.context.base_image;
+                    let ranges = base.and_then(|base| base.split_ranges(id)).unwrap_or(vec![(0, node.size)]);
+                    let holes = if sparse { self.holes(id) } else { Ranges::new() };
+                    with_holes(&ranges, &holes)
+                }
             };
-            let bytes = ranges.iter().map(|(start, end)| end - start).sum();
-            self.splitting = Some((id, ranges.into_iter().rev().collect(), plan.is_some()));
+            let bytes = ranges.iter().map(|(start, end, _)| end - start).sum();
+            ranges.reverse();
+            self.splitting = Some((id, ranges));
             return Some(Scheduled::LargeFile(LargeFile { node: id, bytes, plan }));
         }
     }
 
     /// Skips the remaining parts of `node`. Returns how many bytes they have.
     pub(super) fn skip_rest(&mut self, node: NodeId) -> u64 {
-        match self.splitting.take_if(|(splitting, ..)| *splitting == node) {
-            Some((_, ranges, _)) => ranges.iter().map(|(start, end)| end - start).sum(),
+        match self.splitting.take_if(|(splitting, _)| *splitting == node) {
+            Some((_, ranges)) => ranges.iter().map(|(start, end, _)| end - start).sum(),
             None => 0,
         }
     }
@@ -112,27 +122,98 @@ impl<'a> Scheduler<'a> {
     }
 
     fn next_part(&mut self) -> Option<Job> {
-        let (node, ranges, store) = self.splitting.as_mut()?;
-        let Some((start, end)) = ranges.last_mut() else {
+        let (node, ranges) = self.splitting.as_mut()?;
+        let Some((start, end, form)) = ranges.last_mut() else {
             self.splitting = None;
             return None;
         };
-        let (node, store) = (*node, *store);
-        let limit = if self.context.is_reserved(node) { RESERVED_PART } else { self.segment };
+        let (node, form) = (*node, *form);
+        // With deduplication, the image depends on the number of jobs: it must not depend on whether the source reports its holes.
+        let is_hole = form == PartForm::Hole && self.context.extent_index.is_none();
+        let limit = if is_hole || self.context.is_reserved(node) { UNREAD_PART } else { self.segment };
         let (offset, len) = (*start, (*end - *start).min(limit));
         *start += len;
         if start == end {
             ranges.pop();
         }
         let last = ranges.is_empty();
-        Some(Job::Part { node, offset, len: len as usize, store, last })
+        Some(Job::Part { node, offset, len: len as usize, form, last })
     }
 
     /// How to store a file with holes in chunks; `None`: like other files. A file that cannot be opened is `None`, too: the
     /// worker then reports the error.
     fn chunk_plan(&self, id: NodeId) -> Option<ChunkPlan> {
         let size = self.context.tree.node(id).size;
+        if self.has_extents(id) && size <= HOLES_MAX {
+            return None;
+        }
         let ranges = self.context.contents.data_ranges(self.context.tree, id)?;
         ChunkPlan::new(size, &ranges, self.context.block_size, self.context.compression.is_some())
+    }
+
+    /// Whether the file is indexed by extents, whose holes take a record each.
+    fn has_extents(&self, id: NodeId) -> bool {
+        let compression = self.context.file_compression(id).map(|(compression, _)| compression);
+        compression.is_some_and(|compression| compression.index == IndexKind::Extents)
+    }
+
+    /// The holes of the source that cover whole segments, so that reading their zeroes would give the same holes.
+    fn holes(&self, id: NodeId) -> Ranges {
+        let size = self.context.tree.node(id).size;
+        let data = match self.has_extents(id) {
+            true => self.context.contents.data_ranges(self.context.tree, id),
+            false => None,
+        };
+        let Some(data) = data else { return Ranges::new() };
+        let mut holes = Ranges::new();
+        let mut start = 0;
+        // Fewer zeroes at the end are no hole.
+        let last = if size % self.segment < HOLE_MIN as u64 { size - size % self.segment } else { size };
+        for (data_start, data_end) in data.into_iter().chain([(size, size)]) {
+            let end = if data_start == size { last } else { data_start / self.segment * self.segment };
+            if start < end {
+                holes.push((start, end));
+            }
+            start = data_end.next_multiple_of(self.segment);
+        }
+        holes
+    }
+}
+
+/// Parts of `ranges` that are in `holes`, and the rest. Both ascend.
+fn with_holes(ranges: &[(u64, u64)], holes: &[(u64, u64)]) -> Vec<FormedRange> {
+    let mut parts = Vec::new();
+    let mut holes = holes.iter().peekable();
+    for (start, end) in ranges {
+        let mut at = *start;
+        while at < *end {
+            while holes.next_if(|(_, hole_end)| *hole_end <= at).is_some() {}
+            let (next, form) = match holes.peek() {
+                Some((start, hole_end)) if *start <= at => (*hole_end, PartForm::Hole),
+                Some((start, _)) => (*start, PartForm::Encoded),
+                None => (*end, PartForm::Encoded),
+            };
+            parts.push((at, next.min(*end), form));
+            at = next.min(*end);
+        }
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_divided_at_holes() {
+        use PartForm::{Encoded, Hole};
+        let divided = |ranges: &[(u64, u64)]| with_holes(ranges, &[(0, 8), (12, 16), (20, 40)]);
+        let parts = [(0, 8, Hole), (8, 12, Encoded), (12, 16, Hole), (16, 20, Encoded), (20, 30, Hole)];
+        assert_eq!(divided(&[(0, 30)]), parts);
+        assert_eq!(
+            divided(&[(9, 13), (13, 18)]),
+            [(9, 12, Encoded), (12, 13, Hole), (13, 16, Hole), (16, 18, Encoded)]
+        );
+        assert_eq!(divided(&[(40, 50)]), [(40, 50, Encoded)]);
     }
 }

@@ -8,12 +8,13 @@ use ferofs_format::units::SLOT_SIZE;
 
 use crate::data::encode::dedupe::ExtentFingerprint;
 use crate::data::encode::dedupe::Match;
+use crate::data::encode::zero_runs::zero_runs;
 use crate::data::encode::{Encoded, EncodedTail, Encoder, Following, ReusableExtents, Sink};
-use crate::data::extents::log::ExtentLog;
+use crate::data::extents::log::{Extent, ExtentLog};
 use crate::data::identical::small::{Fingerprint, Lookup};
 use crate::data::worker::context::WorkerContext;
 use crate::error::{Error, Result};
-use crate::options::compression::{Compression, FileCompression, Fragments, IndexKind};
+use crate::options::compression::{Compression, FileCompression, Fragments, IndexKind, PACKED_INODE_METHOD};
 use crate::progress::timings::Activity;
 use crate::sources::reader::Reader;
 use crate::tree::NodeId;
@@ -36,13 +37,24 @@ pub(crate) enum Job {
         offset: u64,
         /// Bytes of the part.
         len: usize,
-        /// Whether the part is stored uncompressed, padded to whole blocks.
-        store: bool,
+        /// What the worker does with it.
+        form: PartForm,
         /// Whether the file ends with this part.
         last: bool,
     },
     /// A part of the packed inode.
     Packed(Vec<u8>),
+}
+
+/// What a worker does with a part of a large file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PartForm {
+    /// Encodes it, if the file is compressed.
+    Encoded,
+    /// Stores it uncompressed, padded to whole blocks.
+    Stored,
+    /// Nothing: the source has a hole there, and the image gets one. It can be longer than a segment.
+    Hole,
 }
 
 /// The result for one file, or for a part of one.
@@ -144,10 +156,14 @@ impl<'a> Worker<'a> {
         self.number = number;
         match job {
             Job::Files(files) => files.iter().try_for_each(|node| self.file(*node, result)),
-            Job::Part { node, offset, len, store, last } => {
+            Job::Part { node, offset, len, form, last } => {
                 result.bytes_read += *len as u64;
                 if self.context.is_reserved(*node) {
                     result.pieces.push(FileResult::new(*node, FileResultKind::Reserved));
+                    return Ok(());
+                }
+                if *form == PartForm::Hole {
+                    result.pieces.push(FileResult::new(*node, self.hole(*node, *len)));
                     return Ok(());
                 }
                 if let Some(place) = self.uncompressed_place(*node) {
@@ -156,7 +172,7 @@ impl<'a> Worker<'a> {
                     return Ok(());
                 }
                 match self.read(*node, *offset, *len) {
-                    Ok(()) => self.part(*node, *offset, *store, *last, result),
+                    Ok(()) => self.part(*node, *offset, *form, *last, result),
                     Err(error) => self.leave_out(*node, error, result),
                 }
             }
@@ -252,14 +268,32 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// The stored extents that the input can refer to; `None` if there is nothing to search in.
-    fn reusable<'m>(&self, base_matches: &'m [Match]) -> Option<ReusableExtents<'m>>
+    /// A part of zeroes that are not read.
+    fn hole(&self, node: NodeId, len: usize) -> FileResultKind {
+        let method = self.context.file_compression(node).map_or(0, |(_, file)| file.method);
+        let mut log = ExtentLog::new(self.context.block_size.bytes64());
+        log.push_without_dedupe(Extent::hole(len as u64));
+        let fingerprints = vec![None; log.count() as usize];
+        FileResultKind::Encoded(Encoded { log, fingerprints, tail: EncodedTail::None }, method)
+    }
+
+    /// The stored extents that the input can refer to, and its holes; `None` if there are none and nothing to search in.
+    fn reusable<'m>(&self, base_matches: &'m [Match], holes: &'m [Match]) -> Option<ReusableExtents<'m>>
     where
         'a: 'm,
     {
         let index = self.context.extent_index;
-        let none = index.is_none() && base_matches.is_empty();
-        (!none).then_some(ReusableExtents { index, job: self.number, base_matches })
+        let none = index.is_none() && base_matches.is_empty() && holes.is_empty();
+        (!none).then_some(ReusableExtents { index, job: self.number, base_matches, holes })
+    }
+
+    /// The parts of `bytes` that become holes. They are the content of a compressed file from `offset` on, which `method`
+    /// encodes.
+    fn holes(&self, bytes: &[u8], offset: u64, method: usize) -> Vec<Match> {
+        match self.context.compression.is_some_and(|compression| compression.has_holes(method)) {
+            true => zero_runs(bytes, offset, self.context.block_size),
+            false => Vec::new(),
+        }
     }
 
     /// The parts of the input that the base image has. The input is the content of `node` from `offset` on.
@@ -296,8 +330,9 @@ impl<'a> Worker<'a> {
             let (log, tail) = (ExtentLog::new(block as u64), EncodedTail::Fragment { bytes: size });
             return Ok(Some((Encoded { log, fingerprints: Vec::new(), tail }, file.method)));
         }
-        let base_matches = self.base_matches(node, 0, file)?;
-        let reusable = self.reusable(&base_matches);
+        let (base_matches, holes) =
+            (self.base_matches(node, 0, file)?, self.holes(&self.input, 0, file.method));
+        let reusable = self.reusable(&base_matches, &holes);
         let Some(encoder) = &mut self.encoder else { return Ok(None) };
         let following = Following::EndOfFile { inline_capacity: context.inline_capacity(node, size as u64) };
         let sink = Sink { extents: &mut result.extents, tails: &mut result.tails };
@@ -321,18 +356,20 @@ impl<'a> Worker<'a> {
         &mut self,
         node: NodeId,
         offset: u64,
-        store: bool,
+        form: PartForm,
         last: bool,
         result: &mut JobResult,
     ) -> Result<()> {
         let context = self.context;
         let mut kind = FileResultKind::Stored;
-        let file = if store { None } else { context.file_compression(node).map(|(_, file)| file) };
-        let base_matches = match file {
-            Some(file) => self.base_matches(node, offset, file)?,
-            None => Vec::new(),
+        let file = context.file_compression(node).map(|(_, file)| file).filter(|_| form == PartForm::Encoded);
+        let (base_matches, holes) = match file {
+            Some(file) => {
+                (self.base_matches(node, offset, file)?, self.holes(&self.input, offset, file.method))
+            }
+            None => (Vec::new(), Vec::new()),
         };
-        let reusable = self.reusable(&base_matches);
+        let reusable = self.reusable(&base_matches, &holes);
         if let (Some(file), Some(encoder)) = (file, &mut self.encoder) {
             let size = context.tree.node(node).size;
             let end = Following::EndOfFile { inline_capacity: context.inline_capacity(node, size) };
@@ -361,12 +398,15 @@ impl<'a> Worker<'a> {
     }
 
     fn packed(&mut self, bytes: &[u8], result: &mut JobResult) -> Result<()> {
+        // Parts start at multiples of a block, but behind the content of an earlier image.
+        let holes = self.holes(bytes, 0, PACKED_INODE_METHOD);
         let (Some(compression), Some(encoder)) = (self.context.compression, &mut self.encoder) else {
             return Ok(());
         };
+        let none = ReusableExtents { index: None, job: self.number, base_matches: &[], holes: &holes };
         let file = compression.for_packed_inode(self.context.block_size);
         let sink = Sink { extents: &mut result.extents, tails: &mut result.tails };
-        if let Some(encoded) = encoder.encode(bytes, file, Following::MoreData, None, u64::MAX, sink)? {
+        if let Some(encoded) = encoder.encode(bytes, file, Following::MoreData, Some(none), u64::MAX, sink)? {
             let kind = FileResultKind::Encoded(encoded, file.method);
             result.pieces.push(FileResult {
                 extents_len: result.extents.len(),

@@ -159,7 +159,8 @@ impl<'a> MetadataEncoder<'a> {
 
     fn finish(&self, pending: PendingContent, inode_len: usize) -> Result<EncodedContent> {
         let PendingContent { log, first, size } = pending;
-        let file = FileExtents { log: &log, tail: &FileTail::None, size, first, algorithm: self.algorithm };
+        let (tail, algorithm) = (&FileTail::None, self.algorithm);
+        let file = FileExtents { log: &log, tail, size, first, algorithm, zeroes: None };
         let (layout, index) = self.index_encoder.encode(file, inode_len).map_err(Error::Layout)?;
         let blocks = self.index_encoder.block.blocks_for(log.size_with_shared());
         Ok(EncodedContent { size, layout, blocks, index })

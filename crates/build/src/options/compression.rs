@@ -57,6 +57,9 @@ pub struct Compression {
     pub fragments: Fragments,
     /// Content that equals an extent stored before refers to it (`dedupe`; Linux 6.1).
     pub dedupe: bool,
+    /// Long runs of zeroes are holes in indexes, too; [`IndexKind::Extents`] always has them. Linux shows them as holes from 7.2 on, and reads
+    /// them as zeroes from 6.1 on; older versions refuse the image.
+    pub holes: bool,
     /// Directories of more than one block are encoded.
     pub directories: bool,
     /// Inodes, and the bytes that follow them, are encoded in the metabox (Linux 6.17).
@@ -142,6 +145,7 @@ impl Compression {
             inline_tails: false,
             fragments: Fragments::None,
             dedupe: false,
+            holes: false,
             directories: false,
             metadata: None,
         }
@@ -153,6 +157,14 @@ impl Compression {
     /// [`Error::Params`].
     pub fn lz4(level: u8) -> Result<Self> {
         Params::new(Algorithm::Lz4, Some(level)).map(Self::new).map_err(Error::Params)
+    }
+
+    /// Whether long runs of zeroes become holes in content that this method encodes. Level 0 of DEFLATE cannot make the pcluster of zeroes that
+    /// holes of indexes need.
+    pub(crate) fn has_holes(&self, method: usize) -> bool {
+        let stores =
+            |params: &Params| matches!(params.method, Method::Deflate(deflate) if deflate.level == 0);
+        self.index == IndexKind::Extents || self.holes && !self.methods.get(method).is_some_and(stores)
     }
 
     /// Checks all limits of the format and of the block size.
@@ -237,6 +249,7 @@ impl Compression {
             inline_tails: false,
             fragments: Fragments::None,
             dedupe: false,
+            holes: false,
             ..self.clone()
         }
     }

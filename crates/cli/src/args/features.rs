@@ -22,6 +22,7 @@ fn error(option: &str, reason: impl Into<String>) -> ExtendedError {
 pub(crate) struct ExtendedOptions {
     pub(crate) fragments: Option<Fragments>,
     pub(crate) dedupe: bool,
+    pub(crate) holes: bool,
     pub(crate) tail_packing: bool,
     pub(crate) layout_48bit: bool,
     pub(crate) dot_omitted: bool,
@@ -56,6 +57,7 @@ impl Default for ExtendedOptions {
         Self {
             fragments: None,
             dedupe: false,
+            holes: false,
             tail_packing: false,
             layout_48bit: false,
             dot_omitted: false,
@@ -70,7 +72,7 @@ impl Default for ExtendedOptions {
 }
 
 /// All names, to suggest the nearest one for an unknown name.
-const NAMES: [&str; 19] = [
+const NAMES: [&str; 20] = [
     "48bit",
     "all-fragments",
     "dedupe",
@@ -81,6 +83,7 @@ const NAMES: [&str; 19] = [
     "force-inode-extended",
     "fragdedupe",
     "fragments",
+    "holes",
     "inline_data",
     "legacy-compress",
     "no-fragments",
@@ -126,6 +129,7 @@ impl ExtendedOptions {
             "48bit" => flag(&mut self.layout_48bit, on),
             "dedupe" => flag(&mut self.dedupe, on),
             "dot-omitted" => flag(&mut self.dot_omitted, on),
+            "holes" => flag(&mut self.holes, on),
             "legacy-compress" => flag(&mut self.legacy_compress, on),
             "ztailpacking" => flag(&mut self.tail_packing, on),
             "inline_data" => flag(&mut self.inline_data, on),
@@ -201,6 +205,7 @@ impl ExtendedOptions {
     fn apply_to_compression(&self, compression: &mut Compression) {
         compression.inline_tails = self.tail_packing;
         compression.dedupe = self.dedupe;
+        compression.holes = self.holes;
         compression.index = match (self.layout_48bit, self.legacy_compress) {
             (true, _) => IndexKind::Extents,
             (false, true) => IndexKind::Full,

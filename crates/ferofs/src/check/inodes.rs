@@ -20,6 +20,8 @@ use ferofs_read::{Extent, ExtentData, Extents, FileType, Inode};
 
 /// Decoded bytes of a piece, from which on it ends. Only stored extents are divided, so a piece can be longer.
 const PIECE_BYTES: u64 = 4 << 20;
+const OTHER_THAN_ZEROES: &str =
+    "the cluster of a hole is not one of zeroes: Linux before 7.2 reads other bytes, or an error";
 /// Extents of a piece at most.
 const PIECE_EXTENTS: usize = 4096;
 /// Bytes that are decoded at once.
@@ -61,6 +63,10 @@ impl Checker<'_> {
         }
         if self.decodes(inode) {
             self.decode(name, inode, &piece, buffer);
+            for hole in &piece.holes {
+                let result = self.check_hole(inode, hole, buffer);
+                self.findings.value_of(|| self.paths.path(name), Some(hole), result);
+            }
         } else if self.content {
             self.check_linux(name, inode, &piece, buffer);
         }
@@ -187,11 +193,12 @@ impl Checker<'_> {
         mut extents: Extents<'_>,
         chunks: &mut ChunkOrder,
     ) -> FilePiece {
-        let mut piece = FilePiece { extents: Vec::new(), next: None };
+        let mut piece = FilePiece { extents: Vec::new(), holes: Vec::new(), next: None };
         let decoded = self.decodes(inode);
         // Bytes to be decoded. Holes do not count.
         let mut bytes = 0u64;
         let mut ranges = Vec::new();
+        let in_index = inode.layout().is_compressed() && !extents.are_records();
         while let Some(extent) = extents.next() {
             let Some(mut extent) = self.value_of(name, extent) else { break };
             self.value_of(name, extents.check_steps(&extent));
@@ -220,8 +227,16 @@ impl Checker<'_> {
                     bytes = bytes.saturating_add(extent.len);
                 }
                 piece.extents.push(extent);
+            } else if extent.data == ExtentData::Hole && in_index {
+                // `check_hole` reports a damaged cluster.
+                if let Ok(Some(range)) = self.cluster_of_hole(inode, &extent) {
+                    ranges.push(range);
+                }
+                piece.holes.push(extent);
             }
-            if next < inode.size() && (bytes >= PIECE_BYTES || piece.extents.len() >= PIECE_EXTENTS) {
+            if next < inode.size()
+                && (bytes >= PIECE_BYTES || piece.extents.len().max(piece.holes.len()) >= PIECE_EXTENTS)
+            {
                 piece.next = Some(FileOffset::new(next));
                 break;
             }
@@ -286,6 +301,30 @@ impl Checker<'_> {
         }
     }
 
+    /// The bytes of the pcluster of a marked hole.
+    fn cluster_of_hole(&self, inode: &Inode, hole: &Extent) -> Result<Option<DeviceRange>> {
+        let extent = self.image.reader(inode).without_hole_marks()?.extent_at(hole.start)?;
+        extent.map_or(Ok(None), |extent| DeviceRange::of(self.image, &extent))
+    }
+
+    /// Checks that the pcluster of a marked hole decodes to zeroes, which Linux before 7.2 reads.
+    fn check_hole(&self, inode: &Inode, hole: &Extent, buffer: &mut [u8]) -> Result<()> {
+        let mut reader = self.image.reader(inode).without_hole_marks()?;
+        let other =
+            || Corruption::new(Structure::Extent, Fault::OlderLinux(OTHER_THAN_ZEROES)).of(inode.nid());
+        let mut at = hole.start.get();
+        while at < hole.end() {
+            let wanted = usize::try_from(hole.end().saturating_sub(at)).unwrap_or(usize::MAX);
+            let (part, _) = buffer.split_at_mut(wanted.min(buffer.len()));
+            match reader.read_at(FileOffset::new(at), part) {
+                Ok(read) if part.iter().all(|byte| *byte == 0) => at = at.saturating_add(to_u64(read.max(1))),
+                Ok(_) | Err(Error::Corrupt(_)) => return Err(other().into()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
     /// Checks whether Linux accepts the clusters of a compressed directory or symbolic link. The walk and
     /// [`Self::check_fields`] read their content, and report clusters that ferofs cannot decode.
     fn check_linux(&self, name: &Name, inode: &Inode, piece: &FilePiece, buffer: &mut [u8]) {
@@ -329,6 +368,8 @@ fn is_valid_name(prefix: NamePrefix, rest: &[u8]) -> bool {
 struct FilePiece {
     /// Extents to be decoded.
     extents: Vec<Extent>,
+    /// Holes for which older versions of Linux decode pclusters.
+    holes: Vec<Extent>,
     /// The start of the next piece.
     next: Option<FileOffset>,
 }

@@ -14,6 +14,8 @@ pub const RECORD_SIZE: usize = 8;
 /// Bytes between the map header's end and the first record.
 const GAP: u64 = 8;
 const PARTIAL_REF: u16 = 1 << 15;
+/// `Z_EROFS_LI_HOLE`. Linux before 7.2 ignores it, and reads the pcluster.
+const HOLE: u16 = 1 << 14;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -108,6 +110,7 @@ impl FullIndex {
             clusterofs,
             addr: BlockAddr::new(u32::from_le_bytes(raw.di_u).into()),
             partial_ref: advise & PARTIAL_REF != 0,
+            hole: advise & HOLE != 0,
         }))
     }
 }
@@ -124,8 +127,9 @@ pub fn encode(lcluster: &Lcluster) -> Result<[u8; RECORD_SIZE]> {
             let addr = u32::try_from(head.addr.get()).map_err(|_| {
                 fault(Fault::OutOfRange { field: "blkaddr", value: head.addr.get(), limit: 1 << 32 })
             })?;
-            let flags = if head.partial_ref { PARTIAL_REF } else { 0 };
-            (flags, head.clusterofs, addr.to_le_bytes())
+            let partial_ref = if head.partial_ref { PARTIAL_REF } else { 0 };
+            let hole = if head.hole { HOLE } else { 0 };
+            (partial_ref | hole, head.clusterofs, addr.to_le_bytes())
         }
         Lcluster::NonHead { delta0, delta1 } => {
             let [a, b] = delta0.encode().map_err(fault)?.to_le_bytes();
@@ -162,13 +166,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn round_trips(file in files(), partial: bool) {
+        fn round_trips(file in files(), partial: bool, hole: bool) {
             let index = index(&file);
             let mut bytes = Vec::new();
             let mut lclusters = file.lclusters();
             for lcluster in &mut lclusters {
                 if let Lcluster::Head(head) = lcluster {
                     head.partial_ref = partial;
+                    head.hole = hole;
                 }
                 bytes.extend_from_slice(&encode(lcluster).unwrap());
             }
@@ -218,8 +223,13 @@ mod tests {
         assert!(decode(1, [2, 0, 0, 0, 0, 0, 1, 0]).is_err());
         assert!(decode(1, [2, 0, 0, 0, 1, 8, 1, 0]).is_err());
         assert!(decode(1, [1, 0, 0, 16, 0, 0, 0, 0]).is_err());
-        let far =
-            Head { kind: HeadKind::Plain, clusterofs: 0, addr: BlockAddr::new(1 << 32), partial_ref: false };
+        let far = Head {
+            kind: HeadKind::Plain,
+            clusterofs: 0,
+            addr: BlockAddr::new(1 << 32),
+            partial_ref: false,
+            hole: false,
+        };
         assert!(encode(&Lcluster::Head(far)).is_err());
         assert!(encode(&Lcluster::NonHead { delta0: Delta0::BlockCount(0x800), delta1: 1 }).is_err());
         assert!(encode(&Lcluster::NonHead { delta0: Delta0::Distance(0), delta1: 1 }).is_err());

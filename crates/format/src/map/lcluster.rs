@@ -60,6 +60,8 @@ pub struct Head {
     pub addr: BlockAddr,
     /// The extent is only a part of what the pcluster decodes to.
     pub partial_ref: bool,
+    /// The extent is a hole (`Z_EROFS_LI_HOLE`, Linux 7.2); full indexes only. Older kernels read the pcluster, which must decode to zeroes.
+    pub hole: bool,
 }
 
 /// `delta[0]` of a NONHEAD, which leads to its HEAD.
@@ -67,7 +69,7 @@ pub struct Head {
 pub enum Delta0 {
     /// The distance to the HEAD in lclusters or, if that exceeds [`MAX_DISTANCE`], to another NONHEAD of the extent.
     Distance(u16),
-    /// The number of blocks of the pcluster; 0 only if the extent is a fragment. The distance is 1.
+    /// The number of blocks of the pcluster; 0 if the extent is a fragment or a hole. The distance is 1.
     BlockCount(u16),
 }
 
@@ -146,6 +148,8 @@ pub struct Pcluster {
     pub blocks: u16,
     /// The extent is only a part of what the pcluster decodes to.
     pub partial_ref: bool,
+    /// The extent is a hole: see [`Head::hole`].
+    pub hole: bool,
 }
 
 /// The lclusters of a file, from its pclusters in order: exactly [`ClusterSize::lclusters_for`] its size.
@@ -201,6 +205,7 @@ impl<I: Iterator<Item = Pcluster>> Lclusters<I> {
                     clusterofs: clusterofs(end)?,
                     addr: BlockAddr::new(0),
                     partial_ref: false,
+                    hole: false,
                 })),
                 None => Err(Fault::Map("no extent starts at 0")),
             };
@@ -209,7 +214,7 @@ impl<I: Iterator<Item = Pcluster>> Lclusters<I> {
     }
 
     fn begin(&mut self, pcluster: Pcluster) -> Result<Lcluster, Fault> {
-        let Pcluster { start, kind, addr, blocks, partial_ref } = pcluster;
+        let Pcluster { start, kind, addr, blocks, partial_ref, hole } = pcluster;
         if start.get() >= self.size || self.cluster.lcn(start).get() != self.lcn {
             return Err(Fault::Map("extents leave a gap or are out of order"));
         }
@@ -237,6 +242,7 @@ impl<I: Iterator<Item = Pcluster>> Lclusters<I> {
             clusterofs: clusterofs(start.get() & self.cluster.mask())?,
             addr,
             partial_ref,
+            hole,
         }))
     }
 
@@ -322,7 +328,14 @@ pub(crate) mod tests {
                     let blocks = if big_pclusters && span > 1 { blocks } else { 1 };
                     let start = FileOffset::new(cluster.start(Lcn::new(lcn)).unwrap().get() + ofs);
                     let at = BlockAddr::new(addr);
-                    pclusters.push(Pcluster { start, kind, addr: at, blocks, partial_ref: false });
+                    pclusters.push(Pcluster {
+                        start,
+                        kind,
+                        addr: at,
+                        blocks,
+                        partial_ref: false,
+                        hole: false,
+                    });
                     addr += u64::from(blocks);
                     lcn += span;
                     ofs = next_ofs % (max_ofs + 1);
@@ -376,7 +389,7 @@ pub(crate) mod tests {
 
     fn pcluster(start: u64, blocks: u16) -> Pcluster {
         let (start, addr) = (FileOffset::new(start), BlockAddr::new(9));
-        Pcluster { start, kind: HeadKind::Head1, addr, blocks, partial_ref: false }
+        Pcluster { start, kind: HeadKind::Head1, addr, blocks, partial_ref: false, hole: false }
     }
 
     #[test]

@@ -83,6 +83,13 @@ impl<'a> FileMap<'a> {
         Ok(extent)
     }
 
+    /// Finds the pclusters of marked holes, as Linux before 7.2 does.
+    pub(crate) const fn ignore_hole_marks(&mut self) {
+        if let Layout::Index(map) = &mut self.layout {
+            map.ignore_hole_marks();
+        }
+    }
+
     /// Fails unless a look-up from any offset in `extent`, which was found from its start, finds the same extent.
     pub(crate) fn check_steps(&mut self, extent: &Extent) -> Result<()> {
         match &mut self.layout {

@@ -4,6 +4,7 @@
 //! - `definitions`: files that exclude, define and order files.
 //! - `erofs_utils`: erofs-utils read images of ferofs, and ferofs reads images of erofs-utils.
 //! - `estimate`: estimates of size and time.
+//! - `holes`: holes in compressed files.
 //! - `layers`: EROFS images as sources, and images whose data stays in their sources.
 //! - `matrix`: every pair of settings.
 //! - `memory`: the memory for each name, and sources that are not in the page cache.
@@ -19,6 +20,7 @@ mod callers;
 mod definitions;
 mod erofs_utils;
 mod estimate;
+mod holes;
 mod layers;
 mod matrix;
 mod memory;

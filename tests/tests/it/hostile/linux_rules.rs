@@ -5,14 +5,14 @@ use std::fs;
 use crate::common::fixture::Fixture;
 use crate::common::hostile::command;
 use crate::common::image_writer::{
-    BIG_PCLUSTER, BIT48, CHUNKED, FLAT_INLINE, FLAT_PLAIN, FULL, ImageWriter, InodeSpec, LZ4_0PADDING,
-    REGULAR, head, non_head,
+    BIG_PCLUSTER, BIT48, CHUNKED, FLAT_INLINE, FLAT_PLAIN, FRAGMENTS, FULL, ImageWriter, InodeSpec,
+    LZ4_0PADDING, REGULAR, head, non_head,
 };
 
 /// Writes the broken image, or its sound twin.
 type Case = (&'static str, fn(bool) -> Vec<u8>);
 
-const CASES: [Case; 18] = [
+const CASES: [Case; 21] = [
     ("a head behind the end of the file", |broken| closing_head(1, if broken { 1000 } else { 904 })),
     ("a stored head behind the end of the file", |broken| closing_head(0, if broken { 4080 } else { 904 })),
     ("a block count far behind its head", |broken| third_record(if broken { 0x801 } else { 2 })),
@@ -31,6 +31,9 @@ const CASES: [Case; 18] = [
     ("a record of an extent behind the end of the file", |broken| {
         hole_record(if broken { 9000 } else { 4096 })
     }),
+    ("a hole that starts within an lcluster", |broken| hole_after_data(if broken { 904 } else { 0 })),
+    ("a hole right after an lcluster that has no block count", |broken| hole_after_lcluster(broken)),
+    ("a fragment that is marked as a hole", |broken| marked_fragment(if broken { HOLE } else { 0 })),
     ("a device with an unknown chunk format", |broken| device(if broken { 0x0803 } else { 0x0003 })),
     ("shared attributes in a metabox that is not there", |broken| compat(if broken { 8 } else { 0 })),
     ("page-cache sharing by an attribute that is not there", |broken| compat(if broken { 0x20 } else { 0 })),
@@ -48,17 +51,24 @@ fn file(mut writer: ImageWriter, size: u64, header: [u8; 8], stream: &[u8], advi
 }
 
 const PARTIAL_REF: u16 = 1 << 15;
+/// `Z_EROFS_LI_HOLE`.
+const HOLE: u16 = 1 << 14;
 
 /// Encodes a repeated letter as LZ4.
 fn lz4_run(len: usize) -> Vec<u8> {
+    lz4_run_of(b'a', len)
+}
+
+fn lz4_run_of(byte: u8, len: usize) -> Vec<u8> {
     let mut rest = len - 1 - 5 - 4 - 15;
-    let mut stream = vec![0x1f, b'a', 1, 0];
+    let mut stream = vec![0x1f, byte, 1, 0];
     while rest >= 255 {
         stream.push(255);
         rest -= 255;
     }
     stream.push(rest as u8);
-    stream.extend(b"\x50aaaaa");
+    stream.push(0x50);
+    stream.extend([byte; 5]);
     stream
 }
 
@@ -154,6 +164,44 @@ fn stored(plen: u32) -> Vec<u8> {
 /// A block of data, and a hole of a block from `lstart` on.
 fn hole_record(lstart: u32) -> Vec<u8> {
     extents(8192, 4096, &[[0, 0, 0, lstart]])
+}
+
+/// Two lclusters of data, and a hole that begins `clusterofs` bytes after the first one. Linux 7.2 reads zeroes before it, too.
+fn hole_after_data(clusterofs: u16) -> Vec<u8> {
+    let mut writer = ImageWriter::new(LZ4_0PADDING);
+    let root = writer.reserve(100);
+    let stream = lz4_run(4096 + usize::from(clusterofs));
+    let data = writer.data(&[vec![0; 4096 - stream.len()], stream].concat());
+    let zeroes = lz4_run_of(0, 8192);
+    let zeroes = writer.data(&[vec![0; 4096 - zeroes.len()], zeroes].concat());
+    let records = [head(1, 0, data), head(1 | HOLE | PARTIAL_REF, clusterofs, zeroes)];
+    let file = writer.full(8192, [0; 8], &records);
+    writer.finish_with(root, &[(b"file", file, 1)])
+}
+
+/// The same, after the only lcluster of an extent whose number of blocks Linux searches where the hole is.
+fn hole_after_lcluster(big: bool) -> Vec<u8> {
+    let mut writer = configured(1, &[14, 0, 0xff, 0xff, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let root = writer.reserve(100);
+    let data = writer.data(&[0x55; 4096]);
+    let zeroes = lz4_run_of(0, 4096);
+    let zeroes = writer.data(&[vec![0; 4096 - zeroes.len()], zeroes].concat());
+    let advise = if big { 6 } else { 0 };
+    let file =
+        writer.full(8192, [0, 0, 0, 0, advise, 0, 0, 0], &[head(0, 0, data), head(1 | HOLE, 0, zeroes)]);
+    writer.finish_with(root, &[(b"file", file, 1)])
+}
+
+/// A file of a stored block and a fragment, whose HEAD has these flags.
+fn marked_fragment(flags: u16) -> Vec<u8> {
+    let mut writer = ImageWriter::new(LZ4_0PADDING | FRAGMENTS);
+    let root = writer.reserve(100);
+    let block = writer.data(&[0x55; 4096]);
+    let packed = writer.file(b"the packed inode");
+    writer.set_packed(packed);
+    // The flag FRAGMENT_PCLUSTER, with the offset 0.
+    let file = writer.full(4112, [0, 0, 0, 0, 0x20, 0, 0, 0], &[head(0, 0, block), head(1 | flags, 0, 0)]);
+    writer.finish_with(root, &[(b"file", file, 1)])
 }
 
 fn device(union: u32) -> Vec<u8> {

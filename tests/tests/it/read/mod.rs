@@ -4,6 +4,7 @@
 //! - `dump`: the output of `dump.erofs` and `fsck.erofs`.
 //! - `engine`: decoding strategies, profiles and pins, memory limits.
 //! - `extract`: `ferofs extract`: which files, over existing files, never outside the target.
+//! - `holes`: holes in compressed files, in all forms.
 //! - `inspect`: `ferofs inspect` and `diff`.
 //! - `minimal`: the smallest program that reads an image.
 
@@ -11,5 +12,6 @@ mod browser;
 mod dump;
 mod engine;
 mod extract;
+mod holes;
 mod inspect;
 mod minimal;

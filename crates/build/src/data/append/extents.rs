@@ -1,12 +1,13 @@
 //! Appends extents, refers to equal ones that the image has already, and encodes the index of a file.
 
-use ferofs_format::{Algorithm, BytePos, Incompat};
+use ferofs_codec::{Fit, right_align};
+use ferofs_format::{Algorithm, BytePos, Fault, FormatError, Incompat, Structure};
 
 use crate::data::append::Appender;
-use crate::data::encode::Encoded;
 use crate::data::encode::dedupe::{ExtentFingerprint, StoredExtent};
 use crate::data::encode::deflate_pages::Placed;
-use crate::data::extents::index::{FileExtents, FileTail};
+use crate::data::encode::{Encoded, SEGMENT};
+use crate::data::extents::index::{FileExtents, FileTail, ZeroCluster};
 use crate::data::extents::log::{Extent, ExtentLog, ExtentPlace};
 use crate::data::stored::StoredContent;
 use crate::error::{Error, Result};
@@ -110,8 +111,43 @@ impl Appender<'_> {
         method: usize,
     ) -> Result<StoredContent> {
         let size = self.context.tree.node(node).size;
-        let file = FileExtents { log, tail, size, first, algorithm: self.algorithm(method) };
+        let (algorithm, zeroes) = (self.algorithm(method), self.zero_cluster(log, method)?);
+        let file = FileExtents { log, tail, size, first, algorithm, zeroes };
         self.indexed(file, self.context.inode_sizes.len(node))
+    }
+
+    /// The pcluster to which the holes of a file with this log refer, which is appended at its first use; `None` if it needs none.
+    pub(super) fn zero_cluster(&mut self, log: &ExtentLog, method: usize) -> Result<Option<ZeroCluster>> {
+        let Some(compression) = self.context.compression else { return Ok(None) };
+        if !log.has_holes() || compression.index == IndexKind::Extents {
+            return Ok(None);
+        }
+        self.data.features |= Incompat::DEDUPE;
+        if let Some(known) = self.zero_clusters.get(&method) {
+            return Ok(Some(*known));
+        }
+        let block = self.context.block_size;
+        let mut bytes = vec![0; block.bytes()];
+        let least = ZeroCluster::BLOCKS_MIN * block.bytes64();
+        let mut len = compression.max_extent.map_or(SEGMENT, u64::from).clamp(least, SEGMENT);
+        let mut compressor = compression.compressor(method, block)?;
+        // A compressor for large clusters may not find out how many zeroes fit into one block.
+        let consumed = loop {
+            compressor.begin();
+            match compressor.fit(&vec![0; len as usize], 0, &mut bytes).map_err(Error::Encode)? {
+                Fit::Encoded { consumed, produced, .. } if consumed as u64 >= least => {
+                    right_align(&mut bytes, produced);
+                    break consumed;
+                }
+                _ if len > least => len = (len / 2).max(least),
+                _ => return Err(Error::Layout(FormatError::new(Structure::Extent, Fault::Decode))),
+            }
+        };
+        self.align()?;
+        let zeroes = ZeroCluster { at: BytePos::new(self.output.position()), len: consumed as u64 };
+        self.output.append(&bytes)?;
+        self.zero_clusters.insert(method, zeroes);
+        Ok(Some(zeroes))
     }
 
     pub(super) fn algorithm(&self, method: usize) -> Algorithm {

@@ -19,6 +19,7 @@ mod table;
 
 use std::path::Path;
 
+use ferofs_format::BytePos;
 use parking_lot::RwLock;
 
 use crate::data::encode::dedupe::anchors::anchors;
@@ -42,6 +43,18 @@ pub(crate) struct Match {
     ///
     /// [`ExtentLog::push_without_dedupe`]: crate::data::extents::log::ExtentLog::push_without_dedupe
     pub same_offset: bool,
+}
+
+impl Match {
+    /// Zeroes that are not stored: an extent without bytes.
+    pub(crate) const fn hole(start: usize, len: usize) -> Self {
+        let stored = StoredExtent { at: BytePos::new(0), size: 0, encoded: false, method: 0, partial: false };
+        Self { start, len, stored, same_offset: true }
+    }
+
+    pub(crate) const fn is_hole(&self) -> bool {
+        self.stored.size == 0
+    }
 }
 
 /// The extents that the image has, by the hash of their first anchor. Of two extents with the same hash, the first stays.
@@ -149,8 +162,6 @@ impl ExtentIndex {
 
 #[cfg(test)]
 mod tests {
-    use ferofs_format::BytePos;
-
     use super::*;
     use crate::data::encode::dedupe::anchors::tests::noise;
 

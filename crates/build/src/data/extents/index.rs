@@ -46,6 +46,32 @@ pub(crate) struct FileExtents<'a> {
     /// Where the first extent with [`ExtentPlace::Next`] starts.
     pub first: BytePos,
     pub algorithm: Algorithm,
+    /// The pcluster to which the holes of an index refer.
+    pub zeroes: Option<ZeroCluster>,
+}
+
+/// A pcluster of one block that decodes to zeroes. Linux before 7.2 reads it where a full index has a hole. Source: FORMAT.md 6.4.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ZeroCluster {
+    pub at: BytePos,
+    /// Bytes that it decodes to: at least [`Self::BLOCKS_MIN`] blocks.
+    pub len: u64,
+}
+
+impl ZeroCluster {
+    /// Enough for parts of [`Self::part_len`].
+    pub(crate) const BLOCKS_MIN: u64 = 3;
+
+    /// The length of the next extent of a hole of which `rest` bytes remain. Extents start at multiples of a block. No extent is shorter than a
+    /// block, which Linux 7.1 refuses, if the hole is not.
+    fn part_len(&self, rest: u64, block: BlockSize) -> u64 {
+        let most = self.len & !block.mask();
+        match rest.checked_sub(most) {
+            Some(1..) if rest - most < block.bytes64() => most - block.bytes64(),
+            Some(_) => most,
+            None => rest,
+        }
+    }
 }
 
 /// The most records of 4 bytes in an index. They hold no positions: a reader sums up all sizes before the one it needs. Files
@@ -87,7 +113,9 @@ impl IndexEncoder {
         let cluster = self.cluster(0)?;
         let far_fragment = matches!(tail, FileTail::Fragment { offset } if u32::try_from(*offset).is_err());
         let format = match self.block.bits() {
-            _ if self.index == IndexKind::Full || log.shares() || far_fragment => IndexFormat::Full,
+            _ if self.index == IndexKind::Full || log.shares() || log.has_holes() || far_fragment => {
+                IndexFormat::Full
+            }
             0..=12 => IndexFormat::Compact { compacted_2b: true },
             13..=14 => IndexFormat::Compact { compacted_2b: false },
             _ => IndexFormat::Full,
@@ -123,15 +151,44 @@ impl IndexEncoder {
         Ok(DataLayout::CompressedCompact)
     }
 
-    fn pclusters(&self, file: FileExtents<'_>) -> impl Iterator<Item = Pcluster> {
-        let (mut start, bits) = (0, self.block.bits());
-        let pclusters = file.log.placed(file.first).map(move |(at, extent)| {
+    fn pclusters<'f>(&'f self, file: FileExtents<'f>) -> impl Iterator<Item = Pcluster> + 'f {
+        let (mut start, bits, block) = (0, self.block.bits(), self.block.bytes64());
+        // The end of the extents so far, and the start of the last one if it is no hole.
+        let (mut end, mut last) = (0, None);
+        let placed = file.log.placed(file.first).flat_map(move |(at, extent)| {
+            // Holes are divided: older versions of Linux decode the pcluster of zeroes for each part.
+            let zeroes = file.zeroes.filter(|_| extent.is_hole());
+            // Linux 7.2 takes an extent of one lcluster for a hole, too, if a hole is next and it looks there for a number of blocks. So the first
+            // two blocks of the hole are stored zeroes.
+            let mut unmarked = match last.replace(end).filter(|_| self.big_pclusters && zeroes.is_some()) {
+                Some(last) if last + block >= end => 2 * block,
+                _ => 0,
+            };
+            last = last.filter(|_| !extent.is_hole());
+            end += extent.len;
+            let mut rest = extent.len;
+            std::iter::from_fn(move || {
+                let Some(zeroes) = zeroes.filter(|_| rest > 0) else {
+                    return (std::mem::take(&mut rest) > 0).then_some((at, extent, false));
+                };
+                let is_marked = unmarked == 0;
+                let len = match std::mem::take(&mut unmarked) {
+                    0 => zeroes.part_len(rest, self.block),
+                    len => len,
+                };
+                rest -= len;
+                let place = ExtentPlace::Shared { at: zeroes.at, partial: len < zeroes.len };
+                Some((zeroes.at, Extent { len, encoded: true, size: block, place }, is_marked))
+            })
+        });
+        let pclusters = placed.map(move |(at, extent, hole)| {
             let pcluster = Pcluster {
                 start: FileOffset::new(start),
                 kind: if extent.encoded { HeadKind::Head1 } else { HeadKind::Plain },
                 addr: BlockAddr::new(at.get() >> bits),
                 blocks: (extent.size >> bits) as u16,
                 partial_ref: matches!(extent.place, ExtentPlace::Shared { partial: true, .. }),
+                hole,
             };
             start += extent.len;
             pcluster
@@ -142,6 +199,7 @@ impl IndexEncoder {
             addr: BlockAddr::new(addr),
             blocks,
             partial_ref: false,
+            hole: false,
         };
         let tail = match file.tail {
             FileTail::None => None,
@@ -171,14 +229,18 @@ impl IndexEncoder {
             out.extend_from_slice(&file.first.get().to_le_bytes());
         }
         let mut lstart = 0;
-        for (at, Extent { len, encoded, size: bytes, place }) in file.log.placed(file.first) {
-            let encoding = Encoding::Data {
-                len: u32::try_from(bytes).unwrap_or(u32::MAX),
-                algorithm: encoded.then_some(file.algorithm),
-                partial_ref: matches!(place, ExtentPlace::Shared { partial: true, .. }),
+        for (at, extent) in file.log.placed(file.first) {
+            let encoding = match extent.is_hole() {
+                true => Encoding::Hole,
+                false => Encoding::Data {
+                    len: u32::try_from(extent.size).unwrap_or(u32::MAX),
+                    algorithm: extent.encoded.then_some(file.algorithm),
+                    partial_ref: matches!(extent.place, ExtentPlace::Shared { partial: true, .. }),
+                },
             };
+            let at = if extent.is_hole() { BytePos::new(0) } else { at };
             ExtentRecord::new(encoding, at, FileOffset::new(lstart))?.write(size, out)?;
-            lstart += len;
+            lstart += extent.len;
         }
         if let FileTail::Fragment { offset } = file.tail {
             ExtentRecord::fragment(*offset, FileOffset::new(lstart)).write(size, out)?;
@@ -272,6 +334,7 @@ mod tests {
                     size: log.decoded_len(),
                     first: BytePos::new(block),
                     algorithm: Algorithm::Lz4,
+                    zeroes: None,
                 };
                 let (_, bytes) = encoder.encode(file, 44).unwrap();
                 assert!(bytes.len() as u64 <= encoder.max_size(log.decoded_len()), "{block} {index:?}");
@@ -287,7 +350,14 @@ mod tests {
             lens.iter().for_each(|len| log.push(extent(*len, true, 1000)));
             let first = BytePos::new(first);
             encoder
-                .choose_records(FileExtents { log: &log, tail, size, first, algorithm: Algorithm::Zstd })
+                .choose_records(FileExtents {
+                    log: &log,
+                    tail,
+                    size,
+                    first,
+                    algorithm: Algorithm::Zstd,
+                    zeroes: None,
+                })
                 .unwrap()
                 .size()
         };

@@ -53,6 +53,7 @@ pub(crate) fn of_image(
     let block = image.superblock().block_size;
     let mut algorithms: HashMap<u8, u64> = HashMap::new();
     let (mut largest, mut by_extents, mut largest_fragment) = (0, false, 0);
+    let mut holes = false;
     let regular = survey.files.iter().filter(|file| file.file_type == FileType::Regular && file.size > 0);
     for nid in regular.take(FILES).map(|file| file.nid).chain(image.superblock().packed) {
         let inode = image.inode(nid)?;
@@ -68,6 +69,7 @@ pub(crate) fn of_image(
                     *algorithms.entry(algorithm.id()).or_default() += 1;
                     largest = largest.max(encoded_len);
                 }
+                ExtentData::Hole => holes = true,
                 ExtentData::Fragment { .. } if extent.len == inode.size() => {
                     largest_fragment = largest_fragment.max(extent.len);
                 }
@@ -100,5 +102,6 @@ pub(crate) fn of_image(
         None => Fragments::None,
     };
     compression.dedupe = has(Incompat::DEDUPE);
+    compression.holes = holes;
     Ok(Some(compression))
 }

@@ -60,7 +60,8 @@ impl SourceImage {
 
     /// Whether reading regular file `nid` gives holes that the new image keeps.
     pub(crate) fn has_holes(&self, inode: &Inode) -> Result<bool> {
-        if inode.size() == 0 || inode.layout() != DataLayout::ChunkBased {
+        let may_have = inode.layout() == DataLayout::ChunkBased || inode.layout().is_compressed();
+        if inode.size() == 0 || !may_have {
             return Ok(false);
         }
         for extent in self.image.extents(inode, FileOffset::new(0))? {

@@ -38,8 +38,9 @@ pub(super) struct CompressArgs {
     /// Turn on features, separated by commas; ^X turns X off
     ///
     /// These make the image smaller and need a newer Linux: ztailpacking (5.17), fragments[=SIZE], all-fragments[=SIZE]
-    /// and dedupe (6.1), 48bit and dot-omitted (6.15). legacy-compress writes full instead of compact indexes. All other
-    /// extended options of mkfs.erofs are accepted too.
+    /// and dedupe (6.1), 48bit and dot-omitted (6.15). holes keeps long runs of zeroes as holes, which Linux 6.1 reads as
+    /// zeroes and 7.2 shows as holes; 48bit does so for Linux 6.15. legacy-compress writes full instead of compact indexes.
+    /// All other extended options of mkfs.erofs are accepted too.
     #[arg(short = 'E', long, value_name = "X[,...]", allow_hyphen_values = true)]
     features: Vec<String>,
 

@@ -95,6 +95,8 @@ fn of_compression(compression: &Compression, block: u64) -> Vec<(bool, LinuxVers
         (largest.is_some_and(|size| u64::from(size) > block), LinuxVersion(5, 13)),
         (compression.inline_tails, LinuxVersion(5, 17)),
         (compression.fragments != Fragments::None || compression.dedupe, LinuxVersion(6, 1)),
+        // Linux shows the holes from 7.2 on; before, it reads zeroes.
+        (compression.holes, LinuxVersion(6, 1)),
         (compression.index == IndexKind::Extents, LinuxVersion(6, 15)),
         (compression.metadata.is_some(), LinuxVersion(6, 17)),
     ];
@@ -132,6 +134,9 @@ mod tests {
         assert_eq!(with(big.clone()), LinuxVersion(5, 13));
         big.inline_tails = true;
         assert_eq!(with(big.clone()), LinuxVersion(5, 17));
+        let mut holes = lz4();
+        holes.holes = true;
+        assert_eq!(with(holes), LinuxVersion(6, 1));
         big.index = IndexKind::Extents;
         assert_eq!(with(big), LinuxVersion(6, 15));
         assert_eq!(

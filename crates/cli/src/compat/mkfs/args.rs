@@ -40,8 +40,8 @@ pub(super) struct Args {
 
     /// Extended options, separated by commas; ^X turns X off: 48bit, all-fragments[=N], dedupe,
     /// dot-omitted, force-chunk-indexes, force-inode-blockmap, force-inode-compact, force-inode-extended,
-    /// fragments[=N], inline_data, legacy-compress, noinline_data, nosbcrc, sbcrc, xattr-name-filter, ztailpacking;
-    /// accepted without effect: fragdedupe[=inode|full], plain-xattr-prefixes
+    /// fragments[=N], holes (not in erofs-utils), inline_data, legacy-compress, noinline_data, nosbcrc, sbcrc,
+    /// xattr-name-filter, ztailpacking; accepted without effect: fragdedupe[=inode|full], plain-xattr-prefixes
     #[arg(short = 'E', value_name = "X[,...]", allow_hyphen_values = true)]
     pub(super) extended: Vec<String>,
 

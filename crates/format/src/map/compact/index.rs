@@ -250,7 +250,7 @@ impl Pack<'_> {
         let blocks = if self.big_pclusters { self.blocks_before_big(slot) } else { self.blocks_before(slot) };
         let addr = self.base().wrapping_add(blocks.map_err(at)?);
         let addr = BlockAddr::new(addr.into());
-        Ok(Lcluster::Head(Head { kind, clusterofs: value, addr, partial_ref: false }))
+        Ok(Lcluster::Head(Head { kind, clusterofs: value, addr, partial_ref: false, hole: false }))
     }
 
     fn record(&self, slot: u8) -> Record {

@@ -61,7 +61,7 @@ impl CompactWriter {
     /// Adds the next lcluster. If that completes its pack, or is the file's last lcluster, appends the pack to `out`.
     ///
     /// # Errors
-    /// [`Fault::Map`] for what compact indexes cannot store: a partial reference, addresses within a pack
+    /// [`Fault::Map`] for what compact indexes cannot store: a partial reference, the mark of a hole, addresses within a pack
     /// that do not follow each other, one NONHEAD after a HEAD without the block count that big pclusters
     /// need; for distances that do not lead to the HEAD; for too many lclusters. [`Fault::OutOfRange`] for
     /// an address beyond 32 bits or an offset outside the lcluster. After an error the writer must not be used.
@@ -119,8 +119,8 @@ impl CompactWriter {
 
     fn head(&mut self, head: &Head) -> Result<u16, Fault> {
         self.check_delta1()?;
-        if head.partial_ref {
-            return Err(Fault::Map("a compact index has no partial references"));
+        if head.partial_ref || head.hole {
+            return Err(Fault::Map("a compact index has no partial references and no marks of holes"));
         }
         let limit = self.index.cluster.bytes64();
         if u64::from(head.clusterofs) >= limit {
@@ -316,7 +316,13 @@ mod tests {
     fn any_lcluster() -> impl Strategy<Value = Lcluster> {
         let kind = prop_oneof![Just(HeadKind::Plain), Just(HeadKind::Head1), Just(HeadKind::Head2)];
         let head = (kind, any::<u16>(), 0u64..3 << 31).prop_map(|(kind, clusterofs, addr)| {
-            Lcluster::Head(Head { kind, clusterofs, addr: BlockAddr::new(addr), partial_ref: false })
+            Lcluster::Head(Head {
+                kind,
+                clusterofs,
+                addr: BlockAddr::new(addr),
+                partial_ref: false,
+                hole: false,
+            })
         });
         let delta0 = prop_oneof![
             any::<u16>().prop_map(Delta0::Distance),
@@ -331,7 +337,7 @@ mod tests {
 
     fn head(addr: u64) -> Lcluster {
         let addr = BlockAddr::new(addr);
-        Lcluster::Head(Head { kind: HeadKind::Head1, clusterofs: 0, addr, partial_ref: false })
+        Lcluster::Head(Head { kind: HeadKind::Head1, clusterofs: 0, addr, partial_ref: false, hole: false })
     }
 
     fn small(lclusters: &[Lcluster], big_pclusters: bool) -> Result<Vec<u8>> {
@@ -352,6 +358,7 @@ mod tests {
                 addr: BlockAddr::new(addr),
                 blocks,
                 partial_ref: false,
+                hole: false,
             });
             let (size, pclusters) = (lclusters * 4096, pclusters.collect());
             let file = File { block, cluster, big_pclusters: true, size, pclusters };
@@ -387,6 +394,7 @@ mod tests {
         assert!(small(&[head(9), blocks(3, 1), head(13), head(15)], true).is_err());
         let Lcluster::Head(plain) = head(9) else { unreachable!("made as a HEAD") };
         assert!(small(&[Lcluster::Head(Head { partial_ref: true, ..plain })], false).is_err());
+        assert!(small(&[Lcluster::Head(Head { hole: true, ..plain })], false).is_err());
         assert!(small(&[Lcluster::Head(Head { clusterofs: 4096, ..plain })], false).is_err());
     }
 

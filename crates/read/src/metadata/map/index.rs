@@ -29,6 +29,8 @@ pub(crate) struct IndexMap<'a> {
     header: IndexHeader,
     records: Records,
     in_metabox: bool,
+    /// Reads a marked hole as Linux before 7.2 does: from its pcluster.
+    ignores_hole_marks: bool,
     /// Steps of the current look-up.
     steps: u32,
 }
@@ -67,10 +69,26 @@ impl<'a> IndexMap<'a> {
                 Records::Compact { index, pack: None }
             }
         };
-        Ok(Self { metadata, inode, header, records, in_metabox: header_end.in_metabox, steps: 0 })
+        Ok(Self {
+            metadata,
+            inode,
+            header,
+            records,
+            in_metabox: header_end.in_metabox,
+            ignores_hole_marks: false,
+            steps: 0,
+        })
+    }
+
+    pub(crate) const fn ignore_hole_marks(&mut self) {
+        self.ignores_hole_marks = true;
     }
 
     pub(crate) fn extent_at(&mut self, offset: FileOffset) -> Result<Extent> {
+        if self.ignores_hole_marks {
+            self.steps = 0;
+            return self.look_up(offset);
+        }
         let lookups = self.metadata.slow_lookups();
         if let Some(extent) = lookups.extent(self.inode.nid(), offset) {
             return Ok(extent);
@@ -116,12 +134,30 @@ impl<'a> IndexMap<'a> {
     pub(crate) fn check_steps(&mut self, extent: &Extent) -> Result<()> {
         let cluster = self.header.cluster;
         let head = cluster.lcn(extent.start).get();
+        if extent.data == ExtentData::Hole
+            && !matches!(self.lcluster(Lcn::new(head))?, Lcluster::Head(Head { hole: true, .. }))
+        {
+            return Err(self.bad(Fault::OlderLinux(
+                "a hole is marked by a block count of 0: Linux before 7.2 reads other bytes, or an error",
+            )));
+        }
         // After the last extent there may be a head without data.
         let is_last = extent.end() >= self.inode.size();
         let next = cluster.lcn(FileOffset::new(extent.end())).get();
         for lcn in head.saturating_add(1)..self.lclusters().min(next.saturating_add(1)) {
             let (delta0, delta1) = match self.lcluster(Lcn::new(lcn))? {
                 Lcluster::NonHead { delta0, delta1 } => (delta0, delta1),
+                // The mark stays in force if Linux 7.2 reads this record before that of the extent's head, or instead of a block count.
+                Lcluster::Head(after)
+                    if lcn == next
+                        && after.hole
+                        && extent.data != ExtentData::Hole
+                        && (after.clusterofs > 0 || self.needs_block_count(Lcn::new(head), lcn)?) =>
+                {
+                    return Err(self.bad(Fault::LinuxReads(
+                        "a hole follows in or right after the lcluster of this extent's head: Linux reads zeroes in both",
+                    )));
+                }
                 Lcluster::Head(_) if lcn == next => break,
                 Lcluster::Head(_) => {
                     return Err(self.bad(Fault::Map("an extent continues past the next one's head")));
@@ -139,6 +175,16 @@ impl<'a> IndexMap<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Whether Linux searches the record `next` for the number of blocks of the pcluster of `head`.
+    fn needs_block_count(&mut self, head: Lcn, next: u64) -> Result<bool> {
+        let [first, second] = self.header.big_pclusters;
+        let is_big = match self.lcluster(head)? {
+            Lcluster::Head(Head { kind: HeadKind::Head1, .. }) => first,
+            _ => second,
+        };
+        Ok(is_big && next.saturating_sub(head.get()) == 1)
     }
 
     /// The HEAD that is `distance` lclusters before `lcn`, or further where records say so.
@@ -182,6 +228,9 @@ impl<'a> IndexMap<'a> {
     fn data(&mut self, found: Found, start: FileOffset, len: u64, at_end: bool) -> Result<ExtentData> {
         let Found { head, .. } = found;
         match self.header.tail {
+            Tail::Fragment { .. } if at_end && head.hole => {
+                return Err(self.bad(Fault::Map("a fragment is marked as a hole")));
+            }
             Tail::Fragment { offset } if at_end => {
                 let high = match self.records {
                     Records::Full(_) => head.addr.get() << 32,
@@ -195,9 +244,15 @@ impl<'a> IndexMap<'a> {
             }
             _ => {}
         }
+        if head.hole && !self.ignores_hole_marks {
+            return Ok(ExtentData::Hole);
+        }
         let block_size = self.metadata.volume().superblock.block_size;
         let pos = head.addr.to_pos(block_size).ok_or_else(|| self.bad(Fault::Overflow("blkaddr")))?;
         let encoded_len = self.encoded_len(found)?;
+        if encoded_len == 0 {
+            return Ok(ExtentData::Hole);
+        }
         let at = Location::Device(DeviceId::new(0), pos);
         self.encoding(head, at, encoded_len, start, len, self.header.interlaced)
     }
@@ -244,7 +299,7 @@ impl<'a> IndexMap<'a> {
     }
 
     /// Bytes of a pcluster on blocks of its own: an lcluster's, unless the record after its HEAD has a
-    /// block count.
+    /// block count; 0 for a hole.
     fn encoded_len(&mut self, found: Found) -> Result<u64> {
         let [first, second] = self.header.big_pclusters;
         let big = if found.head.kind == HeadKind::Head2 { second } else { first };
@@ -254,7 +309,7 @@ impl<'a> IndexMap<'a> {
         }
         match self.lcluster(next)? {
             Lcluster::Head(_) => Ok(self.header.cluster.bytes64()),
-            Lcluster::NonHead { delta0: Delta0::BlockCount(blocks), .. } if blocks > 0 => {
+            Lcluster::NonHead { delta0: Delta0::BlockCount(blocks), .. } => {
                 let len = u64::from(blocks) << self.metadata.volume().superblock.block_size.bits();
                 if len > MAX_ENCODED {
                     return Err(self.bad(Fault::Map("pcluster is longer than 1 MiB")));

@@ -104,7 +104,11 @@ impl OldContent {
                     (at, encoded_len, true, partial)
                 }
                 ExtentData::Stored { at } => (at, extent.len, false, false),
-                ExtentData::Hole | ExtentData::Interlaced { .. } | ExtentData::Fragment { .. } => {
+                ExtentData::Hole => {
+                    log.push_without_dedupe(Extent::hole(extent.len));
+                    continue;
+                }
+                ExtentData::Interlaced { .. } | ExtentData::Fragment { .. } => {
                     return Ok(None);
                 }
             };
