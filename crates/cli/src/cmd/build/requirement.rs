@@ -68,6 +68,10 @@ fn linux_version(options: &Options) -> LinuxVersion {
         options.data.chunks.is_none() || compression.metadata.is_some() || compression.directories
     };
     let used = options.data.compression.as_ref().filter(is_used);
+    let has_prefixes = !options.xattrs.prefixes.is_empty();
+    let has_hidden_inode = |compression: &Compression| {
+        compression.fragments != Fragments::None || compression.metadata.is_some()
+    };
     let compression = used.iter().flat_map(|compression| of_compression(compression, block));
     [
         // EROFS became a part of Linux that is not staging.
@@ -76,7 +80,9 @@ fn linux_version(options: &Options) -> LinuxVersion {
         (external, LinuxVersion(5, 16)),
         (block < SMALLEST_PAGE, LinuxVersion(6, 4)),
         (block < SMALLEST_PAGE && used.is_some(), LinuxVersion(6, 8)),
-        (!options.xattrs.prefixes.is_empty(), LinuxVersion(6, 4)),
+        (has_prefixes, LinuxVersion(6, 4)),
+        // Before, Linux looked for the prefixes in the packed inode or the metabox, if there is one.
+        (has_prefixes && used.is_some_and(has_hidden_inode), LinuxVersion(6, 18)),
         (options.inodes.dot_omitted || options.image.wide_addresses, LinuxVersion(6, 15)),
         // Before, Linux refused a label without a zero after it.
         (options.image.label.len() > 15, LinuxVersion(6, 15)),
