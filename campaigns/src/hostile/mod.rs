@@ -79,9 +79,8 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
     }
     let work_dir = scratch::target_dir().join("hostile");
     let kept = work_dir.join("kept");
-    match words {
-        ["--linux-files", dir] => return linux::files(Path::new(dir), &work_dir, &kept),
-        _ => {}
+    if let ["--linux-files", dir] = words {
+        return linux::files(Path::new(dir), &work_dir, &kept);
     }
     let (in_linux, words) = match words {
         ["--linux", rest @ ..] => (true, rest),

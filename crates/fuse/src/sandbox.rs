@@ -22,7 +22,7 @@ mod calls;
 /// seccompiler makes filters for no other processors.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
 mod calls {
-    use super::{SandboxError, Threads};
+    use crate::sandbox::{SandboxError, Threads};
 
     pub(super) fn restrict(_: Threads) -> Result<bool, SandboxError> {
         Ok(false)
