@@ -33,6 +33,7 @@ pub const TEST_TOOLS: &[Tool] = &[
     tool("ln", "coreutils"),
     tool("losetup", "mount"),
     tool("make", "make"),
+    tool("mkfifo", "coreutils"),
     tool("mkfs.ext4", "e2fsprogs"),
     tool("mount", "mount"),
     tool("mount.fuse3", "fuse3"),
