@@ -68,7 +68,7 @@ fn linux_version(options: &Options) -> LinuxVersion {
         options.data.chunks.is_none() || compression.metadata.is_some() || compression.directories
     };
     let used = options.data.compression.as_ref().filter(is_used);
-    let has_prefixes = !options.xattrs.prefixes.is_empty();
+    let has_prefixes = !options.xattrs.prefixes.is_empty() || options.xattrs.digest.is_some();
     let has_hidden_inode = |compression: &Compression| {
         compression.fragments != Fragments::None || compression.metadata.is_some()
     };
@@ -168,6 +168,13 @@ mod tests {
         let mut large = Options::new("tree");
         large.image.block_size = ferofs::build::BlockSize::from_bytes(16384).unwrap();
         assert_eq!(Requirement::of(&large).to_string(), "Linux 5.4 or newer with pages of 16K");
+        let mut named = Options::new("tree");
+        named.xattrs.digest = XattrOptions::digest_name(b"user.sha");
+        assert_eq!(linux_version(&named), LinuxVersion(6, 4));
+        named.data.compression = Some(lz4());
+        assert_eq!(linux_version(&named), LinuxVersion(6, 4));
+        named.data.compression.as_mut().unwrap().fragments = Fragments::All;
+        assert_eq!(linux_version(&named), LinuxVersion(6, 18));
         let mut small = Options::new("tree");
         small.image.block_size = ferofs::build::BlockSize::from_bytes(1024).unwrap();
         assert_eq!(linux_version(&small), LinuxVersion(6, 4));
