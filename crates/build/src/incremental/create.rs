@@ -47,6 +47,7 @@ use self::survey::Survey;
 use crate::error::{Error, Result};
 use ferofs_patch::PatchFault;
 use ferofs_patch::format::header::Header;
+use ferofs_patch::format::piece::PIECE_LEN;
 use ferofs_patch::format::writer;
 use ferofs_patch::image::digest::PartDigests;
 use ferofs_patch::image::history::History;
@@ -56,6 +57,8 @@ use ferofs_patch::image::sector::{SECTOR_POS, SuperblockArea};
 /// Bytes of the old image's metadata that the reader caches: each inode is read several times. Above this, metadata is read
 /// from the file again.
 const METADATA_CACHE: usize = 64 << 20;
+/// The bytes of content of the longest new extent.
+const EXTENT_MAX: u32 = PIECE_LEN as u32;
 
 /// Makes a patch that turns `old`, an image, into one that shows the new tree, and writes it to `patch`.
 ///
@@ -164,6 +167,11 @@ pub(crate) fn append_patch(
         (Encoding::With(_), Some(_)) if pads_at_end => return Err(Error::Patch(PatchFault::OldPadding)),
         (_, compression) => compression.filter(|_| !pads_at_end),
     };
+    let compression = compression.map(|mut compression| {
+        // A piece of a patch holds each of its extents as a whole.
+        compression.max_extent = Some(compression.max_extent.map_or(EXTENT_MAX, |most| most.min(EXTENT_MAX)));
+        compression
+    });
     let allowed = if options.keep_features { area.superblock().incompat } else { Incompat::all() };
     let metabox = growth.metabox.as_ref().map(|metabox| &metabox.compression);
     let methods = match options.portable {

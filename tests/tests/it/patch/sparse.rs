@@ -99,6 +99,26 @@ fn files_of_zeroes_are_told_apart() {
 
 /// Reading the holes of these files would take hours.
 #[test]
+fn long_runs_fit_into_the_pieces_of_a_patch() {
+    let fixture = Fixture::empty();
+    fs::write(fixture.source().join("file"), "old").unwrap();
+    let old = fixture.build("image", ["-z", "lz4"]);
+    let next = fixture.directory("next");
+    // A cluster of 1 MiB could hold all of it.
+    fs::write(next.join("run"), [vec![7; 11 << 20], b"end".to_vec()].concat()).unwrap();
+    for method in ["zstd,3", "lzma"] {
+        let (image, update) = (fixture.path(method), fixture.path("update"));
+        fs::copy(&old, &image).unwrap();
+        let create = ferofs().args(["patch", "create", "-z", method, "-C", "1M", "--force"]);
+        create.args([&image, &next]).arg("-o").arg(&update).run().success();
+        super::apply(&image, &update);
+        assert_valid(&image);
+        let extracted = fixture.extract(&image, &format!("extracted by {method}"));
+        compare(&next, &extracted, &same()).unwrap().assert_same();
+    }
+}
+
+#[test]
 fn terabytes_of_holes_are_not_read() {
     const SIZE: u64 = 12 << 40;
     if !need::kernel_erofs("patched files of terabytes through the kernel") {
