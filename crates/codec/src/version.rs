@@ -74,7 +74,7 @@ mod tests {
                     Fit::Incompressible => (size, 0),
                 };
                 at += consumed;
-                for byte in consumed.to_le_bytes().iter().chain(&block[..produced]) {
+                for byte in (consumed as u64).to_le_bytes().iter().chain(&block[..produced]) {
                     *hash = (*hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
                 }
             }
