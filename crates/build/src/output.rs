@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::fs::copy_file_range;
+use rustix::fs::{FileType, copy_file_range};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
@@ -39,9 +39,10 @@ pub(crate) struct OwnFile {
 }
 
 impl OwnFile {
-    /// The file that has this name, if there is one.
+    /// The file that has this name, if there is one. A device such as `/dev/null` stays in a tree: its bytes are not a part of one.
     pub(crate) fn with_name(path: &Path) -> Option<Self> {
-        std::fs::metadata(path).ok().map(|meta| Self { id: file_id(&meta), is_named: true })
+        let meta = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+        Some(Self { id: file_id(&meta), is_named: true })
     }
 }
 
@@ -234,6 +235,7 @@ impl Output {
         let named = names.filter_map(|path| OwnFile::with_name(path));
         let stdout = matches!(self.target, Target::Stream(_)).then(std::io::stdout);
         let stdout = stdout.and_then(|stdout| rustix::fs::fstat(stdout).ok());
+        let stdout = stdout.filter(|stat| FileType::from_raw_mode(stat.st_mode).is_file());
         let stdout = stdout.map(|stat| OwnFile { id: (stat.st_dev, stat.st_ino), is_named: true });
         let temporary = self.file.metadata().ok();
         let temporary = temporary.map(|meta| OwnFile { id: file_id(&meta), is_named: false });

@@ -176,6 +176,16 @@ fn a_new_image_has_the_permissions_of_the_one_before() {
 }
 
 #[test]
+fn devices_are_not_left_out_of_the_tree() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    assert_eq!(OwnFile::with_name(&file), None);
+    std::fs::write(&file, "").unwrap();
+    assert!(OwnFile::with_name(&file).is_some());
+    assert_eq!(OwnFile::with_name(Path::new("/dev/null")), None);
+}
+
+#[test]
 fn long_gaps_are_holes() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");

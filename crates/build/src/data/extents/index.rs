@@ -159,8 +159,9 @@ impl IndexEncoder {
             // Holes are divided: older versions of Linux decode the pcluster of zeroes for each part.
             let zeroes = file.zeroes.filter(|_| extent.is_hole());
             // Linux 7.2 takes an extent of one lcluster for a hole, too, if a hole is next and it looks there for a number of blocks. So the first
-            // two blocks of the hole are stored zeroes.
+            // two blocks of the hole are stored zeroes, or all of a short one.
             let mut unmarked = match last.replace(end).filter(|_| self.big_pclusters && zeroes.is_some()) {
+                Some(last) if last + block >= end && extent.len < 3 * block => extent.len,
                 Some(last) if last + block >= end => 2 * block,
                 _ => 0,
             };
@@ -317,6 +318,32 @@ mod tests {
 
     fn extent(len: u64, encoded: bool, size: u64) -> Extent {
         Extent { len, encoded, size, place: ExtentPlace::Next }
+    }
+
+    /// The length in KiB of each pcluster of a hole of `len` KiB behind one block, and whether it is marked as a hole.
+    fn hole_behind_a_block(bits: u8, len: u64) -> Vec<(u64, bool)> {
+        let encoder = IndexEncoder { big_pclusters: true, ..encoder(bits, IndexKind::Full) };
+        let block = encoder.block.bytes64();
+        let mut log = ExtentLog::new(block);
+        log.push(extent(block, false, block));
+        log.push(Extent::hole(len << 10));
+        let zeroes = Some(ZeroCluster { at: BytePos::new(0), len: ZeroCluster::BLOCKS_MIN * block });
+        let (first, algorithm, tail) = (BytePos::new(block), Algorithm::Lz4, &FileTail::None);
+        let file = FileExtents { log: &log, tail, size: log.decoded_len(), first, algorithm, zeroes };
+        let (mut end, mut parts) = (log.decoded_len(), Vec::new());
+        for pcluster in encoder.pclusters(file).skip(1).collect::<Vec<_>>().into_iter().rev() {
+            parts.insert(0, ((end - pcluster.start.get()) >> 10, pcluster.hole));
+            end = pcluster.start.get();
+        }
+        parts
+    }
+
+    #[test]
+    fn holes_of_few_blocks_have_whole_extents() {
+        assert_eq!(hole_behind_a_block(16, 64), [(64, false)]);
+        assert_eq!(hole_behind_a_block(15, 80), [(80, false)]);
+        assert_eq!(hole_behind_a_block(15, 96), [(64, false), (32, true)]);
+        assert_eq!(hole_behind_a_block(12, 24), [(8, false), (12, true), (4, true)]);
     }
 
     #[test]
