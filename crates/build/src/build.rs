@@ -15,27 +15,26 @@ use ferofs_format::{BlockAddr, Compat, Incompat, Nid};
 use crate::data;
 use crate::data::chunks::{deduplicated, external};
 use crate::data::encode::dedupe::ExtentIndex;
-use crate::data::identical::small::IdenticalFiles;
+use crate::data::identical::IdenticalFiles;
 use crate::data::order::{Order, unused_hints, unused_priorities};
 use crate::data::stored::{StoredContent, StoredData};
 use crate::data::worker::context::WorkerContext;
 use crate::error::{Error, Result, Warning};
+use crate::host::random;
+use crate::metadata::SuperblockArea;
 use crate::metadata::inodes::InodeWriter;
-use crate::metadata::superblock_area::SuperblockArea;
 use crate::metadata::write::{BehindSuperblock, MetadataWriter};
 use crate::options::Options;
-use crate::options::inodes::InodeForm;
+use crate::options::image::InodeForm;
 use crate::options::source::SourceData;
-use crate::output::random::random;
 use crate::output::spill::Spill;
 use crate::output::{Output, OwnFile};
-use crate::progress::timings::Activity;
-use crate::progress::{Stage, Summary};
+use crate::progress::{Activity, Stage, Summary};
 use crate::sources::content::Contents;
 use crate::sources::{self, digest};
 use crate::tree::inode_sizes::{self, InodeSizes};
 use crate::tree::xattr::XattrPlan;
-use crate::tree::{Kind, NodeId, Tree, overrides};
+use crate::tree::{Kind, NodeId, Tree, apply_overrides};
 use crate::verify::Verifier;
 
 /// Builds an image at `image`, a file or a block device. A file gets its name when the image is complete.
@@ -147,7 +146,7 @@ fn complete_tree(
         let problem = "verification and digests read the data again, and a stream cannot be read again";
         return Err(Error::Option { option: "standard input", problem });
     }
-    overrides::apply(tree, &options.attributes, &options.run)?;
+    apply_overrides(tree, &options.attributes, &options.run)?;
     if let Some(name) = &options.xattrs.digest {
         let is_regular = |id: &NodeId| matches!(tree.node(*id).kind, Kind::Regular { .. });
         let files = tree.ids().filter(is_regular).collect();

@@ -14,7 +14,7 @@ use ferofs_read::Image;
 pub use content::Content;
 
 use crate::build::{build_from, temporary_dir};
-use crate::error::entry::EntryFault;
+use crate::error::faults::EntryFault;
 use crate::error::{Error, Result, Warning};
 use crate::options::Options;
 use crate::options::source::{SourceData, SourceFormat};

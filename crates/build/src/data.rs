@@ -9,18 +9,17 @@
 //! |---|---|
 //! | [`extents`] | the extents of a file, and its index |
 //! | [`encode`] | encodes content as extents, and deduplicates them |
-//! | [`identical`] | finds files with identical content |
+//! | [`identical`], [`duplicates`] | find small and large files with identical content |
 //! | [`order`], [`schedule`] | which file comes when, and in which job |
 //! | [`read_ahead`] | asks the disk for content before workers read it |
 //! | [`worker`] | does jobs |
 //! | [`append`], [`packed_inode`] | append results to the image |
-//! | [`stored`] | where content is stored, for the metadata stage |
+//! | [`stored`] | where content is stored, for the metadata stage; what patches add: data of an existing image |
 //! | [`chunks`] | the other form of this stage: files in chunks, or left in their sources |
-//! | [`base_image`] | what patches add: data of an existing image |
 
 mod append;
-pub(crate) mod base_image;
 pub(crate) mod chunks;
+pub(crate) mod duplicates;
 pub(crate) mod encode;
 pub(crate) mod extents;
 pub(crate) mod identical;
@@ -34,8 +33,8 @@ pub(crate) mod worker;
 use ferofs_threads::{Pipeline, Queue, with_pipeline};
 
 use crate::data::append::Appender;
+use crate::data::duplicates::find_large;
 use crate::data::encode::{SEGMENT, dedupe};
-use crate::data::identical::large;
 use crate::data::read_ahead::{ReadAhead, with_read_ahead};
 use crate::data::schedule::{Scheduled, Scheduler};
 use crate::data::stored::StoredData;
@@ -45,7 +44,7 @@ use crate::error::{Error, Result, Warning};
 use crate::options::Options;
 use crate::output::Output;
 use crate::output::spill::Spill;
-use crate::progress::timings::Activity;
+use crate::progress::Activity;
 
 /// Jobs under way for each worker. With fewer, workers wait while one slow job holds up the results of others; more take more
 /// memory, up to 8 MiB for each job. With segments of more than [`SEGMENT`], up to 24 MiB, there is one job for each worker.
@@ -86,7 +85,7 @@ pub(crate) fn run(
     warnings: &mut Vec<Warning>,
 ) -> Result<StoredData> {
     let workers = options.run.worker_count();
-    let mut duplicates = large::find(options, context)?;
+    let mut duplicates = find_large(options, context)?;
     let mut appender = Appender::new(options, context, output, spill, warnings);
     let limit = jobs_limit(options, context.segment());
     let appending = &mut appender;

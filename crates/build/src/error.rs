@@ -1,13 +1,10 @@
 //! The error of building an image: I/O, a source that cannot be read or stored, or an option out of range. Also warnings, which `--strict` makes
 //! errors.
 
-pub(crate) mod entry;
-pub(crate) mod oci;
-pub(crate) mod tar;
+pub(crate) mod faults;
 
-use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fmt, io};
 
 use ferofs_format::FormatError;
 use ferofs_read::escape::{Escaped, PathPrefix};
@@ -45,7 +42,7 @@ pub enum Error {
         /// Where its header is, in bytes of the decompressed archive.
         offset: u64,
         /// The reason.
-        fault: tar::TarFault,
+        fault: faults::TarFault,
     },
     /// An OCI image layout is malformed or incomplete.
     #[error("{}: {}{fault}", Escaped::path(layout), BlobPrefix(blob.as_deref()))]
@@ -55,7 +52,7 @@ pub enum Error {
         /// The digest of the blob, if the fault is in one.
         blob: Option<String>,
         /// The reason.
-        fault: oci::OciFault,
+        fault: crate::error::faults::OciFault,
     },
     /// A file of a source, such as an image, cannot be read.
     #[error("{}: {source}", Escaped::path(path))]
@@ -71,7 +68,7 @@ pub enum Error {
         /// The file concerned: the source, and the path in it.
         path: PathBuf,
         /// The reason.
-        fault: entry::EntryFault,
+        fault: crate::error::faults::EntryFault,
     },
     /// A file of a source cannot become part of an image.
     #[error("{}: {problem}", Escaped::path(path))]

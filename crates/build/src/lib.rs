@@ -40,13 +40,13 @@ mod sources;
 mod tree;
 mod verify;
 
-pub use build::build;
+pub use crate::error::faults::{EntryFault, OciFault};
+pub use crate::options::attributes::{DIGEST_NAME, FsConfig, FsConfigError};
+pub use crate::options::image::{InodeForm, Sealer};
 pub use build::estimate::{Estimate, Estimator};
-pub use build::now;
+pub use build::{build, now};
 pub use builder::{Attributes, Builder, Content};
-pub use error::entry::EntryFault;
-pub use error::oci::OciFault;
-pub use error::tar::TarFault;
+pub use error::faults::TarFault;
 pub use error::{Error, Result, Warning};
 pub use ferofs_codec::{Lz4Params, Method, Params, ParamsError};
 pub use ferofs_format::inode::{Rdev, Timestamp};
@@ -55,23 +55,18 @@ pub use known_format::KnownFormat;
 pub use options::attributes::Target;
 pub use options::compression::{Compression, Fragments, Hint, IndexKind, MetadataCompression, PCLUSTER_MAX};
 pub use options::data::{ChunkOptions, ContentOrder, HotFiles, Priorities, PrioritiesError};
-pub use options::fs_config::{FsConfig, FsConfigError};
-pub use options::inodes::InodeForm;
 pub use options::labels::{Labels, LabelsError};
 pub use options::oci::{OciOptions, Platform};
-pub use options::sealer::Sealer;
-pub use options::source::UsedPatterns;
 pub use options::source::{
-    Definitions, DefinitionsError, Exclude, Patterns, PatternsError, SourceData, SourceFormat, Whiteouts,
+    Definitions, DefinitionsError, Exclude, Patterns, PatternsError, SourceData, SourceFormat, UsedPatterns,
+    Whiteouts,
 };
-pub use options::xattrs::DIGEST_NAME;
 pub use options::{
     AttributeOptions, DataOptions, ImageOptions, InodeOptions, Options, OutputOptions, RunOptions,
     SourceOptions, XattrOptions,
 };
 pub use output::new_file::NewFile;
-pub use progress::timings::{Activity, Spent, Timings};
-pub use progress::{Progress, Stage, Summary};
+pub use progress::{Activity, Progress, Spent, Stage, Summary, Timings};
 pub use sources::block_size;
 
 #[cfg(test)]

@@ -1,33 +1,28 @@
-//! The options of a build: one group for each stage.
+//! The options of a build: one group for each stage, and how it uses the machine: threads, progress and cancellation.
 //!
 //! Plain values without dependencies on the stages, so that every stage may read them.
 
 pub(crate) mod attributes;
 pub(crate) mod compression;
 pub(crate) mod data;
-pub(crate) mod fs_config;
 pub(crate) mod image;
-pub(crate) mod inodes;
 pub(crate) mod labels;
 #[cfg_attr(not(feature = "oci"), allow(dead_code, reason = "the options are the same without OCI images"))]
 pub(crate) mod oci;
-pub(crate) mod run;
-pub(crate) mod sealer;
 pub(crate) mod source;
-pub(crate) mod xattrs;
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, Result, Warning};
-use compression::{Compression, IndexKind};
-
-pub use attributes::AttributeOptions;
-pub use data::DataOptions;
-pub use image::{ImageOptions, OutputOptions};
-pub use inodes::InodeOptions;
-pub use run::RunOptions;
-pub use source::SourceOptions;
-pub use xattrs::XattrOptions;
+pub use crate::options::attributes::{AttributeOptions, XattrOptions};
+use crate::options::compression::{Compression, IndexKind};
+pub use crate::options::data::DataOptions;
+pub use crate::options::image::{ImageOptions, InodeOptions, OutputOptions};
+pub use crate::options::source::SourceOptions;
+use crate::progress::Progress;
 
 /// The options of a build.
 ///
@@ -111,3 +106,66 @@ impl Options {
         }
     }
 }
+
+/// Worker threads, progress and cancellation.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct RunOptions {
+    /// Number of worker threads; `None`: one for each processor that this process may use.
+    pub workers: Option<NonZeroUsize>,
+    /// The build updates it while it runs.
+    pub progress: Arc<Progress>,
+    /// Another thread sets it to stop the build, which then returns [`Error::Interrupted`].
+    pub cancel: Arc<AtomicBool>,
+    /// Warnings are errors: the build then fails with [`Error::Warnings`] before the image gets its name.
+    pub strict: bool,
+}
+
+impl RunOptions {
+    /// The number of worker threads to start.
+    pub fn worker_count(&self) -> usize {
+        self.workers
+            .or_else(|| std::thread::available_parallelism().ok())
+            .map_or(1, NonZeroUsize::get)
+            .min(WORKERS_MAX)
+    }
+
+    /// Runs tasks 0 to `count` - 1 on all workers, in any order, and returns the results in their order.
+    ///
+    /// # Errors
+    /// The error of the first task that fails; [`Error::Interrupted`]; [`Error::Io`] when the system starts no thread.
+    pub fn parallel<C, T: Send, E: From<ferofs_threads::Error> + From<Error> + Send>(
+        &self,
+        count: usize,
+        context: impl Fn() -> C + Sync,
+        task: impl Fn(&mut C, usize) -> Result<T, E> + Sync,
+    ) -> Result<Vec<T>, E> {
+        ferofs_threads::parallel(self.worker_count(), count, context, |context, number| {
+            self.check_cancelled()?;
+            task(context, number)
+        })
+    }
+
+    /// Fails if there are warnings and [`Self::strict`] is set.
+    ///
+    /// # Errors
+    /// [`Error::Warnings`].
+    pub fn check_warnings(&self, warnings: &mut Vec<Warning>) -> Result<()> {
+        if self.strict && !warnings.is_empty() {
+            return Err(Error::Warnings(std::mem::take(warnings)));
+        }
+        Ok(())
+    }
+
+    /// Fails once [`Self::cancel`] is set.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`].
+    pub fn check_cancelled(&self) -> Result<()> {
+        if self.cancel.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
+    }
+}
+
+/// The most worker threads. A larger number is reduced to this: one thread collects all results, and it cannot keep more
+/// workers busy.
+const WORKERS_MAX: usize = 512;

@@ -2,7 +2,6 @@
 
 mod background;
 pub(crate) mod new_file;
-pub(crate) mod random;
 pub(crate) mod spill;
 #[cfg(test)]
 mod tests;
@@ -19,7 +18,7 @@ use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 use crate::options::Options;
-use crate::options::sealer::Sealer;
+use crate::options::image::Sealer;
 use crate::output::background::{Background, ImageWriter};
 use crate::output::new_file::PendingName;
 use ferofs_read::FileSource;

@@ -6,16 +6,13 @@
 
 pub(crate) mod change_time;
 pub(crate) mod content;
-pub(crate) mod data_ranges;
 pub(crate) mod digest;
 pub(crate) mod directory;
 pub(crate) mod image;
 #[cfg(feature = "oci")]
 pub(crate) mod oci;
 pub(crate) mod reader;
-mod skopeo;
 pub(crate) mod source_file;
-mod spool;
 #[cfg(feature = "tar")]
 pub(crate) mod tar;
 
@@ -34,9 +31,8 @@ use crate::paths::as_path;
 use crate::sources::content::Contents;
 #[cfg(feature = "tar")]
 use crate::sources::tar::tar_stream::TarStream;
-use crate::tree::Tree;
 use crate::tree::layered_tree::LayeredTree;
-use crate::tree::origin::Origin;
+use crate::tree::{Origin, Tree};
 use ferofs_read::{FileSource, Image};
 
 impl SourceFormat {
@@ -46,7 +42,7 @@ impl SourceFormat {
     /// # Errors
     /// [`Error::Io`] when the source cannot be read; [`Error::InvalidSource`] for an image in another form of skopeo.
     pub fn detect(path: &Path) -> Result<Self> {
-        if let Some(problem) = skopeo::problem(path) {
+        if let Some(problem) = crate::known_format::problem(path) {
             return Err(Error::InvalidSource { path: path.to_owned(), problem });
         }
         Ok(match path {

@@ -1,13 +1,10 @@
 //! Whole builds. The reader of `ferofs-read` reads the images.
 
 mod faults;
-mod inline;
 mod order;
 mod round_trip;
 mod sharing;
 mod source;
-mod verify;
-mod wide;
 
 use std::fs;
 use std::path::{Path, PathBuf};

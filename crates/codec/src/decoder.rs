@@ -1,4 +1,4 @@
-//! [`Decoder`] decodes clusters of all algorithms, right-aligned or not, as a whole or as a prefix. Corrupt input is an
+//! [`Decoder`] decodes clusters of all algorithms, right-aligned or not, as a whole or as a prefix ([`Portion`]). Corrupt input is an
 //! error, never undefined behaviour.
 
 use ferofs_format::Algorithm;
@@ -10,7 +10,6 @@ use crate::fit::strip_padding;
 use crate::lz4;
 #[cfg(feature = "lzma")]
 use crate::lzma;
-use crate::portion::Portion;
 #[cfg(feature = "zstd")]
 use crate::zstd;
 
@@ -110,4 +109,13 @@ pub fn decode_lz4_range(
         return Ok(());
     }
     lz4::decode_range(src, window, skip, out)
+}
+
+/// The part of a cluster that the caller wants decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Portion {
+    /// The whole cluster: the output's length must equal the decoded length.
+    Whole,
+    /// The first bytes, as many as the output holds. The decoder neither decodes nor checks the rest.
+    Prefix,
 }

@@ -9,8 +9,8 @@ use miniz_oxide::inflate::TINFLStatus;
 use miniz_oxide::inflate::core::inflate_flags::TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF;
 use miniz_oxide::inflate::core::{DecompressorOxide, decompress};
 
+use crate::decoder::Portion;
 use crate::error::DecodeError;
-use crate::portion::Portion;
 
 #[cfg(feature = "encode")]
 pub(crate) use encode::encoder;

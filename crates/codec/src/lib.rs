@@ -29,12 +29,12 @@ mod lzma;
 #[cfg(feature = "encode")]
 mod memory;
 mod params;
-mod portion;
 #[cfg(feature = "encode")]
 mod version;
 #[cfg(feature = "zstd")]
 mod zstd;
 
+pub use crate::decoder::Portion;
 pub use decoder::{Decoder, decode_lz4_in_place, decode_lz4_range};
 pub use error::{DecodeError, EncodeError, ParamsError};
 pub use ferofs_format::Algorithm;
@@ -47,7 +47,6 @@ pub use lz4::lz4_window;
 #[cfg(feature = "encode")]
 pub use memory::encoder_memory;
 pub use params::{DeflateParams, Lz4Params, LzmaParams, Method, Params, ROUGH, ZstdParams};
-pub use portion::Portion;
 #[cfg(feature = "encode")]
 pub use version::encoder_version;
 

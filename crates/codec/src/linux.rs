@@ -8,9 +8,9 @@ use ferofs_format::Algorithm;
 use ferofs_format::algorithm::{CompressionConfigs, LZ4_MAX_DISTANCE};
 use flate2::{Decompress, FlushDecompress, Status};
 
+use crate::decoder::Portion;
 use crate::error::DecodeError;
 use crate::fit::{MAX_DECODED, strip_padding};
-use crate::portion::Portion;
 use crate::{deflate, lz4, lzma};
 
 /// Bytes that Linux passes to a decoder at once. Kernels with larger pages split the data at some of the same offsets.

@@ -8,8 +8,8 @@ use liblzma_sys::{
     LZMA_FINISH, LZMA_OK, LZMA_STREAM_END, lzma_code, lzma_end, lzma_microlzma_decoder, lzma_stream,
 };
 
+use crate::decoder::Portion;
 use crate::error::DecodeError;
-use crate::portion::Portion;
 
 #[cfg(feature = "encode")]
 pub(crate) use encode::{Encoder, library_version};

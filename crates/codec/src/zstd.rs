@@ -11,8 +11,8 @@ mod sequences;
 
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer, ResetDirective};
 
+use crate::decoder::Portion;
 use crate::error::DecodeError;
-use crate::portion::Portion;
 
 #[cfg(feature = "encode")]
 pub(crate) use encode::{encoder, encoder_memory};

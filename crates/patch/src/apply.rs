@@ -15,7 +15,6 @@ pub(crate) mod commit;
 pub(crate) mod lazy_region;
 pub(crate) mod medium;
 pub(crate) mod repair;
-pub(crate) mod resume;
 pub(crate) mod rollback;
 
 use std::sync::Arc;
@@ -25,15 +24,15 @@ use self::base::{Usable, check_base, check_state};
 use self::commit::{ImageChange, Sink, TrailingData, check_trailing, commit, recover};
 use self::lazy_region::{LazyRegion, PieceCache};
 use self::medium::Medium;
-use self::resume::{ApplyProgress, pieces_there};
 use self::rollback::{Rollback, rollback};
+use crate::apply::repair::{ApplyProgress, pieces_there};
 use crate::error::{Error, PatchFault, Result};
 use crate::format::header::Header;
 use crate::format::reader::Patch;
 use crate::image::digest::PartDigests;
 use crate::image::journal::{MaskedSource, WrittenRanges};
 use crate::image::overlay::Overlay;
-use crate::image::sector::{SECTOR_END, SECTOR_POS, SuperblockArea};
+use crate::image::{SECTOR_END, SECTOR_POS, SuperblockArea};
 use ferofs_read::{Image, OpenOptions, Source};
 
 /// Bytes of the base's metadata that are cached while its files are read: applying needs little memory, and files are read

@@ -1,11 +1,8 @@
-//! The error of this crate. It wraps that of reading.
-
-mod fault;
+//! The error of this crate, which wraps that of reading, and the reasons why a patch, or an image's history, cannot be used.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub use self::fault::PatchFault;
 use ferofs_format::FormatError;
 use ferofs_read::Corruption;
 use ferofs_read::escape::PathPrefix;
@@ -147,4 +144,168 @@ impl From<ferofs_threads::Error> for Error {
             ferofs_threads::Error::Ended => Self::Interrupted,
         }
     }
+}
+
+/// Why a patch cannot be made, read or applied, or an image's history cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PatchFault {
+    /// The file has no patch header.
+    #[error("not a patch of ferofs")]
+    NotAPatch,
+    /// The patch has an unknown version.
+    #[error("a patch of version {0}, which this program does not know")]
+    Version(u32),
+    /// The file's length differs from the one in its header.
+    #[error("a patch of {expected} bytes, of which there are {found}")]
+    Length {
+        /// Bytes that the patch says it has.
+        expected: u64,
+        /// Bytes of the file.
+        found: u64,
+    },
+    /// The file has another patch behind the first one.
+    #[error("the file has several patches, one after another, and this needs a file with one")]
+    Several,
+    /// No patch of a file is for this image: the images that they are for.
+    #[error("none of the {} patches is for this image: they are for {}", .0.len(), .0.join(", for "))]
+    NoneFits(Vec<String>),
+    /// The file's checksum is wrong.
+    #[error("the patch is damaged: its checksum is another")]
+    Damaged,
+    /// The checksum is right, but the contents are invalid.
+    #[error("the patch contradicts itself: {0}")]
+    Malformed(&'static str),
+    /// The patch needs a compressor of another version: only that gives the same bytes.
+    #[error(
+        "the patch needs the {algorithm} encoder of version {expected}, and this program has version {found}: create the \
+         patch with --portable"
+    )]
+    Encoder {
+        /// The algorithm.
+        algorithm: &'static str,
+        /// The version that the patch needs.
+        expected: u32,
+        /// The version of this program.
+        found: u32,
+    },
+    /// The image has another UUID.
+    #[error("the patch is for another image: its base has UUID {expected}, this image {found}")]
+    OtherImage {
+        /// The base's UUID.
+        expected: String,
+        /// The image's.
+        found: String,
+    },
+    /// The patch made the image's current state, or an earlier one that the current state is built on.
+    #[error("the patch has been applied already")]
+    AlreadyApplied,
+    /// The image has the base's UUID, but is in another state.
+    #[error("{}: see the log of the image", other_state(*.expected, *.found))]
+    OtherState {
+        /// The number of the state that the patch was made for.
+        expected: u64,
+        /// The number of the state that the image is in.
+        found: u64,
+    },
+    /// The file or device ends before the image does.
+    #[error(
+        "the image should have {expected} bytes, and the file has {found}: it was cut off; copy the image again"
+    )]
+    Truncated {
+        /// Bytes of the image, as its superblock says.
+        expected: u64,
+        /// Bytes of the file or device.
+        found: u64,
+    },
+    /// The image has the base's UUID and the number of its state, but other bytes.
+    #[error(
+        "the image is not the patch's base: some of its bytes are others (it was changed, squashed or built again, or other \
+         patches were applied): create a patch for the image as it is"
+    )]
+    BaseChanged,
+    /// The patched image differs from the one that the patch was made for.
+    #[error("what was written is not what the patch describes")]
+    ResultDiffers,
+    /// The medium is too small for the patched image.
+    #[error("no space for the patched image: it has {needed} bytes, the medium has {available}")]
+    NoSpace {
+        /// Bytes of the patched image.
+        needed: u64,
+        /// Bytes of the device.
+        available: u64,
+    },
+    /// There is other data after the image, where it would grow.
+    #[error(
+        "the image ends at byte {end}, but its file or device holds other data from byte {pos} on, which would be \
+         overwritten: --grow-over allows that"
+    )]
+    TrailingData {
+        /// Bytes of the image.
+        end: u64,
+        /// The position of the first byte after it that is not zero.
+        pos: u64,
+    },
+    /// The hash tree of a seal follows the image.
+    #[error(
+        "a seal follows the image, from byte {pos} on, which would be wrong for the new image: change the image without \
+         its seal (truncate it to {pos} bytes), and seal it again"
+    )]
+    Sealed {
+        /// The position of the seal's superblock.
+        pos: u64,
+    },
+    /// The superblock is damaged, and no record of the history has the right one.
+    #[error("the superblock is damaged, and the image has no record of a patch that fits it")]
+    NoRecord,
+    /// The root's nid must fit in 16 bits, and no slot with such a nid is free.
+    #[error("no free slot for another root directory near the start of the metadata: squash the image first")]
+    NoRootSlot,
+    /// Compressed content cannot be added to a compressed image without `LZ4_0PADDING`, the layout before Linux 5.4.
+    #[error(
+        "the image is compressed without LZ4_0PADDING (Linux 5.3 or legacy-compress): new content can only be stored (-z \
+         none), or squash the image first"
+    )]
+    OldPadding,
+    /// The new tree is the image's tree.
+    #[error("there is nothing to patch: both trees are the same")]
+    Unchanged,
+    /// The image has content on other devices.
+    #[error("images on several devices cannot be patched")]
+    Devices,
+    /// The superblock's sector has no space for the configurations of all algorithms.
+    #[error("the superblock's sector has no space for the configuration of another algorithm")]
+    NoConfigSpace,
+    /// The image has no history.
+    #[error("the image has no history: it was never patched")]
+    NoHistory,
+    /// The history has no state with this number.
+    #[error("the image has no state {0}: see the log")]
+    NoSuchState(u64),
+    /// The image is in the wanted state already.
+    #[error("the image is in state {0} already")]
+    SameState(u64),
+    /// There is other data after the image, which a new file would not have.
+    #[error(
+        "the file holds other data from byte {0} on, behind the image, which the new image would not have"
+    )]
+    DataBehind(u64),
+    /// A device cannot be replaced by a new image in one step.
+    #[error(
+        "not a regular file: a new image takes the place of the old one by a new file, which a device cannot get; squash \
+         into a file, and copy that"
+    )]
+    NotAFile,
+    /// Another process has locked the image to change it.
+    #[error("another process is changing the image")]
+    Busy,
+}
+
+fn other_state(expected: u64, found: u64) -> String {
+    if expected == found {
+        return format!(
+            "the patch is for a state {expected} of this image that other patches made than its own"
+        );
+    }
+    format!("the patch is for state {expected} of this image, which is in another one ({found})")
 }

@@ -43,7 +43,6 @@ pub use self::apply::commit::{TrailingData, check_trailing, recover};
 pub use self::apply::lazy_region::PieceCache;
 pub use self::apply::medium::{FileMedium, Medium};
 pub use self::apply::repair::{Repaired, repair};
-pub use self::apply::resume::ApplyProgress;
 pub use self::apply::rollback::rollback;
 pub use self::apply::{apply, apply_with, overlay, overlay_with};
 pub use self::error::{AfterFailure, Error, PatchFault, Result};
@@ -51,6 +50,7 @@ pub use self::format::change::{Change, ChangeKind, NewParents};
 pub use self::format::reader::{Patch, SizeParts};
 pub use self::image::history::{Origin, State, log};
 pub use self::sequence::{AppliedPatches, PatchReader};
+pub use crate::apply::repair::ApplyProgress;
 
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,7 @@ use crate::apply::base::check_state;
 use crate::apply::commit::TrailingData;
 use crate::apply::lazy_region::PieceCache;
 use crate::apply::medium::Medium;
-use crate::apply::resume::ApplyProgress;
+use crate::apply::repair::ApplyProgress;
 use crate::apply::{apply_with, overlay_with};
 use crate::error::{Error, PatchFault, Result};
 use crate::format::reader::Patch;

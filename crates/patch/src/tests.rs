@@ -1,10 +1,8 @@
 //! Power cuts at each point of the sequence of writes, and malformed patches.
 
 mod base;
-mod edited;
 mod faults;
 mod in_memory;
-mod memory;
 mod metabox;
 mod prediction;
 mod reencoding;
@@ -351,21 +349,23 @@ fn malformed_patches_are_refused() {
         lie[at] ^= 1 << (number % 8);
         assert!(Patch::new(Box::new(lie)).is_err(), "byte {at}");
     }
-    let lengths = edited::parts(&bytes);
+    let lengths = crate::tests::base::parts(&bytes);
     let (lengths, tables) = ([lengths.changes.len(), lengths.relocations.len()], lengths.header.len());
     for number in 0..900 {
         // A bit of the decoded header, of a list, or of the pieces, with the right digest.
         let bit = 1 << (number % 8);
         let at = |len: usize| number % 300 * len / 300;
         let lie = match number / 300 {
-            0 => edited::edited(&bytes, |parts| parts.header[at(tables)] ^= bit),
-            1 if number % 2 == 0 => edited::edited(&bytes, |parts| parts.changes[at(lengths[0])] ^= bit),
-            1 => edited::edited(&bytes, |parts| parts.relocations[at(lengths[1])] ^= bit),
+            0 => crate::tests::base::edited(&bytes, |parts| parts.header[at(tables)] ^= bit),
+            1 if number % 2 == 0 => {
+                crate::tests::base::edited(&bytes, |parts| parts.changes[at(lengths[0])] ^= bit)
+            }
+            1 => crate::tests::base::edited(&bytes, |parts| parts.relocations[at(lengths[1])] ^= bit),
             _ => {
                 let mut lie = bytes[..bytes.len() - 32].to_vec();
                 let len = lie.len();
                 lie[at(len)] ^= bit;
-                edited::with_digest(lie)
+                crate::tests::base::with_digest(lie)
             }
         };
         let at = number;

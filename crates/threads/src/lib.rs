@@ -10,12 +10,9 @@
 //!
 //! All of them continue with fewer threads when the system does not start more.
 
-mod parallel;
 mod pipeline;
-mod start;
 mod workers;
 
-pub use parallel::parallel;
+pub use crate::workers::{Error, catch, parallel, pass_on, start};
 pub use pipeline::{Pipeline, Queue, with_pipeline};
-pub use start::{Error, catch, pass_on, start};
 pub use workers::{Workers, with_workers};

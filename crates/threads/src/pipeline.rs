@@ -5,8 +5,7 @@
 
 use std::collections::VecDeque;
 
-use crate::start::Error;
-use crate::workers::{Workers, with_workers};
+use crate::workers::{Error, Workers, with_workers};
 
 /// Jobs `J` under way, and their results `R`. Jobs are in two queues: results come in the order of submission in each of them, and a slow
 /// job of one queue does not hold up the results of the other.
@@ -135,7 +134,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::start::{catch, message};
+    use crate::workers::{catch, message};
 
     #[derive(Debug)]
     enum Failure {

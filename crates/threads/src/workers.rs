@@ -1,10 +1,11 @@
-//! Workers whose results come in any order.
+//! Starts threads, and passes on their panics: workers whose results come in any order, and numbered tasks on several threads.
 
-use std::thread::Result as Caught;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{Builder, Result as Caught, Scope, ScopedJoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
-
-use crate::start::{Error, catch, pass_on, start};
 
 /// Threads that do jobs `J` and return results `R` in any order. They end when this is dropped.
 pub struct Workers<J, R> {
@@ -65,10 +66,106 @@ pub fn with_workers<C, J: Send, R: Send, T, E: From<Error>>(
     })
 }
 
+/// Why threads did not do their work.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The system did not start a single thread.
+    #[error("start a thread: {0}")]
+    NotStarted(io::Error),
+    /// All threads have ended: no result comes anymore.
+    #[error("the threads have ended")]
+    Ended,
+}
+
+/// Runs `work` and returns its panic as an error. The thread that waits for the result gives it to [`pass_on`].
+pub fn catch<T>(work: impl FnOnce() -> T) -> Caught<T> {
+    // Unwind safe: the panic continues in the thread that waits, which then drops everything that `work` changed.
+    catch_unwind(AssertUnwindSafe(work))
+}
+
+/// Returns what a thread returned, or continues the thread's panic in this thread.
+pub fn pass_on<T>(result: Caught<T>) -> T {
+    result.unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+/// Starts up to `count` threads: fewer when the system refuses to start more.
+///
+/// # Errors
+/// [`Error::NotStarted`] when the system starts none.
+pub fn start<'scope, T: Send + 'scope, F: FnOnce() -> T + Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    count: usize,
+    mut work: impl FnMut() -> F,
+) -> Result<Vec<ScopedJoinHandle<'scope, T>>, Error> {
+    let mut threads = Vec::with_capacity(count);
+    let mut refused: Option<io::Error> = None;
+    while threads.len() < count && refused.is_none() {
+        match Builder::new().spawn_scoped(scope, work()) {
+            Ok(thread) => threads.push(thread),
+            Err(error) => refused = Some(error),
+        }
+    }
+    match refused {
+        Some(error) if threads.is_empty() => Err(Error::NotStarted(error)),
+        _ => Ok(threads),
+    }
+}
+
+/// The message of a panic, for tests.
+#[cfg(test)]
+pub(crate) fn message<T: std::fmt::Debug>(result: Caught<T>) -> String {
+    (*result.unwrap_err().downcast::<&str>().unwrap()).to_owned()
+}
+
+/// Runs `task` for the numbers 0 to `count` - 1 on up to `workers` threads, and returns the results in the order of the numbers.
+/// Each thread creates its own context with `context`.
+///
+/// # Errors
+/// An error of `task`, after which no thread starts another task; or [`Error::NotStarted`] when the system starts no thread.
+pub fn parallel<C, T: Send, E: From<Error> + Send>(
+    workers: usize,
+    count: usize,
+    context: impl Fn() -> C + Sync,
+    task: impl Fn(&mut C, usize) -> Result<T, E> + Sync,
+) -> Result<Vec<T>, E> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut context = context();
+        let mut done = Vec::new();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= count {
+                return Ok(done);
+            }
+            done.push((number, task(&mut context, number)?));
+        }
+    };
+    let work = || {
+        let result = catch(work);
+        if !matches!(result, Ok(Ok(_))) {
+            // Stops the other threads: their results are no longer needed.
+            next.store(count, Ordering::Relaxed);
+        }
+        result
+    };
+    let mut all: Vec<Option<T>> = Vec::new();
+    all.resize_with(count, || None);
+    std::thread::scope(|scope| {
+        let threads = start(scope, workers.min(count), || &work)?;
+        threads.into_iter().try_for_each(|thread| -> Result<(), E> {
+            let done: Result<Vec<(usize, T)>, E> = pass_on(pass_on(thread.join()));
+            for (number, result) in done? {
+                all[number] = Some(result);
+            }
+            Ok(())
+        })
+    })?;
+    Ok(all.into_iter().flatten().collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::start::message;
 
     #[test]
     fn a_panic_of_a_worker_reaches_the_driver() {
@@ -116,6 +213,19 @@ mod tests {
                 },
             );
             assert!(matches!(result, Err(Error::Ended)));
+        }
+    }
+
+    #[test]
+    fn a_panic_of_a_task_reaches_the_caller() {
+        for workers in [1, 2, 8] {
+            let task = |(): &mut (), n: usize| if n == 20 { panic!("task 20") } else { Ok::<_, Error>(n) };
+            let result = catch(|| parallel(workers, 40, || (), task).map(drop));
+            assert_eq!(message(result), "task 20", "{workers} workers");
+            assert_eq!(
+                parallel(workers, 40, || (), |(), n| Ok::<_, Error>(n)).unwrap(),
+                (0..40).collect::<Vec<_>>()
+            );
         }
     }
 }

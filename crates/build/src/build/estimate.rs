@@ -19,17 +19,16 @@ use rustix::io::Errno;
 use crate::build::{build_from, now};
 use crate::data::order::Order;
 use crate::error::{Error, Result, Warning};
+use crate::host::Ranges;
 use crate::options::compression::Compression;
 use crate::options::source::SourceData;
 use crate::options::{Options, OutputOptions, RunOptions};
 use crate::output::Output;
-use crate::progress::timings::process_time;
+use crate::progress::process_time;
 use crate::sources;
 use crate::sources::content::Contents;
-use crate::sources::data_ranges::Ranges;
 use crate::sources::reader::Reader;
-use crate::tree::origin::Origin;
-use crate::tree::{Kind, NodeId, Tree};
+use crate::tree::{Kind, NodeId, Origin, Tree};
 
 /// Bytes of a window: four of the largest pclusters within this range. Windows that follow each other in the sample have little in common, so
 /// shorter ones compress worse than the whole; of longer ones, too few fit into the sample to show all kinds of content.

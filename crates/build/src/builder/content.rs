@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use ferofs_read::{FileType, Image, Inode};
 
-use crate::error::entry::EntryFault;
+use crate::error::faults::EntryFault;
 use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::sources::content::Contents;
 use crate::sources::image::file::in_source;
 use crate::tree::layered_tree::Body;
-use crate::tree::origin::{Origin, SourcePosition};
+use crate::tree::{Origin, SourcePosition};
 
 /// Files that are kept open until the image is built. The content of more files is copied to a temporary file, because a process may not
 /// have many files open.

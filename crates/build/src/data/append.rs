@@ -1,7 +1,6 @@
 //! Appends the results of workers to the image, in the order of the jobs. Everything that depends on this order is decided here:
 //! positions in the image, offsets of fragments, and which file or extent of several equal ones is stored.
 
-mod duplicates;
 mod extents;
 mod large_file;
 
@@ -10,15 +9,14 @@ use std::sync::atomic::Ordering;
 
 use ferofs_format::{BlockAddr, BytePos};
 
-use crate::data::base_image::BaseImage;
-use crate::data::chunks::sparse::ChunkPlan;
+use crate::data::chunks::ChunkPlan;
 use crate::data::encode::EncodedTail;
 use crate::data::encode::deflate_pages::DeflatePlacer;
+use crate::data::extents::ExtentLog;
 use crate::data::extents::index::{FileExtents, FileTail, ZeroCluster};
-use crate::data::extents::log::ExtentLog;
-use crate::data::identical::small::Fingerprint;
+use crate::data::identical::Fingerprint;
 use crate::data::packed_inode::PackedInodeBuilder;
-use crate::data::stored::{PackedInode, StoredContent, StoredData};
+use crate::data::stored::{BaseImage, PackedInode, StoredContent, StoredData};
 use crate::data::worker::context::WorkerContext;
 use crate::data::worker::{FileResult, FileResultKind, JobResult};
 use crate::error::{Error, Result, Warning};

@@ -10,13 +10,13 @@ use ferofs_format::{Algorithm, BlockSize};
 
 use crate::data::encode::dedupe::{ExtentFingerprint, ExtentIndex, Match};
 use crate::data::encode::zero_runs::HOLE_MIN;
-use crate::data::extents::log::{Extent, ExtentLog, ExtentPlace, Mark};
+use crate::data::extents::{Extent, ExtentLog, ExtentPlace, Mark};
 use crate::error::{Error, Result};
 pub(crate) use crate::options::compression::SEGMENT;
 use crate::options::compression::{
     Compression, FileCompression, Fragments, IndexKind, PACKED_INODE_METHOD, PCLUSTER_MAX,
 };
-use crate::progress::timings::{Activity, Timings};
+use crate::progress::{Activity, Timings};
 
 /// One block more than the most encoded bytes of an extent with a byte position (`48bit` layout). Linux has buffers of 1 MiB for the
 /// blocks of an LZ4 pcluster and refuses larger ones, and an extent that starts within a block can need one block more than its size.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::data::encode::Encoded;
 use crate::data::encode::deflate_pages::DeflatePlacer;
-use crate::data::extents::log::ExtentLog;
+use crate::data::extents::ExtentLog;
 use crate::error::{Error, Result};
 use crate::output::Output;
 use crate::output::spill::tempfile;

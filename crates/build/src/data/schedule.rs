@@ -1,13 +1,13 @@
 //! Splits the files of the tree into jobs for workers, in the order of reading: small files in batches, large ones in parts.
 
-use crate::data::chunks::sparse::ChunkPlan;
+use crate::data::chunks::ChunkPlan;
+use crate::data::duplicates::Duplicates;
 use crate::data::encode::SEGMENT;
 use crate::data::encode::zero_runs::HOLE_MIN;
-use crate::data::identical::large::Duplicates;
 use crate::data::worker::context::WorkerContext;
 use crate::data::worker::{Job, PartForm};
+use crate::host::Ranges;
 use crate::options::compression::IndexKind;
-use crate::sources::data_ranges::Ranges;
 use crate::tree::{Kind, NodeId};
 
 /// A batch ends when its small files have this many bytes: enough work to make the cost of a job small, and little enough to

@@ -6,19 +6,17 @@ pub(crate) mod context;
 
 use ferofs_format::units::SLOT_SIZE;
 
-use crate::data::encode::dedupe::ExtentFingerprint;
-use crate::data::encode::dedupe::Match;
+use crate::data::encode::dedupe::{ExtentFingerprint, Match};
 use crate::data::encode::zero_runs::zero_runs;
 use crate::data::encode::{Encoded, EncodedTail, Encoder, Following, ReusableExtents, Sink};
-use crate::data::extents::log::{Extent, ExtentLog};
-use crate::data::identical::small::{Fingerprint, Lookup};
+use crate::data::extents::{Extent, ExtentLog};
+use crate::data::identical::{Fingerprint, Lookup};
 use crate::data::worker::context::WorkerContext;
 use crate::error::{Error, Result};
 use crate::options::compression::{Compression, FileCompression, Fragments, IndexKind, PACKED_INODE_METHOD};
-use crate::progress::timings::Activity;
+use crate::progress::Activity;
 use crate::sources::reader::Reader;
-use crate::tree::NodeId;
-use crate::tree::origin::{Origin, SourcePosition};
+use crate::tree::{NodeId, Origin, SourcePosition};
 
 /// A file of at least this many blocks without any encoded extent is stored flat, which is faster to read. For a smaller file,
 /// extents that are placed to the byte save a part of a block, which matters more.

@@ -16,8 +16,6 @@
 //! | [`region`] | runs these steps and gathers everything that is appended |
 //! | [`describe`] | compresses the appended bytes against the base, and says how to encode content again |
 
-pub(crate) mod changes;
-pub(crate) mod configs;
 pub(crate) mod content;
 pub(crate) mod context;
 pub(crate) mod decide;
@@ -27,7 +25,6 @@ pub(crate) mod metadata;
 pub(crate) mod options;
 pub(crate) mod region;
 mod sparse;
-pub(crate) mod survey;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -43,16 +40,16 @@ use self::decide::files::ReuseDecisions;
 use self::decide::growth::Growth;
 use self::options::{CreateOptions, Encoding, PatchSummary};
 use self::region::Region;
-use self::survey::Survey;
 use crate::error::{Error, Result};
+use crate::incremental::create::context::Survey;
 use ferofs_patch::PatchFault;
+use ferofs_patch::format;
 use ferofs_patch::format::header::Header;
 use ferofs_patch::format::piece::PIECE_LEN;
-use ferofs_patch::format::writer;
 use ferofs_patch::image::digest::PartDigests;
 use ferofs_patch::image::history::History;
 use ferofs_patch::image::journal::MaskedSource;
-use ferofs_patch::image::sector::{SECTOR_POS, SuperblockArea};
+use ferofs_patch::image::{SECTOR_POS, SuperblockArea};
 
 /// Bytes of the old image's metadata that the reader caches: each inode is read several times. Above this, metadata is read
 /// from the file again.
@@ -141,7 +138,7 @@ pub(crate) fn append_patch(
     let inputs =
         Inputs { options: &build, old: &image, survey: &survey, tree: &tree, contents: &contents, ignore };
     let decisions = ReuseDecisions::new(inputs)?;
-    decide::digests::update(&mut tree, &decisions, &image, &build, &contents)?;
+    crate::incremental::create::decide::files::update(&mut tree, &decisions, &image, &build, &contents)?;
     let inputs =
         Inputs { options: &build, old: &image, survey: &survey, tree: &tree, contents: &contents, ignore };
     let mut growth = match options.portable && !options.grow {
@@ -235,7 +232,7 @@ fn append_file(
     let (pieces, relocations) = region.pieces(context, &header)?;
     header.longest_extent = pieces.iter().map(|piece| piece.longest_extent).max().unwrap_or(0);
     let patch_len =
-        writer::write(&header, &context.methods, &pieces, &region.changes, &relocations, |bytes| {
+        format::write(&header, &context.methods, &pieces, &region.changes, &relocations, |bytes| {
             output.append(bytes)
         })?;
     Ok(PatchSummary {

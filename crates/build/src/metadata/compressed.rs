@@ -8,14 +8,14 @@ use ferofs_format::inode::DataLayout;
 use ferofs_format::{Algorithm, BlockSize, BytePos, Fault, FormatError, Structure};
 use ferofs_threads::{Pipeline, with_pipeline};
 
-use crate::data::base_image::EarlierContent;
 use crate::data::encode::{Encoder, Following, SEGMENT, Sink};
+use crate::data::extents::ExtentLog;
 use crate::data::extents::index::{FileExtents, FileTail, IndexEncoder};
-use crate::data::extents::log::ExtentLog;
+use crate::data::stored::EarlierContent;
 use crate::error::{Error, Result};
 use crate::options::compression::{Compression, FileCompression, IndexKind};
 use crate::output::Output;
-use crate::progress::timings::Timings;
+use crate::progress::Timings;
 
 /// Pieces under way for each worker, of at most one segment: with one, a worker would wait for the thread that makes the next one.
 const PIECES_PER_WORKER: usize = 2;

@@ -9,13 +9,12 @@ use ferofs_format::dirent::{ChunkedDir, Dirent, directory_size, for_each_block, 
 use ferofs_format::inode::{DataLayout, FileType, Inode, InodeVersion, Place, Timestamp};
 use ferofs_format::superblock::Superblock;
 
-use crate::data::base_image::EarlierContent;
-use crate::data::stored::{PackedInode, StoredContent};
+use crate::data::stored::{EarlierContent, PackedInode, StoredContent};
 use crate::error::{Error, Result};
 use crate::metadata::compressed::{EncodedContent, MetadataEncoder};
 use crate::metadata::places::{ItemKind, Places};
 use crate::metadata::self_check::{self, InodePlace};
-use crate::options::run::RunOptions;
+use crate::options::RunOptions;
 use crate::output::Output;
 use crate::output::spill::Spill;
 use crate::tree::inode_sizes::{self, InodeSizes, PACKED_LEN};

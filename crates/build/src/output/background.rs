@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rustix::fs::{Advice, fadvise};
 
-use crate::options::sealer::Sealer;
+use crate::options::image::Sealer;
 
 /// Bytes after which the system is asked to write them to the disk.
 const WRITE_BACK: u64 = 8 << 20;

@@ -11,8 +11,7 @@ use rustix::fs::{AtFlags, CWD, OFlags};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
-use crate::host::open::follow_links;
-use crate::host::preload;
+use crate::host::{follow_links, has_preload};
 
 /// A file that is being written.
 ///
@@ -94,7 +93,7 @@ impl PendingName {
             options.open(dir_of(path)).ok()
         };
         // fakechroot loses the mode of such a file, and pseudo its name.
-        if !preload::is_active()
+        if !has_preload()
             && let Some(file) = nameless()
         {
             take_access(&file, path)?;
@@ -161,7 +160,7 @@ fn dir_of(path: &Path) -> &Path {
 /// A random name in the directory of `path`.
 fn unused_name(path: &Path) -> Result<PathBuf> {
     let mut random = [0; 8];
-    crate::output::random::random(&mut random)?;
+    crate::host::random(&mut random)?;
     Ok(dir_of(path).join(format!(".ferofs.{:016x}", u64::from_le_bytes(random))))
 }
 

@@ -56,8 +56,8 @@ mod tests {
     #[test]
     fn a_new_file_is_old_enough_after_it() {
         let file = tempfile::tempfile().unwrap();
-        let stat = crate::host::open::stat_fd(std::os::fd::AsFd::as_fd(&file)).unwrap();
-        let ctime = crate::tree::origin::Identity::of_file(&stat).ctime();
+        let stat = crate::host::stat_fd(std::os::fd::AsFd::as_fd(&file)).unwrap();
+        let ctime = crate::tree::Identity::of_file(&stat).ctime();
         wait(ctime);
         assert!(now() > ctime);
     }

@@ -14,15 +14,12 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
-use crate::host::open::{allocated, open_dir, open_file, size, stat_fd};
+use crate::host::{Ranges, allocated, data_ranges, open_dir, open_file, size, stat_fd};
 use crate::sources::change_time;
-use crate::sources::data_ranges::{Ranges, data_ranges};
 use crate::sources::image::file::SourceImage;
 use crate::sources::reader::page_cache::{self, Filled};
-use crate::sources::source_file::{SourceFile, is_unchanged};
-use crate::sources::spool::Spool;
-use crate::tree::origin::{Identity, Origin, SourcePosition, Span};
-use crate::tree::{NodeId, Tree};
+use crate::sources::source_file::{SourceFile, Spool, is_unchanged};
+use crate::tree::{Identity, NodeId, Origin, SourcePosition, Span, Tree};
 
 /// The open sources of content.
 #[derive(Debug)]

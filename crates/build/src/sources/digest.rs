@@ -16,8 +16,7 @@ use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::sources::content::Contents;
 use crate::sources::reader::Reader;
-use crate::tree::origin::Origin;
-use crate::tree::{NodeId, Tree};
+use crate::tree::{NodeId, Origin, Tree};
 
 /// Bytes that are read and hashed at once. More would not be faster, and each worker has a buffer of this size.
 const PIECE: usize = 1 << 20;

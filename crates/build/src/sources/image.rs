@@ -19,8 +19,9 @@ use crate::options::Options;
 use crate::options::source::Whiteouts;
 use crate::sources::content::Contents;
 use crate::sources::image::file::{SourceImage, in_source};
-use crate::tree::layered_tree::{Body, LayeredFile, LayeredTree, overlay};
-use crate::tree::origin::Origin;
+use crate::tree::Origin;
+use crate::tree::layered_tree::whiteouts::{OverlayMarks, is_overlay_mark};
+use crate::tree::layered_tree::{Body, LayeredFile, LayeredTree};
 use ferofs_read::walk::{DirectoryWalk, Step};
 use ferofs_read::{FileType, Image, Inode, Place};
 
@@ -123,7 +124,7 @@ impl Layer<'_> {
         Error::InvalidSource { path: self.path(path), problem }
     }
 
-    fn misplaced(&self, path: &[u8], fault: crate::error::entry::EntryFault) -> Error {
+    fn misplaced(&self, path: &[u8], fault: crate::error::faults::EntryFault) -> Error {
         Error::Entry { path: self.path(path), fault }
     }
 
@@ -131,7 +132,7 @@ impl Layer<'_> {
     fn put(&self, layers: &mut LayeredTree, path: &[u8], inode: &Inode) -> Result<bool> {
         let xattrs = self.image.xattrs(inode).map_err(|e| self.error(path, e))?;
         let mut xattrs: Vec<_> = xattrs.into_iter().map(|xattr| (xattr.name, xattr.value)).collect();
-        let marks = overlay::Marks::of(inode.file_type(), device(inode), &xattrs);
+        let marks = OverlayMarks::of(inode.file_type(), device(inode), &xattrs);
         let misplaced = |fault| self.misplaced(path, fault);
         if self.whiteouts != Whiteouts::Keep {
             if marks.redirects {
@@ -146,7 +147,7 @@ impl Layer<'_> {
                 }
             }
             if self.whiteouts == Whiteouts::Apply {
-                xattrs.retain(|(name, _)| !overlay::is_mark(name));
+                xattrs.retain(|(name, _)| !is_overlay_mark(name));
             }
         }
         let disk = inode.on_disk();

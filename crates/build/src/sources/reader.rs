@@ -14,8 +14,7 @@ use crate::sources::content::{Contents, DirectoryFile};
 use crate::sources::image::file::in_source;
 use crate::sources::reader::page_cache::will_need;
 use crate::sources::source_file::is_unchanged;
-use crate::tree::origin::{Origin, SourcePosition, Span};
-use crate::tree::{NodeId, Tree};
+use crate::tree::{NodeId, Origin, SourcePosition, Span, Tree};
 
 /// Reads content for one worker. It keeps the directory of the last file open.
 #[derive(Debug)]

@@ -22,15 +22,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use crate::error::entry::EntryFault;
-use crate::error::tar::TarFault;
+use crate::error::faults::{EntryFault, TarFault};
 use crate::error::{Error, Result, Warning};
 use crate::options::Options;
 use crate::options::source::{SourceData, SourceFormat, Whiteouts};
 use crate::paths::as_path;
 use crate::sources::content::Contents;
 use crate::tree::layered_tree::{self, Body, LayeredFile, LayeredTree};
-use crate::tree::origin::{Origin, SourcePosition, Span};
+use crate::tree::{Origin, SourcePosition, Span};
 use ferofs_format::xattr::acl;
 use limits::Limits;
 use members::{End, Member, MemberData, MemberKind, Members};

@@ -8,7 +8,7 @@ use ferofs_format::superblock::Superblock;
 use ferofs_format::{BlockSize, Incompat, xattr};
 
 use crate::error::{Error, Result};
-use crate::options::inodes::{InodeForm, InodeOptions};
+use crate::options::image::{InodeForm, InodeOptions};
 use crate::tree::xattr::XattrPlan;
 use crate::tree::{Kind, NodeId, Tree};
 

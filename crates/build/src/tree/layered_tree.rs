@@ -4,22 +4,20 @@
 //! The sources add entries to the current layer. [`whiteouts`] removes entries of lower layers only, at any point of its own
 //! layer. At the end, [`number`] turns the rest into a [`crate::tree::Tree`].
 
-mod apply_directory;
 mod define;
 mod names;
 mod number;
-pub(crate) mod overlay;
 #[cfg_attr(not(feature = "tar"), allow(dead_code, reason = "some whiteouts come from archives"))]
-mod whiteouts;
+pub(crate) mod whiteouts;
 
 use std::collections::HashSet;
 use std::rc::Rc;
 
 use ferofs_format::inode::{FileType, Rdev, Timestamp};
 
-use crate::error::entry::EntryFault;
-use crate::tree::compact_time::CompactTime;
-use crate::tree::origin::Origin;
+use crate::error::faults::EntryFault;
+use crate::tree::Origin;
+use crate::tree::compact::CompactTime;
 use crate::tree::xattr::Attributes;
 pub(crate) use names::Names;
 use names::{FileId, Link, Texts};

@@ -8,8 +8,8 @@ use ferofs_format::xattr::{self, Entry, LongPrefix, NAME_MAX, NameFilter, NameIn
 use ferofs_format::{BlockSize, FormatError};
 
 use crate::error::Error;
-use crate::options::xattrs::XattrOptions;
-use crate::tree::node_id::NodeId;
+use crate::options::attributes::XattrOptions;
+use crate::tree::compact::NodeId;
 
 /// The largest size of an inode's xattrs in bytes: the inode counts them in units of 4 bytes, in 16 bits. More is an error.
 const REGION_MAX: usize = xattr::HEADER_SIZE + (u16::MAX as usize - 1) * xattr::UNIT;
@@ -343,7 +343,7 @@ impl XattrPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::xattrs::DIGEST_NAME;
+    use crate::options::attributes::DIGEST_NAME;
 
     fn set(pairs: &[(&str, &[u8])]) -> Vec<u8> {
         encode_set(pairs.iter().map(|(n, v)| (n.as_bytes().to_vec(), v.to_vec())).collect()).unwrap()

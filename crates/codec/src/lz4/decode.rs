@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
+use crate::decoder::Portion;
 use crate::error::DecodeError;
-use crate::portion::Portion;
 
 pub(super) const CORRUPT: DecodeError = DecodeError::Corrupt { algorithm: "lz4" };
 

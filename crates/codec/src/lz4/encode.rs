@@ -89,8 +89,8 @@ impl Compressor for Lz4 {
 mod tests {
     use super::super::*;
     use super::*;
+    use crate::decoder::Portion;
     use crate::error::DecodeError;
-    use crate::portion::Portion;
     use proptest::prelude::*;
 
     fn noise(len: usize, symbols: u32, seed: u32) -> Vec<u8> {

@@ -6,8 +6,8 @@ use std::ffi::{c_char, c_int};
 use lz4_sys::LZ4_decompress_safe;
 
 use super::decode::CORRUPT;
+use crate::decoder::Portion;
 use crate::error::DecodeError;
-use crate::portion::Portion;
 
 unsafe extern "C" {
     /// liblz4's prefix decoder (lz4.h, since 1.8.3), which the crate lz4-sys links but does not declare.

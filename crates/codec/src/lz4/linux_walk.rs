@@ -1,7 +1,7 @@
 //! Walks through the sequences of a cluster by the rules of Linux's decoder, which refuses some streams that others accept. Nothing is
 //! decoded. Sources: the LZ4 block format, and what Linux 6.18 and 7.2 do with damaged clusters.
 
-use crate::portion::Portion;
+use crate::decoder::Portion;
 
 /// Bytes at the end of the output that must be literals.
 const LAST_LITERALS: usize = 5;

@@ -6,8 +6,8 @@
 #![allow(unsafe_code)]
 
 use super::decode::CORRUPT;
+use crate::decoder::Portion;
 use crate::error::DecodeError;
-use crate::portion::Portion;
 
 /// Bytes of a step of a long copy: it may write one byte less than that too much.
 const STEP: usize = 32;

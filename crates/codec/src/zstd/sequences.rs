@@ -152,7 +152,7 @@ fn is_repeated(src: &[u8], start: usize, end: usize, offset: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::portion::Portion;
+    use crate::decoder::Portion;
     use crate::zstd::Decoder;
     use proptest::prelude::*;
 

@@ -15,8 +15,7 @@ use rustix::io::Errno;
 use super::change::Stat;
 use super::content::Content;
 use crate::error::{Corruption, Error, Result};
-use ferofs_build::host::open::{mtime, open_dir, open_file, size, stat_at};
-use ferofs_build::host::preload;
+use ferofs_build::host::{check_preload, mtime, open_dir, open_file, size, stat_at};
 use ferofs_read::{FileType, Image, Inode, Place, Rdev};
 
 /// Linux's limit for the path of a system call, with the NUL at its end.
@@ -72,7 +71,7 @@ impl<'a> Tree<'a> {
         match self.side {
             Side::Image(image) => Ok(Node::Inode(image.root()?.nid())),
             Side::Directory(path) => {
-                preload::check()?;
+                check_preload()?;
                 match fs::symlink_metadata(path) {
                     Ok(metadata) if metadata.is_dir() => Ok(Node::File(path.clone())),
                     Ok(_) => Err(ferofs_read::Error::NotADirectory(path.clone()).into()),

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use super::extraction::{Extraction, LostXattr};
 use super::target::{Address, NO_PROC};
 use crate::error::{Error, Result};
-use ferofs_build::host::preload;
+use ferofs_build::host;
 use ferofs_read::escape::Escaped;
 use ferofs_read::{FileType, Inode};
 
@@ -173,7 +173,7 @@ impl Extraction<'_> {
 
 /// Sets permissions. rustix's fchmod never calls libc, and that of the standard library needs a [`File`].
 fn set_mode(file: BorrowedFd<'_>, bits: u16) -> std::io::Result<()> {
-    match preload::is_active() {
+    match host::has_preload() {
         true => File::from(file.try_clone_to_owned()?).set_permissions(Permissions::from_mode(bits.into())),
         false => Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(bits.into()))?),
     }

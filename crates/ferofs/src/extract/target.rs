@@ -12,8 +12,7 @@ use rustix::io::{Errno, retry_on_intr};
 
 use super::options::Existing;
 use crate::error::{Error, Result};
-use ferofs_build::host::open;
-use ferofs_build::host::preload;
+use ferofs_build::host;
 
 /// The directory that all extracted files are in.
 #[derive(Debug)]
@@ -26,7 +25,7 @@ pub(super) struct Target {
 impl Target {
     /// Opens the target, and creates it if it does not exist.
     pub(super) fn create(path: &Path) -> Result<Self> {
-        preload::check()?;
+        host::check_preload()?;
         std::fs::create_dir_all(path).map_err(|e| Error::io("create", path, e))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))
@@ -46,7 +45,7 @@ impl Target {
         name: &'a OsStr,
         file: BorrowedFd<'_>,
     ) -> Address<'a> {
-        match self.has_proc && !preload::is_active() {
+        match self.has_proc && !host::has_preload() {
             true => Address::Descriptor(format!("/proc/self/fd/{}", file.as_raw_fd()).into()),
             false => Address::Name { dir, name, has_proc: self.has_proc },
         }
@@ -183,5 +182,5 @@ impl Address<'_> {
 }
 
 fn open_beneath(dir: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
-    open::open_dir(dir.as_fd(), path.as_os_str().as_bytes(), OFlags::RDONLY)
+    host::open_dir(dir.as_fd(), path.as_os_str().as_bytes(), OFlags::RDONLY)
 }

@@ -5,8 +5,7 @@ use alloc::vec::Vec;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::limits::{NAME_MAX, UNIT, check_len, pad, padding_after};
-use super::name::{LongPrefix, NameFilter, NameIndex, NamePrefix};
+use super::{LongPrefix, NAME_MAX, NameFilter, NameIndex, NamePrefix, UNIT, check_len, pad, padding_after};
 use crate::error::{Fault, FormatError, Result, Structure};
 use crate::units::BytePos;
 use crate::view::{View, to_u64};

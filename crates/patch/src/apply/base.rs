@@ -8,10 +8,10 @@ use ferofs_read::{Source, Uuid};
 use crate::error::{Error, PatchFault, Result};
 use crate::format::header::Header;
 use crate::format::reader::Patch;
+use crate::image::SuperblockArea;
 use crate::image::digest::{PartDigests, PieceDigest, of_piece};
 use crate::image::history::{History, Origin, Record};
 use crate::image::journal::MaskedSource;
-use crate::image::sector::SuperblockArea;
 
 /// The state of an image for which a patch can be used.
 pub(crate) enum Usable {

@@ -4,11 +4,10 @@
 use std::io;
 
 use super::medium::Medium;
-use crate::error::PatchFault;
-use crate::error::{AfterFailure, Error, Result};
+use crate::error::{AfterFailure, Error, PatchFault, Result};
 use crate::image::journal::{WrittenRanges, first_nonzero};
 use crate::image::overlay::Overlay;
-use crate::image::sector::{SECTOR, SECTOR_LEN, SECTOR_POS, Sector, SuperblockArea};
+use crate::image::{SECTOR, SECTOR_LEN, SECTOR_POS, Sector, SuperblockArea};
 use crate::numbers::{to_u64, to_usize};
 use ferofs_read::Source;
 use ferofs_verity::Seal;

@@ -7,7 +7,7 @@ use super::medium::Medium;
 use crate::error::{Error, PatchFault, Result};
 use crate::image::history::{History, Origin, RECORD, Record};
 use crate::image::journal::WrittenRanges;
-use crate::image::sector::{Sector, SuperblockArea};
+use crate::image::{Sector, SuperblockArea};
 use crate::numbers::to_usize;
 use ferofs_read::Source;
 

@@ -6,8 +6,8 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::change::NewParents;
+use crate::image::Sector;
 use crate::image::digest::{Digest, PieceDigest};
-use crate::image::sector::Sector;
 use crate::numbers::to_u64;
 
 pub(super) const MAGIC: [u8; 8] = *b"ferofspt";

@@ -3,7 +3,6 @@
 
 pub mod base;
 pub mod delta;
-mod parallel;
 
 use std::io::Write;
 
@@ -11,10 +10,10 @@ use parking_lot::Mutex;
 use zstd::zstd_safe;
 
 use self::base::Base;
-use self::parallel::parallel;
 use super::plan::{Item, Plan};
 use super::reencode::Encoders;
 use crate::error::{Error, PatchFault, Result};
+use crate::format::piece::base::parallel;
 use crate::image::digest::PieceDigest;
 use crate::numbers::{to_u64, to_usize};
 

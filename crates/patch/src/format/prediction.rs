@@ -19,8 +19,8 @@ pub use self::replay::{Replay, fields_of};
 use super::header::Header;
 use super::relocation::{Edit, Relocated, Relocations, Target};
 use crate::error::{Error, PatchFault, Result};
+use crate::image::SECTOR_POS;
 use crate::image::history::{Origin, RECORD, Record};
-use crate::image::sector::SECTOR_POS;
 use crate::numbers::{to_u64, to_usize};
 
 /// Bytes of the shared and inline attributes of an inode at most, for a 16-bit count of 4-byte units.

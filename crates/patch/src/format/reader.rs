@@ -24,7 +24,7 @@ use super::relocation::{self, COLUMNS_MAX, Relocations};
 use super::start::{self, Cursor, Start};
 use crate::error::{Error, PatchFault, Result};
 use crate::image::digest::{Digest, PieceDigest, hash_range};
-use crate::image::sector::{SECTOR_END, SECTOR_POS, Sector, covered_end};
+use crate::image::{SECTOR_END, SECTOR_POS, Sector, covered_end};
 use crate::numbers::{to_u64, to_usize};
 
 /// Bytes of a stored piece at most: Zstandard makes no payload and no plan much longer.

@@ -12,8 +12,8 @@ use super::columns::decompress;
 use super::header::{HEADER_MAX, Header, MAGIC, RawHeader, RawPiece, RawStart, VERSION};
 use super::method::{METHODS_MAX, RawMethod};
 use crate::error::{Error, PatchFault, Result};
+use crate::image::ROOT_MAX;
 use crate::image::digest::{Digest, PieceDigest};
-use crate::image::sector::ROOT_MAX;
 use crate::numbers::{to_u64, to_usize};
 use ferofs_read::Source;
 

@@ -9,7 +9,7 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::digest::Digest;
-use super::sector::{SECTOR, Sector, SuperblockArea};
+use super::{SECTOR, Sector, SuperblockArea};
 use crate::error::{Error, Result};
 use ferofs_read::Source;
 

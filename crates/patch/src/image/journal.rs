@@ -12,7 +12,7 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::history::{RECORD, RECORD_LEN, Record};
-use super::sector::{ROOT_MAX, SECTOR, SECTOR_END, SECTOR_LEN, Sector, SuperblockArea};
+use super::{ROOT_MAX, SECTOR, SECTOR_END, SECTOR_LEN, Sector, SuperblockArea};
 use crate::error::{Error, Result};
 use crate::numbers::{to_u64, to_usize};
 use ferofs_read::{Access, ReadRange, Source};

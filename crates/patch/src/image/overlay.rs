@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use super::sector::{SECTOR_POS, Sector};
+use super::{SECTOR_POS, Sector};
 use crate::numbers::{to_u64, to_usize};
 use ferofs_read::{Access, ReadRange, Source};
 

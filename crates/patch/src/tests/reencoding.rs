@@ -1,5 +1,6 @@
 //! Content that is encoded again when a patch is applied: every algorithm, other compressors, and pieces that lie.
 
+use super::base::{HEADER, edited};
 use super::*;
 use crate::format::piece::base::{Base, REFERENCES_MAX};
 use crate::format::piece::{Buffers, PAYLOAD_MAX, REGION_MAX, StoredPiece};
@@ -121,9 +122,9 @@ fn a_patch_for_another_version_of_a_compressor_is_refused() {
     let fixture = fixture(&compression, 100_000);
     create(&fixture.path("image"), &options(&fixture, &compression), &fixture.path("patch")).unwrap();
     // The version of the first method is nearly its last field.
-    let header = edited::HEADER + fixture.patch().header().root.as_ref().map_or(0, |(_, bytes)| bytes.len());
+    let header = HEADER + fixture.patch().header().root.as_ref().map_or(0, |(_, bytes)| bytes.len());
     let bytes = std::fs::read(fixture.path("patch")).unwrap();
-    let bytes = edited::edited(&bytes, |parts| parts.header[header + 16] += 1);
+    let bytes = edited(&bytes, |parts| parts.header[header + 16] += 1);
     let patch = Patch::new(Box::new(bytes)).unwrap();
     let recorder = Recorder::new(fixture.image());
     let refused = apply(&recorder, &patch, TrailingData::Keep, &go).unwrap_err();

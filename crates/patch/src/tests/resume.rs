@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use super::faults::killed;
 use super::in_memory::{fixture, random};
 use super::*;
-use crate::apply::resume::ApplyProgress;
-use crate::image::sector::SECTOR;
+use crate::apply::repair::ApplyProgress;
+use crate::image::SECTOR;
 use crate::{AfterFailure, Error};
 
 /// Applying a patch to an image: the result, the bytes that were found, and the bytes that were written behind the image.

@@ -8,7 +8,7 @@ use crate::data::encode::dedupe::{ExtentFingerprint, StoredExtent};
 use crate::data::encode::deflate_pages::Placed;
 use crate::data::encode::{Encoded, SEGMENT};
 use crate::data::extents::index::{FileExtents, FileTail, ZeroCluster};
-use crate::data::extents::log::{Extent, ExtentLog, ExtentPlace};
+use crate::data::extents::{Extent, ExtentLog, ExtentPlace};
 use crate::data::stored::StoredContent;
 use crate::error::{Error, Result};
 use crate::options::compression::IndexKind;

@@ -1,19 +1,23 @@
-//! Appends large files part by part.
+//! Appends large files part by part. Those with the content of an earlier file get its data when it is stored.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::atomic::Ordering;
 
 use ferofs_format::{BlockAddr, BytePos, Incompat};
 
 use crate::data::append::{Appender, PartialFile};
-use crate::data::chunks::sparse::{ChunkPlan, check_table_size};
+use crate::data::chunks::{ChunkPlan, check_table_size};
+use crate::data::duplicates::Duplicates;
 use crate::data::encode::Encoded;
+use crate::data::extents::ExtentLog;
 use crate::data::extents::index::FileTail;
-use crate::data::extents::log::ExtentLog;
 use crate::data::schedule::{LargeFile, Scheduler};
 use crate::data::stored::StoredContent;
 use crate::data::worker::FileResultKind;
 use crate::error::{Error, Result, Warning};
 use crate::output::spill::SpillRange;
-use crate::tree::NodeId;
-use crate::tree::origin::SourcePosition;
+use crate::tree::{NodeId, SourcePosition};
 
 impl Appender<'_> {
     /// Prepares for the parts of a file.
@@ -183,5 +187,35 @@ impl Appender<'_> {
         let (format, table) = plan.encode(start, inode_len).map_err(Error::Layout)?;
         self.data.features |= Incompat::CHUNKED_FILE;
         Ok(StoredContent::Chunked { format, table: self.spill.push(&table)? })
+    }
+}
+
+impl Appender<'_> {
+    /// Gives each duplicate the data of its first file. If the image leaves out the first file, the first of its duplicates must
+    /// be read instead: returns these files, and the others as their duplicates.
+    pub(in crate::data) fn resolve_duplicates(
+        &mut self,
+        duplicates: &Duplicates,
+    ) -> (Vec<NodeId>, Duplicates) {
+        let mut new_firsts: HashMap<NodeId, NodeId> = HashMap::new();
+        let (mut unresolved, mut others) = (Vec::new(), Duplicates::new());
+        for (id, first) in duplicates {
+            if self.is_skipped(*first) {
+                match new_firsts.entry(*first) {
+                    Entry::Occupied(new_first) => drop(others.insert(*id, *new_first.get())),
+                    Entry::Vacant(new_first) => {
+                        new_first.insert(*id);
+                        unresolved.push(*id);
+                    }
+                }
+                continue;
+            }
+            self.data.contents[id.index()] = self.data.contents[first.index()];
+            let size = self.context.tree.node(*id).size;
+            self.data.bytes_shared += size;
+            self.options.run.progress.bytes_done.fetch_add(size, Ordering::Relaxed);
+            self.options.run.progress.files_done.fetch_add(1, Ordering::Relaxed);
+        }
+        (unresolved, others)
     }
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use ferofs_format::map::chunk::{ChunkFormat, ChunkPlace, EntryFormat};
 use ferofs_format::{BlockAddr, DeviceId, Incompat};
 
-use crate::data::chunks::sparse::check_table_size;
+use crate::data::chunks::check_table_size;
 use crate::data::order::Order;
 use crate::data::stored::{StoredContent, StoredData};
 use crate::error::{Error, Result, Warning};
@@ -18,7 +18,7 @@ use crate::options::Options;
 use crate::options::data::ChunkOptions;
 use crate::output::Output;
 use crate::output::spill::Spill;
-use crate::progress::timings::Activity;
+use crate::progress::Activity;
 use crate::sources::content::Contents;
 use crate::sources::reader::Reader;
 use crate::tree::inode_sizes::InodeSizes;

@@ -17,8 +17,7 @@ use crate::output::spill::Spill;
 use crate::sources::content::Contents;
 use crate::sources::reader::Reader;
 use crate::tree::inode_sizes::InodeSizes;
-use crate::tree::origin::Origin;
-use crate::tree::{Kind, NodeId, Tree};
+use crate::tree::{Kind, NodeId, Origin, Tree};
 
 /// The largest chunk that the format allows, as a power of two of blocks.
 const EXTRA_BITS_MAX: u32 = 31;

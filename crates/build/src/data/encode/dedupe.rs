@@ -12,21 +12,17 @@
 //! An extent takes at most 12 bytes of memory, in a [`table`] of hashes, and a record in a temporary file ([`records`]), which is read only when an
 //! anchor of new content is that of an extent.
 
-mod anchors;
 mod extent;
 mod records;
-mod table;
 
 use std::path::Path;
 
 use ferofs_format::BytePos;
 use parking_lot::RwLock;
 
-use crate::data::encode::dedupe::anchors::anchors;
-use crate::data::encode::dedupe::extent::digest;
 pub(crate) use crate::data::encode::dedupe::extent::{ExtentFingerprint, StoredExtent};
-use crate::data::encode::dedupe::records::{Record, Records};
-use crate::data::encode::dedupe::table::Table;
+use crate::data::encode::dedupe::extent::{anchors, digest};
+use crate::data::encode::dedupe::records::{Record, Records, Table};
 use crate::error::Result;
 
 /// In jobs: each job finds the extents of the jobs at least this far before it. More jobs than this must not be under way at
@@ -41,7 +37,7 @@ pub(crate) struct Match {
     pub stored: StoredExtent,
     /// The base image has the extent at the same offset of the same file: see [`ExtentLog::push_without_dedupe`].
     ///
-    /// [`ExtentLog::push_without_dedupe`]: crate::data::extents::log::ExtentLog::push_without_dedupe
+    /// [`ExtentLog::push_without_dedupe`]: crate::data::extents::ExtentLog::push_without_dedupe
     pub same_offset: bool,
 }
 
@@ -163,7 +159,7 @@ impl ExtentIndex {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::encode::dedupe::anchors::tests::noise;
+    use crate::data::encode::dedupe::extent::tests::noise;
 
     fn stored(at: u64) -> StoredExtent {
         StoredExtent { at: BytePos::new(at), size: 4096, encoded: true, method: 0, partial: false }

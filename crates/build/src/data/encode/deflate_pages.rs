@@ -8,7 +8,7 @@
 use ferofs_codec::{Algorithm, ClusterPlace, Decoder, LinuxChecker, Portion};
 use ferofs_format::{BlockSize, Fault, FormatError, Structure};
 
-use crate::data::extents::log::{Extent, ExtentLog, ExtentPlace};
+use crate::data::extents::{Extent, ExtentLog, ExtentPlace};
 use crate::error::{Error, Result};
 
 /// Decides how a stream is placed.

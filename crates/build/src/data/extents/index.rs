@@ -6,10 +6,11 @@ use ferofs_format::map::{
     CompactIndex, CompactWriter, Encoding, ExtentRecord, ExtentsHeader, HeadKind, IndexFormat, IndexHeader,
     Lclusters, MapHeader, Pcluster, RecordSize, Records, Tail, full,
 };
-use ferofs_format::{Algorithm, BlockAddr, BlockSize, BytePos, ClusterSize, Fault, FileOffset};
-use ferofs_format::{FormatError, Structure};
+use ferofs_format::{
+    Algorithm, BlockAddr, BlockSize, BytePos, ClusterSize, Fault, FileOffset, FormatError, Structure,
+};
 
-use crate::data::extents::log::{Extent, ExtentLog, ExtentPlace};
+use crate::data::extents::{Extent, ExtentLog, ExtentPlace};
 use crate::options::compression::IndexKind;
 
 /// Encodes the indexes of an image; all of them have these properties.

@@ -4,19 +4,18 @@ use ferofs_format::inode::inline_tail;
 use ferofs_format::units::SLOT_SIZE;
 use ferofs_format::{Algorithm, BlockSize};
 
-use crate::data::base_image::BaseImage;
 use crate::data::encode::SEGMENT;
 use crate::data::encode::dedupe::ExtentIndex;
 use crate::data::encode::deflate_pages::DeflatePlacer;
 use crate::data::extents::index::IndexEncoder;
-use crate::data::identical::small::IdenticalFiles;
+use crate::data::identical::IdenticalFiles;
 use crate::data::order::Order;
+use crate::data::stored::BaseImage;
 use crate::options::compression::{Compression, FileCompression, IndexKind};
-use crate::progress::timings::Timings;
+use crate::progress::Timings;
 use crate::sources::content::Contents;
 use crate::tree::inode_sizes::InodeSizes;
-use crate::tree::origin::Origin;
-use crate::tree::{NodeId, Tree};
+use crate::tree::{NodeId, Origin, Tree};
 
 /// Bytes to which the length of an inode with its xattrs is rounded up, if another file may have the same content. Files with
 /// the same rounded length can share their data. A larger value lets more files share, but fewer tails follow their inodes.

@@ -3,16 +3,14 @@
 
 mod blocks;
 mod extents;
-mod maps;
 
 use crate::data;
-use crate::data::base_image::BaseImage;
 use crate::data::encode::SEGMENT;
-use crate::data::identical::small::IdenticalFiles;
+use crate::data::identical::IdenticalFiles;
 use crate::data::order::Order;
-use crate::data::stored::{StoredContent, StoredData};
+use crate::data::stored::{BaseImage, StoredContent, StoredData};
 use crate::data::worker::context::WorkerContext;
-use crate::error::Warning;
+use crate::error::{Result, Warning};
 use crate::output::Output;
 use crate::output::spill::Spill;
 use crate::sources::reader::Reader;
@@ -25,8 +23,7 @@ use self::extents::OldExtents;
 use super::context::{CreateContext, Inputs};
 use super::decide::files::{ReuseDecision, ReuseDecisions};
 use super::decide::growth::Growth;
-use super::describe::segments::Segments;
-use crate::error::Result;
+use super::describe::Segments;
 
 /// Writes the content of new inodes to `output`, and the bytes that follow inodes to `spill`.
 pub(crate) struct ContentWriter<'a> {
@@ -55,7 +52,12 @@ impl ContentWriter<'_> {
             let decision = &mut decisions.by_node[id.index()];
             let mut content = None;
             if let ReuseDecision::SameContent(nid) = *decision {
-                content = maps::copy(old, &old.inode(nid)?, self.inode_sizes.len(id), self.spill)?;
+                content = crate::incremental::create::content::extents::copy(
+                    old,
+                    &old.inode(nid)?,
+                    self.inode_sizes.len(id),
+                    self.spill,
+                )?;
                 if content.is_none() {
                     *decision = ReuseDecision::ChangedContent(nid);
                 }

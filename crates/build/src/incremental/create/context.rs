@@ -1,20 +1,25 @@
-//! The inputs of all steps of [`create`](super::create). No step changes them.
+//! The inputs of all steps of [`create`](super::create), which no step changes, and the list of the old image's inodes, each once, and of its
+//! shared attributes.
 
+use std::collections::HashMap;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
+use ferofs_codec::Params;
+use ferofs_format::inode::FileType;
+use ferofs_format::xattr::UNIT;
+use ferofs_format::{BlockSize, Compat, Incompat, Nid};
+use ferofs_patch::image::SuperblockArea;
+use ferofs_patch::image::history::History;
+use ferofs_read::walk::Walk;
+use ferofs_read::{Image, Source};
+
+use crate::error::Result;
+use crate::incremental::create::options::{CreateOptions, IgnoredAttributes};
 use crate::options::Options;
 use crate::options::compression::Compression;
 use crate::sources::content::Contents;
 use crate::tree::Tree;
-use ferofs_codec::Params;
-use ferofs_format::{BlockSize, Incompat};
-use ferofs_read::{Image, Source};
-
-use super::options::{CreateOptions, IgnoredAttributes};
-use super::survey::Survey;
-use crate::error::Result;
-use ferofs_patch::image::history::History;
-use ferofs_patch::image::sector::SuperblockArea;
 
 /// The old image and the new tree.
 #[derive(Clone, Copy)]
@@ -59,4 +64,73 @@ pub(crate) fn methods(
         }
     }
     Ok(methods)
+}
+
+/// An inode of the old image, with its first path.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OldFile {
+    pub(crate) nid: Nid,
+    pub(crate) file_type: FileType,
+    pub(crate) size: u64,
+    /// The [hash](name_hash) of its name, without directories.
+    pub(crate) name: u64,
+}
+
+/// The old image's inodes.
+#[derive(Debug, Default)]
+pub(crate) struct Survey {
+    pub(crate) files: Vec<OldFile>,
+    /// The entries of the shared attribute area as stored, with their ids.
+    pub(crate) shared: HashMap<Vec<u8>, u32>,
+    /// The largest inode number that `stat` shows.
+    pub(crate) ino: u32,
+    /// Whether any file is compressed.
+    pub(crate) is_compressed: bool,
+}
+
+impl Survey {
+    /// Walks the whole tree of `image`.
+    pub(crate) fn new(image: &Image, options: &Options) -> Result<Self> {
+        let mut survey = Self::default();
+        let in_metabox = image.superblock().compat.contains(Compat::SHARED_EA_IN_METABOX);
+        let area = image.superblock().xattr.to_pos(image.superblock().block_size);
+        for walked in Walk::new(image) {
+            options.run.check_cancelled()?;
+            let walked = walked?;
+            let inode = walked.inode?;
+            if !walked.first {
+                continue;
+            }
+            survey.ino = survey.ino.max(inode.on_disk().ino);
+            survey.is_compressed |= inode.layout().is_compressed();
+            let name = walked.path.file_name().unwrap_or_default();
+            survey.files.push(OldFile {
+                nid: inode.nid(),
+                file_type: inode.file_type(),
+                size: inode.size(),
+                name: name_hash(name.as_bytes()),
+            });
+            if inode.xattr_size() > 0
+                && !in_metabox
+                && let Some(area) = area
+            {
+                let shared = &mut survey.shared;
+                image.walk_xattrs(&inode, |entry, place| {
+                    let Some(pos) = place.and_then(|place| place.pos.checked_sub(area)) else { return };
+                    let (Ok(id), mut bytes) = (u32::try_from(pos / UNIT as u64), Vec::new()) else { return };
+                    if entry.write(&mut bytes).is_ok() {
+                        shared.entry(bytes).or_insert(id);
+                    }
+                })?;
+            }
+        }
+        Ok(survey)
+    }
+}
+
+/// A 64-bit hash of a name, to compare names without keeping them.
+pub(crate) fn name_hash(name: &[u8]) -> u64 {
+    let hash = blake3::hash(name);
+    let (first, _) = hash.as_bytes().split_at(8);
+    first.iter().fold(0, |hash, byte| (hash << 8) | u64::from(*byte))
 }

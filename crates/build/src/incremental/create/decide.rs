@@ -2,7 +2,6 @@
 //! which files get new digests as attributes, and whether the metabox and the packed inode grow.
 
 mod compare;
-pub(crate) mod digests;
 pub(crate) mod directories;
 pub(crate) mod files;
 pub(crate) mod growth;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::data::stored::StoredContent;
-use crate::error::Warning;
+use crate::error::{Error, Result, Warning};
 use crate::metadata::inodes::InodeWriter;
 use crate::output::Output;
 use crate::output::spill::Spill;
@@ -23,20 +23,18 @@ use super::decide::directories::{self, Directories};
 use super::decide::files::ReuseDecisions;
 use super::decide::growth::Growth;
 use super::describe::relocations::{self, Relocated};
-use super::describe::segments::Segments;
-use super::describe::{pieces, similar, units};
+use super::describe::{Segments, changed_content, content_costs, list_changes, pieces, units};
+use super::encoding;
 use super::metadata::root::{self, RootPlace};
 use super::metadata::{MetadataWriter, WrittenMetadata, inode_numbers};
 use super::options::GrowthParts;
-use super::{changes, configs};
-use crate::error::{Error, Result};
 use ferofs_patch::PatchFault;
 use ferofs_patch::format::change::{Change, NewParents};
 use ferofs_patch::format::header::Header;
 use ferofs_patch::format::piece::Piece;
 use ferofs_patch::image::history::{Origin, RECORD, Record};
 use ferofs_patch::image::overlay::Overlay;
-use ferofs_patch::image::sector::{SECTOR_POS, Sector};
+use ferofs_patch::image::{SECTOR_POS, Sector};
 
 /// The appended bytes, and the other changes of the patch.
 pub(crate) struct Region {
@@ -105,7 +103,7 @@ impl Region {
             _ => units::find(context, &image, decisions, kept, written, segments)?,
         };
         let old_content = match units.is_empty() {
-            true => similar::changed_content(context, decisions, kept)?,
+            true => changed_content(context, decisions, kept)?,
             false => Vec::new(),
         };
         let old_files = units::old_files(context, decisions, &units);
@@ -218,7 +216,7 @@ pub(crate) fn write(
     }
     // The builder sets LZ4_0PADDING for all encoded content, whatever its algorithm.
     let configs = match features.contains(Incompat::LZ4_0PADDING) {
-        true => configs::update(context, &mut superblock)?,
+        true => encoding::update_configs(context, &mut superblock)?,
         false => None,
     };
     let sector = context.area.rewrite(&superblock, configs.as_deref())?;
@@ -261,9 +259,9 @@ pub(crate) fn write(
         metabox_pcluster: growth.metabox.as_ref().and_then(|metabox| metabox.compression.pcluster),
     };
     let image = Image::open(region.result(context)?)?;
-    let costs = changes::content_costs(context, &image, &region.kept, &region.written)?;
+    let costs = content_costs(context, &image, &region.kept, &region.written)?;
     let Region { decisions, kept, written, .. } = &region;
-    let changes = changes::list(context.inputs, decisions, kept, written, &costs, &with_new_parent)?;
+    let changes = list_changes(context.inputs, decisions, kept, written, &costs, &with_new_parent)?;
     (region.changes, region.new_parents) = changes;
     verify(context, region, &inode_sizes, &xattrs, &placed)
 }

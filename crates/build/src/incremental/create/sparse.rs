@@ -1,7 +1,7 @@
 //! The parts of files that can hold other bytes than zeroes: holes are neither read nor compared, so that a file of terabytes with
 //! little data takes little time.
 
-use crate::sources::data_ranges::Ranges;
+use crate::host::Ranges;
 use crate::tree::{Kind, NodeId};
 use ferofs_format::FileOffset;
 use ferofs_read::{ExtentData, Image, Inode};

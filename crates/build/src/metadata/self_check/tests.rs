@@ -5,7 +5,7 @@ use ferofs_format::{Algorithm, BlockAddr, BlockSize, Nid};
 
 use super::*;
 use crate::data::extents::index::{FileExtents, FileTail, IndexEncoder};
-use crate::data::extents::log::{Extent, ExtentLog, ExtentPlace};
+use crate::data::extents::{Extent, ExtentLog, ExtentPlace};
 use crate::options::compression::IndexKind;
 
 const BLOCK: BlockSize = BlockSize::DEFAULT;

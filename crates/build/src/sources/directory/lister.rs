@@ -13,14 +13,14 @@ use rustix::fs::{OFlags, RawDir, Stat};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result, Warning};
-use crate::host::open::{allocated, mtime, open_dir, open_file, size, stat_at, stat_fd};
+use crate::host::{allocated, mtime, open_dir, open_file, size, stat_at, stat_fd};
 use crate::options::Options;
 use crate::output::OwnFile;
 use crate::paths::{as_path, join};
 use crate::sources::change_time;
 use crate::sources::directory::unmapped::{UnmappedIds, check_acls};
-use crate::tree::arena::{Arena, Text};
-use crate::tree::origin::Identity;
+use crate::tree::Identity;
+use crate::tree::compact::{Arena, Text};
 use crate::tree::xattr::{Attributes, encode_set};
 
 /// Bytes of the buffer for xattrs: Linux's limit on the list of a file's names (`XATTR_LIST_MAX`), and on one value

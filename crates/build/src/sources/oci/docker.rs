@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::document::{Config, Descriptor, Digest, Manifest};
 use super::store::{DOCKER_MANIFEST, Store};
 use crate::error::Result;
-use crate::error::oci::OciFault;
+use crate::error::faults::OciFault;
 use crate::options::Options;
 use crate::options::oci::Platform;
 use crate::sources::content::Contents;

@@ -9,12 +9,12 @@ use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 
 use super::document::{Descriptor, Digest, Index, LayoutMarker};
-use crate::error::oci::OciFault;
+use crate::error::faults::OciFault;
 use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::sources::content::Contents;
 use crate::sources::tar;
-use crate::tree::origin::SourcePosition;
+use crate::tree::SourcePosition;
 
 /// The file that names the images.
 pub(super) const DOCKER_MANIFEST: &str = "manifest.json";

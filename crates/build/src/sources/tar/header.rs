@@ -1,7 +1,7 @@
 //! Parses the header block of a tar member, in the dialects v7, ustar, GNU and star.
 //! Source: POSIX, pax(1), "ustar Interchange Format"; tar(5) of libarchive for the other dialects.
 
-use crate::error::tar::TarFault;
+use crate::error::faults::TarFault;
 
 /// The size of a header in bytes. Data is padded to a multiple of it.
 pub(super) const BLOCK: usize = 512;

@@ -6,7 +6,7 @@
 
 use std::num::NonZeroU32;
 
-use crate::error::tar::TarFault;
+use crate::error::faults::TarFault;
 
 /// Bytes of all extended headers of one member. Linux allows 64 KiB of attribute names and 64 KiB per value, and other
 /// programs refuse more than 1 MiB. A larger header is an error.

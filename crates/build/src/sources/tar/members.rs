@@ -7,12 +7,11 @@ use super::limits::{Limits, PIECE};
 use super::pax::Records;
 use super::sparse::{MapParser, MapPlace, SparseMap, map_place};
 use super::tar_stream::TarStream;
-use crate::error::Error;
-use crate::error::Result;
-use crate::error::tar::TarFault;
+use crate::error::faults::TarFault;
+use crate::error::{Error, Result};
 use crate::paths::as_path;
 use crate::sources::content::Contents;
-use crate::tree::origin::SourcePosition;
+use crate::tree::SourcePosition;
 
 /// The most blocks of zeroes that are an empty archive: tar(1) writes as many.
 const EMPTY_BLOCKS: usize = 20;

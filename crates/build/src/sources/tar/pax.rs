@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use ferofs_format::inode::Timestamp;
 
-use crate::error::tar::TarFault;
+use crate::error::faults::TarFault;
 use crate::tree::xattr::Attributes;
 use ferofs_format::xattr::acl;
 

@@ -2,7 +2,7 @@
 //! Source: the manual of GNU tar, appendix "Storing Sparse Files".
 
 use super::pax::{Records, decimal};
-use crate::error::tar::TarFault;
+use crate::error::faults::TarFault;
 
 /// The map of a sparse file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

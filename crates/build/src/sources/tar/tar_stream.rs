@@ -22,7 +22,7 @@ use crate::options::Options;
 use crate::output::new_file::NewFile;
 use crate::sources::content::Contents;
 use crate::sources::source_file::SourceFile;
-use crate::tree::origin::SourcePosition;
+use crate::tree::SourcePosition;
 
 /// Bytes of the buffers before a decoder and for copying: enough to make system calls rare.
 const BUFFER: usize = 256 << 10;

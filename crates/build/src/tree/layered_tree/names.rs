@@ -7,7 +7,7 @@ use std::hash::BuildHasher;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
-use crate::tree::arena::{Arena, Text};
+use crate::tree::compact::{Arena, Text};
 
 /// The index of a file in the list of a [`LayeredTree`](super::LayeredTree).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -7,12 +7,10 @@ use super::whiteouts::{OPAQUE, ORIGIN};
 use super::{Body, FileId, LayeredTree, Link};
 use crate::error::{Error, Result, Warning};
 use crate::options::Options;
-use crate::paths::as_path;
-use crate::paths::join;
-use crate::tree::compact_time::CompactTime;
-use crate::tree::origin::Origin;
+use crate::paths::{as_path, join};
+use crate::tree::compact::CompactTime;
 use crate::tree::xattr::{Attributes, encode_set};
-use crate::tree::{Dir, Entry, Kind, Node, NodeId, Text, Tree};
+use crate::tree::{Dir, Entry, Kind, Node, NodeId, Origin, Text, Tree};
 
 impl LayeredTree {
     /// Numbers the remaining files breadth-first, in the order of names.

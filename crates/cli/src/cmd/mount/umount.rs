@@ -6,7 +6,7 @@ pub(super) mod mount_table;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use ferofs::build::host::open::follow_links;
+use ferofs::build::host::follow_links;
 use ferofs::escape::Escaped;
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};

@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use super::index::{CompactIndex, MAX_SLOTS, PackPlace, fault};
+use super::{CompactIndex, MAX_SLOTS, PackPlace, fault};
 use crate::error::{Fault, FormatError, Result, Structure};
 use crate::map::lcluster::{Delta0, Head, Lcluster, MAX_DISTANCE};
 

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use crate::data::chunks::sparse::check_table_size;
+use crate::data::chunks::check_table_size;
 use crate::data::stored::StoredContent;
 use crate::output::Output;
 use crate::output::spill::Spill;

@@ -2,20 +2,26 @@
 //!
 //! A file is compared byte by byte with the old file of the same path. If there is none, or its content differs, the file is
 //! looked up by digest among old files of the same size. An old inode becomes at most one new inode: two would be hard links.
+//!
+//! Digests of files as attributes (`--inode-digests`) stay right: new inodes get new ones, and old inodes that stay keep theirs.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
-use crate::sources::reader::Reader;
-use crate::tree::{Kind, NodeId};
 use ferofs_format::Nid;
 use ferofs_format::inode::FileType;
+use ferofs_read::Image;
 
-use super::compare;
 use crate::error::Result;
-use crate::incremental::create::context::Inputs;
+use crate::incremental::create::context::{Inputs, OldFile, name_hash};
+use crate::incremental::create::decide::compare;
+use crate::incremental::create::decide::compare::visible_digest_name;
 use crate::incremental::create::options::IgnoredAttributes;
-use crate::incremental::create::survey::{OldFile, name_hash};
+use crate::options::Options;
+use crate::sources::content::Contents;
+use crate::sources::digest;
+use crate::sources::reader::Reader;
+use crate::tree::{Kind, NodeId, Tree};
 
 /// Old files with the same content among which one with the same attributes is searched. More are rare, and comparing
 /// attributes reads their inodes.
@@ -138,4 +144,32 @@ impl ReuseDecisions {
         }
         Ok(())
     }
+}
+
+/// Gives the regular files of `tree` the digests that they will have in the image, if `old` has any.
+pub(crate) fn update(
+    tree: &mut Tree,
+    decisions: &ReuseDecisions,
+    old: &Image,
+    options: &Options,
+    contents: &Contents,
+) -> Result<()> {
+    let Some(name) = digest::name_in(old) else { return Ok(()) };
+    let visible = visible_digest_name(old);
+    let mut new = Vec::new();
+    for id in tree.ids().filter(|id| matches!(tree.node(*id).kind, Kind::Regular { .. })).collect::<Vec<_>>()
+    {
+        let ReuseDecision::KeepInode(nid) = decisions.by_node[id.index()] else {
+            new.push(id);
+            continue;
+        };
+        // The new image is compared with the tree later, without attributes that listings do not show.
+        let Some(visible) = &visible else { continue };
+        let stored = old.xattrs(&old.inode(nid)?)?.into_iter().find(|xattr| xattr.name == *visible);
+        let set = tree.node(id).xattrs;
+        let stored = stored.as_ref().map(|stored| stored.value.as_slice());
+        tree.nodes[id.index()].xattrs =
+            tree.xattrs.replace(set, visible, stored).map_err(|e| e.of(contents.path(tree, id)))?;
+    }
+    digest::add_digests(tree, new, name, options, contents)
 }

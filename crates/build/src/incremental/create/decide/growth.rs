@@ -2,8 +2,8 @@
 //! together, behind the old content. Their old extents stay, and only their inodes with the indexes are written again. The old
 //! superblock names the old inodes, so that going back works as for all other metadata. Source: FORMAT.md 6.6, 6.7, 7.
 
-use crate::data::base_image::EarlierContent;
-use crate::data::extents::log::{Extent, ExtentLog, ExtentPlace};
+use crate::data::extents::{Extent, ExtentLog, ExtentPlace};
+use crate::data::stored::EarlierContent;
 use crate::options::compression::{Compression, IndexKind, PCLUSTER_MAX};
 use crate::tree::{Kind, NodeId};
 use ferofs_format::{Algorithm, DeviceId, FileOffset, Incompat, Nid};

@@ -10,7 +10,7 @@ use ferofs_codec::{Algorithm, Params};
 use ferofs_format::{FileOffset, Nid};
 use ferofs_read::{ExtentData, Image, Location};
 
-use super::segments::Segments;
+use super::Segments;
 use crate::error::Result;
 use crate::incremental::create::context::CreateContext;
 use crate::incremental::create::decide::files::{ReuseDecision, ReuseDecisions};
@@ -299,7 +299,7 @@ pub(crate) fn old_files(
             }
         }
         let file = context.inputs.tree.node(node);
-        let name = crate::incremental::create::survey::name_hash(context.inputs.tree.text(file.name));
+        let name = crate::incremental::create::context::name_hash(context.inputs.tree.text(file.name));
         let same_name = by_name.get(&name).into_iter().flatten();
         let nearest = same_name.min_by_key(|number| survey.files[**number].size.abs_diff(file.size));
         if let Some(number) = nearest {

@@ -11,11 +11,11 @@ use ferofs_format::units::SLOT_SIZE;
 use ferofs_format::{BytePos, DeviceId, FileOffset, Incompat, Nid};
 
 use crate::error::{Error, Result};
-use crate::incremental::create::survey::Survey;
+use crate::incremental::create::context::Survey;
 use ferofs_patch::PatchFault;
 use ferofs_patch::image::history::History;
 use ferofs_patch::image::overlay::Overlay;
-use ferofs_patch::image::sector::{SuperblockArea, covered_end};
+use ferofs_patch::image::{SuperblockArea, covered_end};
 use ferofs_read::device_range::DeviceRange;
 use ferofs_read::walk::Walk;
 use ferofs_read::{Image, Inode, Source};

@@ -2,7 +2,7 @@
 //! large file, so that no worker sees all of it. Files of equal size are hashed: first samples of them, then, if the samples
 //! are equal, all of their content.
 //!
-//! The scheduler leaves out the duplicates. For small files see [`small`](crate::data::identical::small).
+//! The scheduler leaves out the duplicates. For small files see [`identical`](crate::data::identical).
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,7 +10,7 @@ use crate::data::encode::SEGMENT;
 use crate::data::worker::context::WorkerContext;
 use crate::error::Result;
 use crate::options::Options;
-use crate::progress::timings::Activity;
+use crate::progress::Activity;
 use crate::sources::reader::Reader;
 use crate::tree::NodeId;
 
@@ -33,7 +33,7 @@ enum HashedPart {
 }
 
 /// Finds all large files that can share the data of an earlier one.
-pub(crate) fn find(options: &Options, context: WorkerContext<'_>) -> Result<Duplicates> {
+pub(crate) fn find_large(options: &Options, context: WorkerContext<'_>) -> Result<Duplicates> {
     let is_large =
         |id: &NodeId| context.tree.node(*id).size > SEGMENT && context.identical_files.is_candidate(*id);
     let has_content = |id: &NodeId| context.base_image.is_some_and(|base| base.has_content(*id));

@@ -1,4 +1,6 @@
-//! Holds many short texts in one allocation: names, targets of symbolic links, sets of xattrs.
+//! Types that take little memory, because a tree has one for each inode or name: texts, times and numbers of nodes.
+
+use ferofs_format::inode::Timestamp;
 
 /// The most bytes of a text: enough for a set of xattrs, which an inode counts in 16 bits and units of 4 bytes.
 const LEN_BITS: u32 = 20;
@@ -44,6 +46,38 @@ impl Arena {
     }
 }
 
+/// A [`Timestamp`] in less memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompactTime {
+    low_secs: u32,
+    high_secs: i32,
+    nanos: u32,
+}
+
+impl From<Timestamp> for CompactTime {
+    fn from(time: Timestamp) -> Self {
+        Self { low_secs: time.secs as u32, high_secs: (time.secs >> 32) as i32, nanos: time.nanos }
+    }
+}
+
+impl From<CompactTime> for Timestamp {
+    fn from(time: CompactTime) -> Self {
+        Self { secs: i64::from(time.high_secs) << 32 | i64::from(time.low_secs), nanos: time.nanos }
+    }
+}
+
+/// The index of a node in [`Tree::nodes`](crate::tree::Tree::nodes).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct NodeId(pub u32);
+
+impl NodeId {
+    pub(crate) const ROOT: Self = Self(0);
+
+    pub(crate) const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,5 +96,14 @@ mod tests {
     fn positions_above_4_gib_are_kept() {
         let text = Text { at: 7, high_and_len: 3 << LEN_BITS | 255 };
         assert_eq!((text.start(), text.len()), ((3 << 32) + 7, 255));
+    }
+
+    #[test]
+    fn each_time_is_kept() {
+        for secs in [0, 1, -1, i64::MIN, i64::MAX, 1 << 32, -(1 << 32), u32::MAX.into(), -5_000_000_001] {
+            let time = Timestamp { secs, nanos: 999_999_999 };
+            assert_eq!(Timestamp::from(CompactTime::from(time)), time);
+        }
+        assert_eq!(size_of::<CompactTime>(), 12);
     }
 }
