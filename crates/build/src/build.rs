@@ -232,8 +232,7 @@ impl<'a> Stages<'a> {
         spill: &mut Spill,
         warnings: &mut Vec<Warning>,
     ) -> Result<StoredData> {
-        let Self { options, tree, contents, inode_sizes, is_wide, device, .. } = self;
-        let (options, tree, contents, inode_sizes) = (*options, *tree, *contents, &*inode_sizes);
+        let (options, tree, contents) = (self.options, self.tree, self.contents);
         let compression = options.data.compression.as_ref();
         let extent_index = compression.is_some_and(|c| c.dedupe).then(|| ExtentIndex::new(spill.dir()));
         let order = Order::new(tree, compression, options.image.block_size, &options.data);
@@ -243,36 +242,24 @@ impl<'a> Stages<'a> {
             IdenticalFiles::none(tree)
         };
         output.pad_to(self.superblock_area.len())?;
+        let context = WorkerContext {
+            options,
+            tree,
+            order: &order,
+            inode_sizes: &self.inode_sizes,
+            identical_files: &identical_files,
+            extent_index: extent_index.as_ref(),
+            base_image: None,
+            contents,
+            compression,
+            block_size: options.image.block_size,
+        };
         let data = if options.source.data == SourceData::External {
-            let context = external::ExternalContext { options, tree, inode_sizes, contents };
             external::run(context, output, spill, warnings)?
         } else if let Some(chunks) = &options.data.chunks {
-            let is_wide = *is_wide;
-            let context = deduplicated::ChunkContext {
-                options,
-                chunks,
-                is_wide,
-                tree,
-                order: &order,
-                inode_sizes,
-                contents,
-            };
-            deduplicated::run(context, output, device.as_mut(), spill, warnings)?
+            deduplicated::run(context, chunks, self.is_wide, output, self.device.as_mut(), spill, warnings)?
         } else {
-            let context = WorkerContext {
-                tree,
-                order: &order,
-                inode_sizes,
-                identical_files: &identical_files,
-                extent_index: extent_index.as_ref(),
-                base_image: None,
-                contents,
-                timings: &options.run.progress.timings,
-                compression,
-                block_size: options.image.block_size,
-                skip_unreadable: options.source.skip_unreadable,
-            };
-            data::run(options, context, output, spill, warnings)?
+            data::run(context, output, spill, warnings)?
         };
         contents.check_unchanged()?;
         options.check_size(output.position())?;

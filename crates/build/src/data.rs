@@ -78,15 +78,15 @@ pub(crate) fn jobs_limit(options: &Options, segment: u64) -> usize {
 
 /// Appends the content of every regular file to `output`.
 pub(crate) fn run(
-    options: &Options,
     context: WorkerContext<'_>,
     output: &mut Output,
     spill: &mut Spill,
     warnings: &mut Vec<Warning>,
 ) -> Result<StoredData> {
+    let options = context.options;
     let workers = options.run.worker_count();
-    let mut duplicates = find_large(options, context)?;
-    let mut appender = Appender::new(options, context, output, spill, warnings);
+    let mut duplicates = find_large(context)?;
+    let mut appender = Appender::new(context, output, spill, warnings);
     let limit = jobs_limit(options, context.segment());
     let appending = &mut appender;
     let drive = |read_ahead: &ReadAhead<'_>| {

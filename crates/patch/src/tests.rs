@@ -62,7 +62,7 @@ impl Fixture {
             fixture.create("old", "grow").unwrap();
             let (medium, grow) =
                 (FileMedium::open(&fixture.path("image")), Patch::open(&fixture.path("grow")));
-            apply(&medium.unwrap(), &grow.unwrap(), TrailingData::Keep, &AtomicBool::new(false)).unwrap();
+            apply_to(&medium.unwrap(), &grow.unwrap()).unwrap();
         }
         fixture.create("new", "patch").unwrap();
         fixture
@@ -118,6 +118,18 @@ fn shown(bytes: Vec<u8>) -> Vec<String> {
     all
 }
 
+/// [`apply`], which nothing cancels.
+fn apply_to<M: Medium>(medium: &M, patch: &Patch) -> crate::Result<()> {
+    apply(medium, patch, TrailingData::Keep, &AtomicBool::new(false))
+}
+
+/// The image that `patch` makes of `image`.
+fn applied(image: &[u8], patch: &Patch) -> Vec<u8> {
+    let medium = Recorder::new(image.to_vec());
+    apply_to(&medium, patch).unwrap();
+    medium.bytes.into_inner().unwrap()
+}
+
 enum Event {
     Write(u64, Vec<u8>),
     Sync,
@@ -133,12 +145,14 @@ struct Recorder {
     writes: Mutex<usize>,
     /// Only that one fails, and later ones succeed.
     fails_once: bool,
+    /// Called before each write.
+    on_write: Box<dyn Fn() + Send + Sync>,
 }
 
 impl Recorder {
     fn new(bytes: Vec<u8>) -> Self {
-        let (bytes, events) = (Mutex::new(bytes), Mutex::default());
-        Self { bytes, events, limit: u64::MAX, writes: Mutex::new(usize::MAX), fails_once: false }
+        let (bytes, events, writes) = (Mutex::new(bytes), Mutex::default(), Mutex::new(usize::MAX));
+        Self { bytes, events, limit: u64::MAX, writes, fails_once: false, on_write: Box::new(|| ()) }
     }
 
     fn count(&self) -> io::Result<()> {
@@ -173,6 +187,7 @@ impl Medium for Recorder {
     }
 
     fn write_all_at(&self, pos: u64, new: &[u8]) -> io::Result<()> {
+        (self.on_write)();
         self.count()?;
         write(&mut self.bytes.lock().unwrap(), pos, new);
         self.events.lock().unwrap().push(Event::Write(pos, new.to_vec()));
@@ -217,7 +232,7 @@ fn a_power_cut_leaves_the_old_tree_or_the_new_one() {
         let fixture = Fixture::new(compression);
         let patch = fixture.patch();
         let recorder = Recorder::new(fixture.image());
-        apply(&recorder, &patch, TrailingData::Keep, &go).unwrap();
+        apply_to(&recorder, &patch).unwrap();
         let (old, new) = (shown(fixture.image()), shown(recorder.bytes.lock().unwrap().clone()));
         assert_ne!(old, new);
         let events = recorder.events.into_inner().unwrap();
@@ -240,7 +255,7 @@ fn a_power_cut_leaves_the_old_tree_or_the_new_one() {
                 if now == old {
                     // The patch can be applied again.
                     let again = Recorder::new(cut);
-                    apply(&again, &patch, TrailingData::Keep, &go).unwrap();
+                    apply_to(&again, &patch).unwrap();
                     assert_eq!(shown(again.bytes.into_inner().unwrap()), new);
                 }
                 states += 1;
@@ -272,7 +287,7 @@ fn a_power_cut_during_a_rollback_leaves_one_of_the_two_trees() {
     let go = AtomicBool::new(false);
     let fixture = Fixture::new(None);
     let recorder = Recorder::new(fixture.image());
-    apply(&recorder, &fixture.patch(), TrailingData::Keep, &go).unwrap();
+    apply_to(&recorder, &fixture.patch()).unwrap();
     let patched = recorder.bytes.lock().unwrap().clone();
     let (old, new) = (shown(fixture.image()), shown(patched.clone()));
     recorder.events.lock().unwrap().clear();
@@ -306,12 +321,12 @@ fn a_full_medium_keeps_the_image() {
     let fixture = Fixture::new(Some(Compression::lz4(0).unwrap()));
     let (image, patch) = (fixture.image(), fixture.patch());
     let small = Recorder { limit: image.len() as u64 + 1, ..Recorder::new(image.clone()) };
-    let refused = apply(&small, &patch, TrailingData::Keep, &go).unwrap_err();
+    let refused = apply_to(&small, &patch).unwrap_err();
     assert!(refused.to_string().contains("no space for the patched image"), "{refused}");
     assert_eq!(*small.bytes.lock().unwrap(), image);
     let full = Recorder::new(image.clone());
     *full.writes.lock().unwrap() = 0;
-    let failed = apply(&full, &patch, TrailingData::Keep, &go).unwrap_err();
+    let failed = apply_to(&full, &patch).unwrap_err();
     assert!(
         matches!(failed, crate::Error::Unfinished { image: crate::AfterFailure::Unchanged, .. }),
         "{failed}"
@@ -329,7 +344,7 @@ fn a_base_with_another_byte_is_refused() {
         let at = number * (image.len() - 1) / 63;
         other[at] ^= 1;
         let base = Recorder::new(other.clone());
-        let refused = apply(&base, &patch, TrailingData::Keep, &go);
+        let refused = apply_to(&base, &patch);
         assert!(refused.is_err(), "byte {at}");
         assert_eq!(*base.bytes.lock().unwrap(), other, "byte {at}");
         assert!(overlay(Arc::new(other), &patch, &go).is_err(), "byte {at}");
@@ -375,7 +390,7 @@ fn malformed_patches_are_refused() {
         };
         let _ = patch.changes();
         let base = Recorder::new(image.clone());
-        if apply(&base, &patch, TrailingData::Keep, &go).is_err() {
+        if apply_to(&base, &patch).is_err() {
             refused += 1;
             assert_eq!(base.bytes.lock().unwrap()[1024..1536], image[1024..1536], "byte {at}");
         }

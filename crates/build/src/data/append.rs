@@ -20,7 +20,6 @@ use crate::data::stored::{BaseImage, PackedInode, StoredContent, StoredData};
 use crate::data::worker::context::WorkerContext;
 use crate::data::worker::{FileResult, FileResultKind, JobResult};
 use crate::error::{Error, Result, Warning};
-use crate::options::Options;
 use crate::output::Output;
 use crate::output::spill::Spill;
 use crate::tree::NodeId;
@@ -28,7 +27,6 @@ use crate::tree::inode_sizes::PACKED_LEN;
 
 /// Appends results to `output`.
 pub(super) struct Appender<'a> {
-    options: &'a Options,
     context: WorkerContext<'a>,
     output: &'a mut Output,
     spill: &'a mut Spill,
@@ -64,7 +62,6 @@ struct PartialFile {
 
 impl<'a> Appender<'a> {
     pub(super) fn new(
-        options: &'a Options,
         context: WorkerContext<'a>,
         output: &'a mut Output,
         spill: &'a mut Spill,
@@ -73,7 +70,6 @@ impl<'a> Appender<'a> {
         let contents = vec![StoredContent::None; context.tree.nodes.len()];
         let block = context.block_size;
         Self {
-            options,
             context,
             packed: PackedInodeBuilder::new(
                 spill.dir(),
@@ -98,7 +94,7 @@ impl<'a> Appender<'a> {
     /// Appends the result of job `number`.
     pub(super) fn append(&mut self, number: usize, result: &mut JobResult) -> Result<()> {
         self.job = number;
-        let progress = &self.options.run.progress;
+        let progress = &self.context.options.run.progress;
         progress.bytes_done.fetch_add(result.bytes_read, Ordering::Relaxed);
         progress.files_done.fetch_add(result.pieces.len() as u64, Ordering::Relaxed);
         let (mut extents, mut tails) = (result.extents.as_slice(), result.tails.as_slice());
@@ -119,7 +115,7 @@ impl<'a> Appender<'a> {
                 None => self.append_file(piece, bytes, tail)?,
             };
         }
-        self.options.check_size(self.output.position())
+        self.context.options.check_size(self.output.position())
     }
 
     /// The first file with the content of this one, if that is another file.

@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, HashMap};
 use crate::data::encode::SEGMENT;
 use crate::data::worker::context::WorkerContext;
 use crate::error::Result;
-use crate::options::Options;
 use crate::progress::Activity;
 use crate::sources::reader::Reader;
 use crate::tree::NodeId;
@@ -33,15 +32,15 @@ enum HashedPart {
 }
 
 /// Finds all large files that can share the data of an earlier one.
-pub(crate) fn find_large(options: &Options, context: WorkerContext<'_>) -> Result<Duplicates> {
+pub(crate) fn find_large(context: WorkerContext<'_>) -> Result<Duplicates> {
     let is_large =
         |id: &NodeId| context.tree.node(*id).size > SEGMENT && context.identical_files.is_candidate(*id);
     let has_content = |id: &NodeId| context.base_image.is_some_and(|base| base.has_content(*id));
     let large: Vec<NodeId> = context.order.ids().filter(|id| is_large(id) && !has_content(id)).collect();
-    let candidates = groups_with_equal_hash(hash_each(options, context, large, HashedPart::Samples)?);
+    let candidates = groups_with_equal_hash(hash_each(context, large, HashedPart::Samples)?);
     let candidates = candidates.into_iter().flatten().collect();
     let mut duplicates = Duplicates::new();
-    for files in groups_with_equal_hash(hash_each(options, context, candidates, HashedPart::All)?) {
+    for files in groups_with_equal_hash(hash_each(context, candidates, HashedPart::All)?) {
         if let Some((first, others)) = files.split_first() {
             duplicates.extend(others.iter().map(|other| (*other, *first)));
         }
@@ -60,20 +59,19 @@ fn groups_with_equal_hash(hashes: Vec<(NodeId, Hash)>) -> Vec<Vec<NodeId>> {
 
 /// Hashes these files, on all cores. Returns the hashes in the order of reading, without those of files that cannot be read.
 fn hash_each(
-    options: &Options,
     context: WorkerContext<'_>,
     files: Vec<NodeId>,
     part: HashedPart,
 ) -> Result<Vec<(NodeId, Hash)>> {
-    let hashes = options.run.parallel(
+    let hashes = context.options.run.parallel(
         files.len(),
         || Reader::new(context.contents, context.tree),
         |reader, number| {
             let id = files[number];
-            match hash(options, context, reader, id, part) {
+            match hash(context, reader, id, part) {
                 Ok(hash) => Ok(Some((id, hash))),
                 // The data stage reads the file again, and leaves it out if that fails, too.
-                Err(error) if options.source.skip_unreadable && error.is_unreadable() => Ok(None),
+                Err(error) if context.options.source.skip_unreadable && error.is_unreadable() => Ok(None),
                 Err(error) => Err(error),
             }
         },
@@ -84,13 +82,7 @@ fn hash_each(
 }
 
 /// The hash of a part of a file, of its size, and of everything else that decides how it is stored.
-fn hash(
-    options: &Options,
-    context: WorkerContext<'_>,
-    reader: &mut Reader<'_>,
-    id: NodeId,
-    part: HashedPart,
-) -> Result<Hash> {
+fn hash(context: WorkerContext<'_>, reader: &mut Reader<'_>, id: NodeId, part: HashedPart) -> Result<Hash> {
     let size = context.tree.node(id).size;
     let ranges = match part {
         HashedPart::Samples => vec![0..SAMPLE_LEN, size / 2..size / 2 + SAMPLE_LEN, size - SAMPLE_LEN..size],
@@ -102,11 +94,11 @@ fn hash(
     hasher.update(&size.to_le_bytes()).update(&context.encoding_key(id));
     let mut buffer = Vec::new();
     for range in ranges {
-        options.run.check_cancelled()?;
+        context.options.run.check_cancelled()?;
         let len = (range.end - range.start) as usize;
         buffer.resize(len, 0);
-        context.timings.time(Activity::Read, len, || reader.read(id, range.start, &mut buffer))?;
-        context.timings.time(Activity::Hash, len, || hasher.update(&buffer));
+        context.timings().time(Activity::Read, len, || reader.read(id, range.start, &mut buffer))?;
+        context.timings().time(Activity::Hash, len, || hasher.update(&buffer));
     }
     Ok(hasher.finalize().into())
 }

@@ -139,7 +139,7 @@ pub(crate) struct Worker<'a> {
 
 impl<'a> Worker<'a> {
     pub(crate) fn new(context: WorkerContext<'a>) -> Self {
-        let encoder = |compression| Encoder::new(compression, context.block_size, context.timings);
+        let encoder = |compression| Encoder::new(compression, context.block_size, context.timings());
         Self {
             context,
             encoder: context.compression.map(encoder),
@@ -221,7 +221,7 @@ impl<'a> Worker<'a> {
                 if context.extent_index.is_some() {
                     let blocks = self.input[..whole].chunks_exact(context.block_size.bytes());
                     let find = || fingerprints.extend(blocks.map(ExtentFingerprint::of));
-                    context.timings.time(Activity::Find, whole, find);
+                    context.timings().time(Activity::Find, whole, find);
                 }
                 FileResultKind::Stored
             }
@@ -251,7 +251,7 @@ impl<'a> Worker<'a> {
         if !context.identical_files.is_candidate(node) {
             return Lookup::Unique;
         }
-        context.timings.time(Activity::Hash, self.input.len(), || {
+        context.timings().time(Activity::Hash, self.input.len(), || {
             let rank = context.order.rank(node);
             context.identical_files.look_up(node, rank, &self.input, || context.encoding_key(node))
         })
@@ -259,7 +259,7 @@ impl<'a> Worker<'a> {
 
     /// Leaves out a file that cannot be read, if the options allow that.
     fn leave_out(&self, node: NodeId, error: Error, result: &mut JobResult) -> Result<()> {
-        if !self.context.skip_unreadable || !error.is_unreadable() {
+        if !self.context.options.source.skip_unreadable || !error.is_unreadable() {
             return Err(error);
         }
         result.pieces.push(FileResult::new(node, FileResultKind::Unreadable(error)));
@@ -417,6 +417,6 @@ impl<'a> Worker<'a> {
     /// Reads `len` bytes from `offset` on into the input.
     fn read(&mut self, node: NodeId, offset: u64, len: usize) -> Result<()> {
         self.input.resize(len, 0);
-        self.context.timings.time(Activity::Read, len, || self.reader.read(node, offset, &mut self.input))
+        self.context.timings().time(Activity::Read, len, || self.reader.read(node, offset, &mut self.input))
     }
 }

@@ -125,6 +125,7 @@ fn an_error_names_the_file_that_changed() {
         &test.options.data,
     );
     let context = WorkerContext {
+        options: &test.options,
         tree: &tree,
         order: &order,
         inode_sizes: &inode_sizes,
@@ -133,13 +134,11 @@ fn an_error_names_the_file_that_changed() {
         extent_index: None,
         compression: test.options.data.compression.as_ref(),
         contents: &contents,
-        timings: &test.options.run.progress.timings,
         block_size: test.options.image.block_size,
-        skip_unreadable: false,
     };
     let mut output = Output::create(&test.image(), 0).unwrap();
     let mut spill = Spill::new(test.dir.path());
-    let result = data::run(&test.options, context, &mut output, &mut spill, &mut Vec::new());
+    let result = data::run(context, &mut output, &mut spill, &mut Vec::new());
     assert!(matches!(result, Err(Error::SourceChanged(changed)) if changed == path));
 }
 

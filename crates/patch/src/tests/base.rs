@@ -7,16 +7,12 @@ use crate::tests::*;
 
 /// What applying `patch` to `medium` is refused with.
 fn refused(medium: &Recorder, patch: &Patch) -> PatchFault {
-    let applied = apply(medium, patch, TrailingData::Keep, &AtomicBool::new(false));
+    let applied = apply_to(medium, patch);
     let Err(crate::Error::Patch(fault)) = applied else { panic!("{applied:?}") };
     let bytes = medium.bytes.lock().unwrap().clone();
     let over = overlay(Arc::new(bytes), patch, &AtomicBool::new(false)).map(drop);
     assert!(matches!(over, Err(crate::Error::Patch(same)) if same == fault));
     fault
-}
-
-fn apply_to(medium: &Recorder, patch: &Patch) {
-    apply(medium, patch, TrailingData::Keep, &AtomicBool::new(false)).unwrap();
 }
 
 /// Makes a patch to "new" at a fixed time.
@@ -48,7 +44,7 @@ fn a_patch_that_leads_to_the_same_superblock_is_not_the_applied_one() {
         assert_eq!(one.header().sector, root.header().sector);
         for other in [&content, &root] {
             let medium = Recorder::new(fixture.image());
-            apply_to(&medium, &one);
+            apply_to(&medium, &one).unwrap();
             let is_same = other.header().sector == one.header().sector;
             assert!(is_same || std::ptr::eq(other, &content), "{large}");
             assert_eq!(refused(&medium, &one), PatchFault::AlreadyApplied);
@@ -59,7 +55,7 @@ fn a_patch_that_leads_to_the_same_superblock_is_not_the_applied_one() {
             let options = CreateOptions::new(fixture.path("old"));
             create(&fixture.path("image-2"), &options, &fixture.path("later")).unwrap();
             let later = Patch::open(&fixture.path("later")).unwrap();
-            apply_to(&medium, &later);
+            apply_to(&medium, &later).unwrap();
             for applied in [&one, &later] {
                 assert_eq!(refused(&medium, applied), PatchFault::AlreadyApplied);
             }
@@ -81,7 +77,7 @@ fn a_later_root_in_slots_that_a_patch_appended_hides_nothing() {
         fixture.create_at(Some(1), "new", "patch").unwrap();
         let patch = fixture.patch();
         let (root, _) = patch.header().root.clone().unwrap();
-        apply_to(&medium, &patch);
+        apply_to(&medium, &patch).unwrap();
         let is_within = patches.iter().any(|old| (old.base_size()..old.result_size()).contains(&root));
         patches.push(patch);
         if is_within {
@@ -99,7 +95,7 @@ fn a_later_root_in_slots_that_a_patch_appended_hides_nothing() {
 fn a_record_that_none_can_follow_is_none() {
     let fixture = Fixture::new(None);
     let medium = Recorder::new(fixture.image());
-    apply_to(&medium, &fixture.patch());
+    apply_to(&medium, &fixture.patch()).unwrap();
     let image = medium.bytes.lock().unwrap().clone();
     let record = Record::read(&image, image.len() as u64).unwrap().unwrap();
     let forged = Record { number: u64::MAX, ..record };

@@ -32,11 +32,9 @@ pub(super) fn killed(image: &[u8], change: impl FnOnce(&Recorder)) -> Vec<Vec<u8
     states
 }
 
-/// The image that `patch` makes of `image`.
-fn applied(image: &[u8], patch: &Patch) -> crate::Result<Vec<u8>> {
-    let medium = Recorder::new(image.to_vec());
-    apply(&medium, patch, TrailingData::Keep, &AtomicBool::new(false))?;
-    Ok(medium.bytes.into_inner().unwrap())
+/// [`killed`], while `patch` is applied.
+pub(super) fn killed_apply(image: &[u8], patch: &Patch) -> Vec<Vec<u8>> {
+    killed(image, |medium| apply_to(medium, patch).unwrap())
 }
 
 #[test]
@@ -46,16 +44,14 @@ fn any_patch_can_follow_a_killed_change() {
         let (image, patch) = (fixture.image(), fixture.patch());
         assert_eq!(patch.header().root.is_some(), large > 0);
         let other = Patch::open(&fixture.path("other")).unwrap();
-        let (old, expected) = (shown(image.clone()), applied(&image, &other).unwrap());
-        let states = killed(&image, |medium| {
-            apply(medium, &patch, TrailingData::Keep, &AtomicBool::new(false)).unwrap();
-        });
+        let (old, expected) = (shown(image.clone()), applied(&image, &other));
+        let states = killed_apply(&image, &patch);
         assert!(states.len() >= 5, "{}", states.len());
         let (new, interrupted) = states.split_last().unwrap();
         for (number, state) in interrupted.iter().enumerate() {
             assert_eq!(shown(state.clone()), old, "{large} {number}");
-            assert!(applied(state, &other).unwrap() == expected, "{large} {number}");
-            assert!(applied(state, &patch).unwrap() == *new, "{large} {number}");
+            assert!(applied(state, &other) == expected, "{large} {number}");
+            assert!(applied(state, &patch) == *new, "{large} {number}");
             // The image can be patched in memory, and can be the base of a new patch.
             let over = overlay(Arc::new(state.clone()), &other, &AtomicBool::new(false)).unwrap();
             assert_eq!(over.size(), expected.len() as u64);
@@ -74,7 +70,7 @@ fn any_patch_can_follow_a_killed_change() {
 #[test]
 fn a_patch_can_follow_a_killed_rollback() {
     let fixture = fixture(LARGE);
-    let patched = applied(&fixture.image(), &fixture.patch()).unwrap();
+    let patched = applied(&fixture.image(), &fixture.patch());
     let back = |medium: &Recorder| {
         rollback(medium, None, TrailingData::Keep, 7).unwrap();
     };
@@ -96,7 +92,7 @@ fn failed_writes_leave_the_old_image_or_say_what_is_left() {
         let fixture = fixture(large);
         let (image, patch) = (fixture.image(), fixture.patch());
         let other = Patch::open(&fixture.path("other")).unwrap();
-        let (old, new) = (shown(image.clone()), shown(applied(&image, &patch).unwrap()));
+        let (old, new) = (shown(image.clone()), shown(applied(&image, &patch)));
         // A file ends with the image; a device is larger.
         for space_behind in [0, 4 << 20] {
             let mut before = image.clone();
@@ -106,7 +102,7 @@ fn failed_writes_leave_the_old_image_or_say_what_is_left() {
                 for number in 0.. {
                     let writes = Mutex::new(number);
                     let medium = Recorder { writes, fails_once, ..Recorder::new(before.clone()) };
-                    let Err(error) = apply(&medium, &patch, TrailingData::Keep, &go) else { break };
+                    let Err(error) = apply_to(&medium, &patch) else { break };
                     failures += 1;
                     let after = medium.bytes.into_inner().unwrap();
                     let Error::Unfinished { image: state, .. } = error else { panic!("{error}") };
@@ -125,8 +121,8 @@ fn failed_writes_leave_the_old_image_or_say_what_is_left() {
                         assert_eq!(state, AfterFailure::Unchanged, "{what}");
                     }
                     if shown(after.clone()) == old {
-                        assert_eq!(shown(applied(&after, &patch).unwrap()), new, "{what}");
-                        applied(&after, &other).unwrap();
+                        assert_eq!(shown(applied(&after, &patch)), new, "{what}");
+                        applied(&after, &other);
                     }
                 }
             }
@@ -150,13 +146,13 @@ fn data_behind_the_image_stays() {
         with_footer.resize(image.len() + zeroes + footer, 0x5a);
         let medium = Recorder::new(with_footer.clone());
         let (end, pos) = (image.len() as u64, (image.len() + zeroes) as u64);
-        let refused = apply(&medium, &patch, TrailingData::Keep, &go).unwrap_err();
+        let refused = apply_to(&medium, &patch).unwrap_err();
         let expected = PatchFault::TrailingData { end, pos };
         assert!(matches!(&refused, Error::Patch(fault) if *fault == expected), "{refused}");
         assert!(*medium.bytes.lock().unwrap() == with_footer);
         apply(&medium, &patch, TrailingData::Overwrite, &go).unwrap();
         let patched = medium.bytes.into_inner().unwrap();
-        assert_eq!(shown(patched.clone()), shown(applied(&image, &patch).unwrap()));
+        assert_eq!(shown(patched.clone()), shown(applied(&image, &patch)));
         // The same for a rollback.
         let mut with_footer = patched.clone();
         with_footer.push(1);
@@ -169,7 +165,7 @@ fn data_behind_the_image_stays() {
     let mut far = image.clone();
     far.resize(image.len() + (8 << 20), 0);
     far.extend_from_slice(b"footer");
-    let patched = applied(&far, &patch).unwrap();
+    let patched = applied(&far, &patch);
     assert!(patched.len() == far.len() && patched.ends_with(b"footer"));
 }
 
@@ -177,9 +173,7 @@ fn data_behind_the_image_stays() {
 fn torn_superblocks_are_restored() {
     let fixture = fixture(LARGE);
     let (image, patch) = (fixture.image(), fixture.patch());
-    let states = killed(&image, |medium| {
-        apply(medium, &patch, TrailingData::Keep, &AtomicBool::new(false)).unwrap();
-    });
+    let states = killed_apply(&image, &patch);
     let [.., last, new] = &states[..] else { panic!("{}", states.len()) };
     let back = |medium: &Recorder| {
         rollback(medium, None, TrailingData::Keep, 7).unwrap();

@@ -22,12 +22,6 @@ pub(super) fn fixture(compression: Option<Compression>) -> Fixture {
     fixture
 }
 
-fn applied(fixture: &Fixture) -> Vec<u8> {
-    let medium = Recorder::new(fixture.image());
-    apply(&medium, &fixture.patch(), TrailingData::Keep, &AtomicBool::new(false)).unwrap();
-    medium.bytes.into_inner().unwrap()
-}
-
 pub(super) fn random(seed: &mut u64) -> usize {
     *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
     (*seed >> 33) as usize
@@ -38,7 +32,7 @@ fn any_range_has_the_bytes_of_the_applied_patch_whatever_stays_in_memory() {
     let go = AtomicBool::new(false);
     for compression in [None, Some(Compression::lz4(0).unwrap())] {
         let fixture = fixture(compression);
-        let (expected, patch) = (applied(&fixture), fixture.patch());
+        let (expected, patch) = (applied(&fixture.image(), &fixture.patch()), fixture.patch());
         assert!(patch.appended().count() >= 3);
         for limit in [0, 2 << 20, 5 << 20, 64 << 20] {
             let image =
@@ -83,7 +77,7 @@ fn several_patches_share_one_cache() {
     let go = AtomicBool::new(false);
     let fixture = fixture(None);
     let first = fixture.patch();
-    std::fs::write(fixture.path("image"), applied(&fixture)).unwrap();
+    std::fs::write(fixture.path("image"), applied(&fixture.image(), &fixture.patch())).unwrap();
     let base = fixture.image();
     std::fs::write(fixture.path("new/more"), text(3_000_000).into_iter().rev().collect::<Vec<u8>>()).unwrap();
     fixture.create("new", "second").unwrap();
@@ -91,7 +85,7 @@ fn several_patches_share_one_cache() {
     drop(base);
     // The old image again.
     let medium = FileMedium::open(&fixture.path("image")).unwrap();
-    let both = applied_to(fixture.image(), &second);
+    let both = applied(&fixture.image(), &second);
     drop(medium);
     let size = first.base_size() as usize;
     let mut old = fixture.image();
@@ -113,12 +107,6 @@ fn several_patches_share_one_cache() {
 }
 
 const SECTOR: usize = 1024;
-
-fn applied_to(image: Vec<u8>, patch: &Patch) -> Vec<u8> {
-    let medium = Recorder::new(image);
-    apply(&medium, patch, TrailingData::Keep, &AtomicBool::new(false)).unwrap();
-    medium.bytes.into_inner().unwrap()
-}
 
 /// A base that somebody changes: a piece that is decoded again has the bytes that were compared at the start, or reading fails.
 #[test]
@@ -180,7 +168,7 @@ fn replace_patch(fixture: &Fixture, plan: &Plan, len: usize) {
 fn apply_within(dir: &Path, bound: u64) {
     let patch = Patch::open(&dir.join("patch")).unwrap();
     let medium = FileMedium::open(&dir.join("image")).unwrap();
-    let applied = apply(&medium, &patch, TrailingData::Keep, &AtomicBool::new(false));
+    let applied = apply_to(&medium, &patch);
     // All pieces were made: only the digest of the result is another.
     let differs = |cause: &crate::Error| matches!(cause, crate::Error::Patch(PatchFault::ResultDiffers));
     assert!(matches!(&applied, Err(crate::Error::Unfinished { cause, .. }) if differs(cause)), "{applied:?}");
@@ -209,7 +197,7 @@ fn the_stated_memory_is_enough_for_any_plan() {
     ] {
         replace_patch(&fixture, &plan, plan.items.len());
         let bound = fixture.patch().apply_memory().unwrap();
-        let name = "tests::memory::the_stated_memory_is_enough_for_any_plan";
+        let name = "tests::in_memory::the_stated_memory_is_enough_for_any_plan";
         let mut child = Command::new(std::env::current_exe().unwrap());
         child.args([name, "--exact", "--nocapture"]).env(VARIABLES[0], fixture.path(""));
         let output = child.env(VARIABLES[1], bound.to_string()).output().unwrap();

@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::time::{Duration, UNIX_EPOCH};
 
-use super::faults::killed;
+use super::faults::killed_apply;
 use super::prediction::same_root;
 use super::*;
 use crate::format::header::Header;
@@ -80,12 +80,6 @@ fn create_patch(fixture: &Fixture, options: &CreateOptions) -> u64 {
     create(&fixture.path("image"), options, &fixture.path("patch")).unwrap().growth
 }
 
-fn applied(image: Vec<u8>, patch: &Patch) -> Vec<u8> {
-    let recorder = Recorder::new(image);
-    apply(&recorder, patch, TrailingData::Keep, &AtomicBool::new(false)).unwrap();
-    recorder.bytes.into_inner().unwrap()
-}
-
 /// What an image of the tree in `new` shows.
 fn expected(fixture: &Fixture) -> Vec<String> {
     build::build(&build::Options::new(fixture.path("new")), &fixture.path("rebuilt")).unwrap();
@@ -130,7 +124,7 @@ fn new_inodes_are_described_and_encoded_in_the_metabox() {
         assert!(growth < FILES * 70, "{what}: {growth}");
         assert!(described(&patch) > FILES * 32, "{what}");
         assert!(patch.size_parts().metadata < FILES * 6, "{what}: {:?}", patch.size_parts());
-        let new = applied(fixture.image(), &patch);
+        let new = applied(&fixture.image(), &patch);
         assert_eq!(shown(new.clone()), expected(&fixture), "{what}");
         // With any number of workers, and in memory.
         let file = std::fs::read(fixture.path("patch")).unwrap();
@@ -149,7 +143,7 @@ fn new_inodes_are_described_and_encoded_in_the_metabox() {
         let portable = fixture.patch();
         assert!(!continues_metabox(&portable), "{what}");
         assert!(portable.size_parts().metadata < FILES * 6, "{what}: {:?}", portable.size_parts());
-        assert_eq!(shown(applied(fixture.image(), &portable)), expected(&fixture), "{what}");
+        assert_eq!(shown(applied(&fixture.image(), &portable)), expected(&fixture), "{what}");
     }
 }
 
@@ -174,7 +168,7 @@ fn a_chain_continues_what_the_patch_before_added() {
         let patch = fixture.patch();
         assert_eq!(continues_metabox(&patch), step != 1, "{step}");
         assert!(patch.size_parts().metadata < FILES * 6, "{step}: {:?}", patch.size_parts());
-        apply(&image, &patch, TrailingData::Keep, &go).unwrap();
+        apply_to(&image, &patch).unwrap();
         assert_eq!(shown(fixture.image()), expected(&fixture), "{step}");
     }
     rollback(&image, Some(0), TrailingData::Keep, 9).unwrap();
@@ -201,7 +195,7 @@ fn a_small_change_leaves_the_metabox_as_it_is() {
     assert!(!continues_metabox(&fixture.patch()));
     // A directory in the metabox cannot keep its old blocks: all of them would be written again.
     assert!(growth < 24 << 10, "{growth}");
-    let new = applied(fixture.image(), &fixture.patch());
+    let new = applied(&fixture.image(), &fixture.patch());
     assert!(shown(new).iter().any(|line| line.contains("a-name-of-a-file-77")));
 }
 
@@ -211,16 +205,14 @@ fn after_each_kill_the_old_tree_is_shown_and_the_patch_continues() {
     create_patch(&fixture, &options(&fixture));
     let (image, patch) = (fixture.image(), fixture.patch());
     assert!(continues_metabox(&patch));
-    let (old, new) = (shown(image.clone()), applied(image.clone(), &patch));
-    let states = killed(&image, |medium| {
-        apply(medium, &patch, TrailingData::Keep, &AtomicBool::new(false)).unwrap();
-    });
+    let (old, new) = (shown(image.clone()), applied(&image, &patch));
+    let states = killed_apply(&image, &patch);
     assert!(states.len() >= 5, "{}", states.len());
     let (last, interrupted) = states.split_last().unwrap();
     assert!(*last == new);
     for (number, state) in interrupted.iter().enumerate() {
         assert_eq!(shown(state.clone()), old, "{number}");
-        assert!(applied(state.clone(), &patch) == new, "{number}");
+        assert!(applied(state, &patch) == new, "{number}");
         let repaired = Recorder::new(state.clone());
         repair(&repaired).unwrap();
         assert!(*repaired.bytes.lock().unwrap() == image, "{number}");
@@ -233,7 +225,7 @@ fn after_each_kill_the_old_tree_is_shown_and_the_patch_continues() {
     let slots = Image::open(image.clone()).unwrap().superblock().inode_base().unwrap().get();
     let mut changed = image;
     changed[(slots + metabox.get() * 32) as usize + 33] ^= 1;
-    let refused = apply(&Recorder::new(changed), &patch, TrailingData::Keep, &AtomicBool::new(false));
+    let refused = apply_to(&Recorder::new(changed), &patch);
     assert!(matches!(refused, Err(crate::Error::Patch(PatchFault::BaseChanged))), "{refused:?}");
 }
 

@@ -38,9 +38,7 @@ fn fixture() -> Fixture {
 fn metadata_of_patch(fixture: &Fixture, what: &str) -> u64 {
     fixture.create("new", "patch").unwrap();
     let patch = fixture.patch();
-    let recorder = Recorder::new(fixture.image());
-    apply(&recorder, &patch, TrailingData::Keep, &AtomicBool::new(false)).unwrap();
-    let patched = recorder.bytes.into_inner().unwrap();
+    let patched = applied(&fixture.image(), &patch);
     let mut options = build::Options::new(fixture.path("new"));
     options.attributes.all_time = TIME;
     build::build(&options, &fixture.path("rebuilt")).unwrap();
@@ -86,7 +84,7 @@ fn a_second_patch_predicts_from_the_first() {
         let metadata = metadata_of_patch(&fixture, "a chain");
         assert!(metadata < 300, "{metadata}");
         let image = FileMedium::open(&fixture.path("image")).unwrap();
-        apply(&image, &fixture.patch(), TrailingData::Keep, &AtomicBool::new(false)).unwrap();
+        apply_to(&image, &fixture.patch()).unwrap();
     }
 }
 

@@ -105,12 +105,8 @@ fn every_algorithm_gives_the_same_bytes_again() {
             assert!(small < portable, "{what}: {small} {portable}");
         }
         let image = fixture.image();
-        let recorder = Recorder::new(image.clone());
-        apply(&recorder, &small, TrailingData::Keep, &go).unwrap();
-        let patched = recorder.bytes.into_inner().unwrap();
-        let other = Recorder::new(image.clone());
-        apply(&other, &portable, TrailingData::Keep, &go).unwrap();
-        assert!(patched == other.bytes.into_inner().unwrap(), "{what}");
+        let patched = applied(&image, &small);
+        assert!(patched == applied(&image, &portable), "{what}");
         assert_ne!(shown(patched), shown(image), "{what}");
     }
 }
@@ -127,7 +123,7 @@ fn a_patch_for_another_version_of_a_compressor_is_refused() {
     let bytes = edited(&bytes, |parts| parts.header[header + 16] += 1);
     let patch = Patch::new(Box::new(bytes)).unwrap();
     let recorder = Recorder::new(fixture.image());
-    let refused = apply(&recorder, &patch, TrailingData::Keep, &go).unwrap_err();
+    let refused = apply_to(&recorder, &patch).unwrap_err();
     assert!(
         matches!(
             refused,
@@ -299,16 +295,14 @@ fn a_program_with_other_addresses_is_a_delta() {
         std::fs::write(fixture.path("new/program"), &program(1, len, 0)[..len]).unwrap();
         fixture.create("new", "first").unwrap();
         let medium = FileMedium::open(&fixture.path("image")).unwrap();
-        apply(&medium, &Patch::open(&fixture.path("first")).unwrap(), TrailingData::Keep, &go).unwrap();
+        apply_to(&medium, &Patch::open(&fixture.path("first")).unwrap()).unwrap();
         std::fs::write(fixture.path("new/program"), &program(1, len, 0x40)[..len]).unwrap();
         fixture.create_at(Some(12), "new", "plain").unwrap();
         fixture.create("new", "patch").unwrap();
         let (plain, patch) = (Patch::open(&fixture.path("plain")).unwrap(), fixture.patch());
         // One or two bytes of each address differ, and all the rest is equal.
         assert!(patch.file_len() * 3 < plain.file_len(), "{} {}", patch.file_len(), plain.file_len());
-        let recorder = Recorder::new(fixture.image());
-        apply(&recorder, &patch, TrailingData::Keep, &go).unwrap();
-        let applied = recorder.bytes.into_inner().unwrap();
+        let applied = applied(&fixture.image(), &patch);
         let image = Image::open(applied.clone()).unwrap();
         let inode = image.resolve("program".as_ref(), true).unwrap();
         let mut content = vec![0; len];

@@ -1,9 +1,9 @@
 //! Changes that continue after an interruption: what is there and right is not made again, and the result is the same.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::faults::killed;
+use super::faults::killed_apply;
 use super::in_memory::{fixture, random};
 use super::*;
 use crate::apply::repair::ApplyProgress;
@@ -39,16 +39,12 @@ fn pieces(patch: &Patch) -> Vec<Range<usize>> {
     ranges
 }
 
-fn apply_whole(medium: &Recorder, patch: &Patch) {
-    apply(medium, patch, TrailingData::Keep, &AtomicBool::new(false)).unwrap();
-}
-
 #[test]
 fn pieces_that_are_written_are_not_made_again() {
     for compression in [None, Some(Compression::lz4(0).unwrap())] {
         let fixture = fixture(compression);
         let (image, patch) = (fixture.image(), fixture.patch());
-        let states = killed(&image, |medium| apply_whole(medium, &patch));
+        let states = killed_apply(&image, &patch);
         let (whole, interrupted) = states.split_last().unwrap();
         let appended = patch.result_size() - patch.base_size();
         let mut most = 0;
@@ -74,7 +70,7 @@ fn pieces_that_are_written_are_not_made_again() {
 fn pieces_with_another_byte_are_made_again() {
     let fixture = fixture(Some(Compression::lz4(0).unwrap()));
     let (image, patch) = (fixture.image(), fixture.patch());
-    let states = killed(&image, |medium| apply_whole(medium, &patch));
+    let states = killed_apply(&image, &patch);
     // The last state with the journal: without it, another byte in the record hides that the change was interrupted.
     let [.., state, _, whole] = &states[..] else { panic!("{}", states.len()) };
     let pieces = pieces(&patch);
@@ -128,10 +124,10 @@ fn of_another_patch_only_equal_pieces_are_kept() {
     fixture.create("new", "other").unwrap();
     let other = Patch::open(&fixture.path("other")).unwrap();
     assert_eq!(patch.result_size(), other.result_size());
-    let whole = killed(&image, |medium| apply_whole(medium, &other)).pop().unwrap();
+    let whole = killed_apply(&image, &other).pop().unwrap();
     let pieces = pieces(&other);
     let mut found_some = false;
-    for state in killed(&image, |medium| apply_whole(medium, &patch)).split_last().unwrap().1 {
+    for state in killed_apply(&image, &patch).split_last().unwrap().1 {
         let Applied { result, found, .. } = apply_again(state.clone(), &other);
         assert!(result == whole);
         let equal = pieces.iter().filter(|piece| state.get((*piece).clone()) == whole.get((*piece).clone()));
@@ -139,48 +135,6 @@ fn of_another_patch_only_equal_pieces_are_kept() {
         found_some |= found > 0;
     }
     assert!(found_some && !pieces.iter().all(|piece| image.get(piece.clone()) == whole.get(piece.clone())));
-}
-
-/// A medium on which somebody cancels the change after a number of writes.
-struct Cancelling<'a> {
-    medium: Recorder,
-    left: Mutex<usize>,
-    cancel: &'a AtomicBool,
-}
-
-impl Source for Cancelling<'_> {
-    fn size(&self) -> u64 {
-        self.medium.size()
-    }
-
-    fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.medium.read_exact_at(pos, buf)
-    }
-}
-
-impl Medium for Cancelling<'_> {
-    fn reserve(&self, end: u64) -> io::Result<()> {
-        self.medium.reserve(end)
-    }
-
-    fn release(&self, size: u64) -> io::Result<()> {
-        self.medium.release(size)
-    }
-
-    fn write_all_at(&self, pos: u64, new: &[u8]) -> io::Result<()> {
-        let mut left = self.left.lock().unwrap();
-        *left = left.saturating_sub(1);
-        self.cancel.fetch_or(*left == 0, Ordering::Relaxed);
-        self.medium.write_all_at(pos, new)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.medium.sync()
-    }
-
-    fn reader(&self) -> io::Result<Box<dyn Source>> {
-        self.medium.reader()
-    }
 }
 
 #[test]
@@ -198,15 +152,15 @@ fn a_cancelled_change_continues_or_is_removed() {
         let whole = apply_again(image.clone(), &patch).result;
         let (old, mut cancelled, mut most) = (shown(image.clone()), 0, 0);
         for writes in 1..20 {
-            let cancel = AtomicBool::new(false);
-            let medium = Cancelling {
-                medium: Recorder::new(image.clone()),
-                left: Mutex::new(writes),
-                cancel: &cancel,
-            };
+            // Somebody cancels the change after a number of writes.
+            let (cancel, left) = (Arc::new(AtomicBool::new(false)), AtomicUsize::new(writes));
+            let flag = Arc::clone(&cancel);
+            let on_write =
+                move || _ = flag.fetch_or(left.fetch_sub(1, Ordering::Relaxed) == 1, Ordering::Relaxed);
+            let medium = Recorder { on_write: Box::new(on_write), ..Recorder::new(image.clone()) };
             let Err(error) = apply(&medium, &patch, TrailingData::Keep, &cancel) else { continue };
             assert!(matches!(error, Error::Unfinished { image: AfterFailure::Resumable, .. }), "{error}");
-            let after = medium.medium.bytes.into_inner().unwrap();
+            let after = medium.bytes.into_inner().unwrap();
             assert_eq!(shown(after.clone()), old, "{writes}");
             let Applied { result, found, .. } = apply_again(after.clone(), &patch);
             assert!(result == whole, "{writes}");
@@ -229,7 +183,7 @@ fn a_large_change_is_made_durable_in_parts() {
     fixture.create_at(Some(1), "new", "patch").unwrap();
     let patch = fixture.patch();
     let medium = Recorder::new(fixture.image());
-    apply_whole(&medium, &patch);
+    apply_to(&medium, &patch).unwrap();
     let (mut unsynced, mut most) = (0, 0);
     for event in medium.events.into_inner().unwrap() {
         match event {

@@ -43,7 +43,7 @@ fn patches(fixture: &Fixture) -> (Vec<u8>, Vec<Known>) {
         let medium = Recorder::new(built.clone());
         for one in base {
             let patch = &known.iter().find(|known| known.name == *one).unwrap().patch;
-            apply(&medium, patch, TrailingData::Keep, &AtomicBool::new(false)).unwrap();
+            apply_to(&medium, patch).unwrap();
         }
         std::fs::write(fixture.path("image"), &*medium.bytes.lock().unwrap()).unwrap();
         std::fs::write(&file, [base, &[name]].concat().concat()).unwrap();
@@ -61,7 +61,7 @@ fn patches(fixture: &Fixture) -> (Vec<u8>, Vec<Known>) {
 fn try_patch(medium: &Recorder, known: &Known, model: &mut Model) {
     let before = medium.bytes.lock().unwrap().clone();
     let over = overlay(Arc::new(before.clone()), &known.patch, &AtomicBool::new(false));
-    let applied = apply(medium, &known.patch, TrailingData::Keep, &AtomicBool::new(false));
+    let applied = apply_to(medium, &known.patch);
     let (current, result) = (model.last().unwrap(), known.result());
     // A base must be bit-identical: no rollback has appended anything to it.
     let is_base = *current == known.base && model.len() == known.base.len() + 1;

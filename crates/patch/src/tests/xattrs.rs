@@ -82,7 +82,7 @@ fn a_block_can_be_read_from_each_shared_attribute_on() {
             create(&path("image"), &create_options, &path("patch")).unwrap();
             let medium = Recorder::new(image);
             let patch = Patch::open(&path("patch")).unwrap();
-            apply(&medium, &patch, TrailingData::Keep, &AtomicBool::new(false)).unwrap();
+            apply_to(&medium, &patch).unwrap();
             assert_blocks_from_shared(&medium.bytes.lock().unwrap(), &format!("patched {what}"));
             rollback(&medium, None, TrailingData::Keep, 0).unwrap();
             assert_blocks_from_shared(&medium.bytes.lock().unwrap(), &format!("rolled back {what}"));
@@ -160,9 +160,7 @@ fn digests_stay_right() {
             create_options.build.output.verify = true;
             create_options.new_image = new_image.map(|image| Image::open(image).unwrap());
             create(&fixture.path("image"), &create_options, &fixture.path("patch")).unwrap();
-            let medium = Recorder::new(fixture.image());
-            apply(&medium, &fixture.patch(), TrailingData::Keep, &AtomicBool::new(false)).unwrap();
-            let patched = medium.bytes.lock().unwrap().clone();
+            let patched = applied(&fixture.image(), &fixture.patch());
             assert_eq!(digests(patched.clone()), new, "{name}");
             std::fs::write(fixture.path("patched"), patched).unwrap();
             squash(&fixture.path("patched"), &fixture.path("squashed")).unwrap();

@@ -213,8 +213,8 @@ impl Appender<'_> {
             self.data.contents[id.index()] = self.data.contents[first.index()];
             let size = self.context.tree.node(*id).size;
             self.data.bytes_shared += size;
-            self.options.run.progress.bytes_done.fetch_add(size, Ordering::Relaxed);
-            self.options.run.progress.files_done.fetch_add(1, Ordering::Relaxed);
+            self.context.options.run.progress.bytes_done.fetch_add(size, Ordering::Relaxed);
+            self.context.options.run.progress.files_done.fetch_add(1, Ordering::Relaxed);
         }
         (unresolved, others)
     }

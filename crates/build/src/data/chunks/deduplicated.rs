@@ -11,18 +11,15 @@ use ferofs_format::map::chunk::{ChunkFormat, ChunkPlace, EntryFormat};
 use ferofs_format::{BlockAddr, DeviceId, Incompat};
 
 use crate::data::chunks::check_table_size;
-use crate::data::order::Order;
 use crate::data::stored::{StoredContent, StoredData};
+use crate::data::worker::context::WorkerContext;
 use crate::error::{Error, Result, Warning};
-use crate::options::Options;
 use crate::options::data::ChunkOptions;
 use crate::output::Output;
 use crate::output::spill::Spill;
 use crate::progress::Activity;
-use crate::sources::content::Contents;
 use crate::sources::reader::Reader;
-use crate::tree::inode_sizes::InodeSizes;
-use crate::tree::{Kind, NodeId, Tree};
+use crate::tree::{Kind, NodeId};
 use ferofs_threads::{Pipeline, with_pipeline};
 
 /// The largest chunk in bytes: workers hold whole chunks in memory.
@@ -39,17 +36,12 @@ const BATCHES_PER_WORKER: usize = 3;
 
 type Hash = [u8; blake3::OUT_LEN];
 
-/// The input of the stage.
+/// What the workers and the writer share.
 #[derive(Clone, Copy)]
-pub(crate) struct ChunkContext<'a> {
-    pub(crate) options: &'a Options,
-    pub(crate) chunks: &'a ChunkOptions,
-    /// Whether addresses can need more than 32 bits.
-    pub(crate) is_wide: bool,
-    pub(crate) tree: &'a Tree,
-    pub(crate) order: &'a Order,
-    pub(crate) inode_sizes: &'a InodeSizes,
-    pub(crate) contents: &'a Contents,
+struct ChunkContext<'a> {
+    worker: WorkerContext<'a>,
+    /// Bytes of a chunk.
+    size: u64,
 }
 
 /// A part of a file that starts with a chunk.
@@ -71,21 +63,24 @@ struct Batch {
     failures: Vec<(usize, Error)>,
 }
 
-/// Stores the content of every regular file, in `output` or in `device`.
+/// Stores the content of every regular file, in `output` or in `device`. With `is_wide`, addresses can need more than 32 bits.
 pub(crate) fn run(
-    context: ChunkContext<'_>,
+    worker: WorkerContext<'_>,
+    chunks: &ChunkOptions,
+    is_wide: bool,
     output: &mut Output,
     device: Option<&mut Output>,
     spill: &mut Spill,
     warnings: &mut Vec<Warning>,
 ) -> Result<StoredData> {
-    let block = context.options.image.block_size;
-    let entries = match context.chunks.force_indexes || device.is_some() {
-        _ if context.is_wide => EntryFormat::Indexes48,
+    let block = worker.block_size;
+    let entries = match chunks.force_indexes || device.is_some() {
+        _ if is_wide => EntryFormat::Indexes48,
         true => EntryFormat::Indexes,
         false => EntryFormat::Addresses,
     };
-    let size = context.chunks.size;
+    let size = chunks.size;
+    let context = ChunkContext { worker, size };
     let fits = size.is_power_of_two() && (block.bytes64()..=CHUNK_MAX.max(block.bytes64())).contains(&size);
     let extra = u8::try_from(size.max(1).trailing_zeros()).unwrap_or(0).saturating_sub(block.bits());
     let format = ChunkFormat::new(extra, entries).filter(|_| fits);
@@ -94,7 +89,7 @@ pub(crate) fn run(
     let id = DeviceId::new(u16::from(device.is_some()));
     let store =
         ChunkStore { output: device.unwrap_or(output), id, addresses: HashMap::new(), bytes_shared: 0 };
-    let contents = vec![StoredContent::None; context.tree.nodes.len()];
+    let contents = vec![StoredContent::None; worker.tree.nodes.len()];
     let mut hole = Vec::new();
     format.encode(None, &mut hole).map_err(Error::Layout)?;
     let mut writer = ChunkWriter { context, format, store, spill, warnings, contents, file: None, hole };
@@ -121,15 +116,15 @@ struct ChunkStore<'a> {
 impl ChunkStore<'_> {
     /// Stores `chunk` unless an equal one is stored already. Returns its place.
     fn put(&mut self, chunk: &[u8], hash: Hash, context: ChunkContext<'_>) -> Result<ChunkPlace> {
-        let block = context.options.image.block_size;
+        let block = context.worker.block_size;
         let place = |addr| ChunkPlace { device: self.id, addr: BlockAddr::new(addr) };
         let key = (hash, chunk.len() as u64);
         if let Some(addr) = self.addresses.get(&key) {
             self.bytes_shared += chunk.len() as u64;
             return Ok(place(*addr));
         }
-        let unit = block.bytes64().saturating_mul(context.options.data.alignment.get().into());
-        if unit <= context.chunks.size {
+        let unit = block.bytes64().saturating_mul(context.worker.options.data.alignment.get().into());
+        if unit <= context.size {
             self.output.pad_to(self.output.position().next_multiple_of(unit))?;
         }
         let addr = self.output.position() >> block.bits();
@@ -158,9 +153,9 @@ impl ChunkWriter<'_> {
     /// Stores all files; returns the most batches that were under way at the same time.
     fn run(&mut self) -> Result<usize> {
         let context = self.context;
-        let workers = context.options.run.worker_count();
+        let workers = context.worker.options.run.worker_count();
         let limit = workers * BATCHES_PER_WORKER + 2;
-        let reader = || Reader::new(context.contents, context.tree);
+        let reader = || Reader::new(context.worker.contents, context.worker.tree);
         let work = |reader: &mut Reader<'_>, slices| read_batch(context, reader, slices);
         with_pipeline(workers, limit, reader, work, |pipeline| self.drive(pipeline))
     }
@@ -173,7 +168,7 @@ impl ChunkWriter<'_> {
             {
                 pipeline.submit(slices);
             }
-            self.context.options.run.check_cancelled()?;
+            self.context.worker.options.run.check_cancelled()?;
             match pipeline.next_result()? {
                 Some(batch) => self.store(batch)?,
                 None => {
@@ -185,10 +180,10 @@ impl ChunkWriter<'_> {
     }
 
     fn store(&mut self, batch: Batch) -> Result<()> {
-        let progress = &self.context.options.run.progress;
+        let progress = &self.context.worker.options.run.progress;
         progress.bytes_done.fetch_add(batch.bytes.len() as u64, Ordering::Relaxed);
         progress.files_done.fetch_add(batch.slices.len() as u64, Ordering::Relaxed);
-        self.context.options.check_size(self.store.output.position())?;
+        self.context.worker.options.check_size(self.store.output.position())?;
         let (mut bytes, mut hashes) = (batch.bytes.as_slice(), batch.hashes.iter());
         let mut failures = batch.failures.into_iter().peekable();
         for (number, slice) in batch.slices.into_iter().enumerate() {
@@ -196,7 +191,7 @@ impl ChunkWriter<'_> {
                 self.finish_file()?;
             }
             if let Some((_, error)) = failures.next_if(|(failed, _)| *failed == number) {
-                if !self.context.options.source.skip_unreadable || !error.is_unreadable() {
+                if !self.context.worker.options.source.skip_unreadable || !error.is_unreadable() {
                     return Err(error);
                 }
                 if !self.is_skipped(slice.node) {
@@ -208,7 +203,7 @@ impl ChunkWriter<'_> {
             }
             let (content, rest) = bytes.split_at(slice.len as usize);
             bytes = rest;
-            let (node, size) = (slice.node, self.context.chunks.size);
+            let (node, size) = (slice.node, self.context.size);
             // If a slice of a file cannot be read, its later slices are left out, too.
             let is_skipped = self.is_skipped(node);
             let mut file = self.file.take().filter(|_| !is_skipped).unwrap_or((node, Vec::new()));
@@ -236,9 +231,9 @@ impl ChunkWriter<'_> {
     /// Writes the table of the current file, whose last slice is stored.
     fn finish_file(&mut self) -> Result<()> {
         let Some((node, mut entries)) = self.file.take() else { return Ok(()) };
-        self.add_holes(&mut entries, self.context.tree.node(node).size.div_ceil(self.context.chunks.size));
+        self.add_holes(&mut entries, self.context.worker.tree.node(node).size.div_ceil(self.context.size));
         // Entries are aligned to their size, and inodes start at multiples of 32.
-        let end = self.context.inode_sizes.len(node);
+        let end = self.context.worker.inode_sizes.len(node);
         let padding = end.next_multiple_of(self.format.entry_size()) - end;
         entries.splice(..0, std::iter::repeat_n(0, padding));
         let table = self.spill.push(&entries)?;
@@ -259,7 +254,7 @@ struct BatchScheduler<'a> {
 
 impl<'a> BatchScheduler<'a> {
     fn new(context: ChunkContext<'a>, entry_size: usize) -> Self {
-        Self { context, nodes: context.order.ids(), ready: VecDeque::new(), entry_size }
+        Self { context, nodes: context.worker.order.ids(), ready: VecDeque::new(), entry_size }
     }
 
     fn next(&mut self) -> Result<Option<Vec<Slice>>> {
@@ -281,9 +276,9 @@ impl<'a> BatchScheduler<'a> {
     }
 
     fn split(&mut self, node: NodeId) -> Result<()> {
-        let ChunkContext { tree, contents, chunks, .. } = self.context;
+        let ChunkContext { worker: WorkerContext { tree, contents, .. }, size: chunk } = self.context;
         let Kind::Regular { sparse } = tree.node(node).kind else { return Ok(()) };
-        let (size, chunk) = (tree.node(node).size, chunks.size);
+        let size = tree.node(node).size;
         if size == 0 {
             return Ok(());
         }
@@ -323,14 +318,14 @@ fn read_batch(context: ChunkContext<'_>, reader: &mut Reader<'_>, slices: Vec<Sl
 fn read(context: ChunkContext<'_>, reader: &mut Reader<'_>, slice: Slice, batch: &mut Batch) -> Result<()> {
     let start = batch.bytes.len();
     batch.bytes.resize(start + slice.len as usize, 0);
-    let timings = &context.options.run.progress.timings;
+    let timings = context.worker.timings();
     let read = || reader.read(slice.node, slice.offset, &mut batch.bytes[start..]);
     if let Err(error) = timings.time(Activity::Read, slice.len as usize, read) {
         batch.bytes.truncate(start);
         return Err(error);
     }
     timings.time(Activity::Hash, slice.len as usize, || {
-        for chunk in batch.bytes[start..].chunks(context.chunks.size as usize) {
+        for chunk in batch.bytes[start..].chunks(context.size as usize) {
             let is_hole = chunk.iter().all(|byte| *byte == 0);
             batch.hashes.push((!is_hole).then(|| blake3::hash(chunk).into()));
         }

@@ -10,14 +10,14 @@ use ferofs_format::map::chunk::{ChunkFormat, ChunkPlace, EntryFormat};
 use ferofs_format::{BlockAddr, BlockSize, DeviceId, Hex, Incompat};
 
 use crate::data::stored::{StoredContent, StoredData};
+use crate::data::worker::context::WorkerContext;
 use crate::error::{Error, Result, Warning};
 use crate::options::Options;
 use crate::output::Output;
 use crate::output::spill::Spill;
 use crate::sources::content::Contents;
 use crate::sources::reader::Reader;
-use crate::tree::inode_sizes::InodeSizes;
-use crate::tree::{Kind, NodeId, Origin, Tree};
+use crate::tree::{Kind, NodeId, Origin};
 
 /// The largest chunk that the format allows, as a power of two of blocks.
 const EXTRA_BITS_MAX: u32 = 31;
@@ -25,15 +25,6 @@ const EXTRA_BITS_MAX: u32 = 31;
 const OWN_BLOCKS: u64 = 1 << 27;
 /// Bytes that are copied at once: this much memory is used.
 const COPY_LEN: u64 = 4 << 20;
-
-/// The input of the stage.
-#[derive(Clone, Copy)]
-pub(crate) struct ExternalContext<'a> {
-    pub(crate) options: &'a Options,
-    pub(crate) tree: &'a Tree,
-    pub(crate) inode_sizes: &'a InodeSizes,
-    pub(crate) contents: &'a Contents,
-}
 
 /// A range of a file, and where it is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +41,7 @@ type PlacedRange = (std::ops::Range<u64>, Option<(DeviceId, u64)>);
 
 /// Refers to the content of every regular file, and copies content that it cannot refer to into `output`.
 pub(crate) fn run(
-    context: ExternalContext<'_>,
+    context: WorkerContext<'_>,
     output: &mut Output,
     spill: &mut Spill,
     warnings: &mut Vec<Warning>,
@@ -102,8 +93,7 @@ pub(crate) fn run(
                 _ => runs.push(run),
             }
         }
-        let (format, places) =
-            table(&runs, node.size, context.options.image.block_size).map_err(Error::Layout)?;
+        let (format, places) = table(&runs, node.size, context.block_size).map_err(Error::Layout)?;
         // Entries are aligned to their size, and inodes start at multiples of 32.
         let end = context.inode_sizes.len(id);
         let mut table = vec![0; end.next_multiple_of(format.entry_size()) - end];
@@ -146,8 +136,8 @@ impl Run {
 }
 
 /// Finds where the content of `id` is, without its holes.
-fn find(context: ExternalContext<'_>, id: NodeId) -> Result<Vec<PlacedRange>> {
-    let ExternalContext { tree, contents, options, .. } = context;
+fn find(context: WorkerContext<'_>, id: NodeId) -> Result<Vec<PlacedRange>> {
+    let WorkerContext { tree, contents, options, .. } = context;
     let (node, block) = (tree.node(id), options.image.block_size);
     let aligned = |offset: u64, len: u64, at: u64| {
         let ends = (offset + len).is_multiple_of(block.bytes64()) || offset + len == node.size;
@@ -192,17 +182,16 @@ fn find(context: ExternalContext<'_>, id: NodeId) -> Result<Vec<PlacedRange>> {
 
 /// Copies a whole file. Its tail can follow its inode.
 fn whole(
-    context: ExternalContext<'_>,
+    context: WorkerContext<'_>,
     reader: &mut Reader<'_>,
     id: NodeId,
     output: &mut Output,
     spill: &mut Spill,
 ) -> Result<StoredContent> {
     let size = context.tree.node(id).size;
-    let tail = context.inode_sizes.inline_tail(id, size, context.options.image.block_size) as u64;
-    let start = BlockAddr::new(
-        copy(context, reader, id, 0..size - tail, output)? >> context.options.image.block_size.bits(),
-    );
+    let tail = context.inode_sizes.inline_tail(id, size, context.block_size) as u64;
+    let start =
+        BlockAddr::new(copy(context, reader, id, 0..size - tail, output)? >> context.block_size.bits());
     let mut bytes = vec![0; tail as usize];
     reader.read(id, size - tail, &mut bytes)?;
     let tail = spill.push(&bytes)?;
@@ -212,13 +201,13 @@ fn whole(
 /// Skips blocks until a copy of `len` bytes has no address that directly follows the run before it or directly precedes the
 /// next one. Linux reads chunks with consecutive addresses with one request, even if they are on different devices.
 fn avoid_adjacent_runs(
-    context: ExternalContext<'_>,
+    context: WorkerContext<'_>,
     output: &mut Output,
     before: Option<&Run>,
     len: u64,
     next: Option<(DeviceId, u64)>,
 ) -> Result<()> {
-    let block = context.options.image.block_size.bytes64();
+    let block = context.block_size.bytes64();
     let before = before.filter(|run| run.device != DeviceId::new(0));
     let before = before.map(|run| run.at + (run.end - run.start));
     loop {
@@ -233,7 +222,7 @@ fn avoid_adjacent_runs(
 
 /// Copies a range of a file; returns its position in the image.
 fn copy(
-    context: ExternalContext<'_>,
+    context: WorkerContext<'_>,
     reader: &mut Reader<'_>,
     id: NodeId,
     range: std::ops::Range<u64>,
@@ -255,7 +244,7 @@ fn copy(
         output.append(&buffer)?;
         at += len;
     }
-    output.pad_to(output.position().next_multiple_of(context.options.image.block_size.bytes64()))?;
+    output.pad_to(output.position().next_multiple_of(context.block_size.bytes64()))?;
     Ok(start)
 }
 

@@ -11,6 +11,7 @@ use crate::data::extents::index::IndexEncoder;
 use crate::data::identical::IdenticalFiles;
 use crate::data::order::Order;
 use crate::data::stored::BaseImage;
+use crate::options::Options;
 use crate::options::compression::{Compression, FileCompression, IndexKind};
 use crate::progress::Timings;
 use crate::sources::content::Contents;
@@ -24,6 +25,7 @@ const INODE_LEN_STEP: usize = 128;
 /// The data that all workers share.
 #[derive(Clone, Copy)]
 pub(crate) struct WorkerContext<'a> {
+    pub options: &'a Options,
     pub tree: &'a Tree,
     pub order: &'a Order,
     pub inode_sizes: &'a InodeSizes,
@@ -33,13 +35,16 @@ pub(crate) struct WorkerContext<'a> {
     /// The existing image that this one is built on.
     pub base_image: Option<&'a dyn BaseImage>,
     pub contents: &'a Contents,
-    pub timings: &'a Timings,
     pub compression: Option<&'a Compression>,
     pub block_size: BlockSize,
-    pub skip_unreadable: bool,
 }
 
 impl<'a> WorkerContext<'a> {
+    /// The time of each activity, which workers add to.
+    pub(crate) fn timings(&self) -> &'a Timings {
+        &self.options.run.progress.timings
+    }
+
     /// How `node` is encoded; `None`: it is stored uncompressed.
     pub(crate) fn file_compression(&self, node: NodeId) -> Option<(&'a Compression, FileCompression)> {
         let compression = self.compression.filter(|_| !self.order.is_stored(node))?;

@@ -126,6 +126,7 @@ impl ContentWriter<'_> {
         let order =
             Order::new(tree, compression, options.image.block_size, &crate::options::DataOptions::default());
         let context = WorkerContext {
+            options,
             tree,
             order: &order,
             inode_sizes: self.inode_sizes,
@@ -133,17 +134,15 @@ impl ContentWriter<'_> {
             extent_index: known.as_ref(),
             base_image: Some(&old_extents),
             contents,
-            timings: &options.run.progress.timings,
             compression,
             block_size: options.image.block_size,
-            skip_unreadable: false,
         };
         let mut segments = Segments::default();
         for id in tree.ids().filter(|id| tree.node(*id).size > SEGMENT && !old_extents.has_content(*id)) {
             let size = tree.node(id).size;
             segments.add(id, &old_extents.split_ranges(id).unwrap_or_else(|| vec![(0, size)]));
         }
-        Ok((data::run(options, context, self.output, self.spill, warnings)?, segments))
+        Ok((data::run(context, self.output, self.spill, warnings)?, segments))
     }
 }
 
