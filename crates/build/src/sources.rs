@@ -4,7 +4,6 @@
 //! the data stage reads content from. A new format is a variant of [`SourceFormat`], which [`SourceFormat::detect`] recognises, and a module that
 //! fills a layered tree.
 
-pub(crate) mod change_time;
 pub(crate) mod content;
 pub(crate) mod digest;
 pub(crate) mod directory;
@@ -135,25 +134,13 @@ pub(crate) fn read_source(
     warnings: &mut Vec<Warning>,
 ) -> Result<(Tree, Contents)> {
     options.run.progress.used_excludes.clear();
-    let read = read_trees(options, avoid, temporary, time, warnings)?;
-    options.warn_of_unused_excludes(warnings);
-    Ok(read)
-}
-
-/// [`read_source`] without the warnings about excludes.
-fn read_trees(
-    options: &Options,
-    avoid: &[OwnFile],
-    temporary: &Path,
-    time: Timestamp,
-    warnings: &mut Vec<Warning>,
-) -> Result<(Tree, Contents)> {
     let is_plain = options.source.lower_image.is_none()
         && options.source.definitions.0.is_empty()
         && options.source.version_names.is_empty();
     if options.source.format == SourceFormat::Directory && is_plain {
         let contents = Contents::directory(&options.source.path)?;
         let tree = directory::walk(options, &options.source.path, contents.root()?, avoid, warnings)?;
+        options.warn_of_unused_excludes(warnings);
         return Ok((tree, contents));
     }
     let mut contents = Contents::archives(temporary, &options.source.path);
@@ -178,7 +165,9 @@ fn read_trees(
         let misplaced = |fault| Error::Entry { path: as_path(&definition.path).to_owned(), fault };
         layers.define(definition, time, options.attributes.all_time).map_err(misplaced)?;
     }
-    Ok((layers.finish(options, warnings)?, contents))
+    let tree = layers.finish(options, warnings)?;
+    options.warn_of_unused_excludes(warnings);
+    Ok((tree, contents))
 }
 
 /// As [`read_source`], for an image that is open already. Its name in messages is that of the source in `options`.

@@ -115,6 +115,19 @@ impl Tree {
         Self { arena, ..Self::default() }
     }
 
+    /// Adds a directory without entries, and returns its type.
+    pub(crate) fn new_directory(&mut self) -> Kind {
+        self.dirs.push(Dir::default());
+        Kind::Directory(self.dirs.len() as u32 - 1)
+    }
+
+    /// Gives directory `id` the entries from `first` on.
+    pub(crate) fn end_directory(&mut self, id: NodeId, first: usize) {
+        if let Kind::Directory(index) = self.node(id).kind {
+            self.dirs[index as usize] = Dir { first, count: self.entries.len() - first };
+        }
+    }
+
     /// Stores `bytes` in the arena.
     pub(crate) fn intern(&mut self, bytes: &[u8]) -> Text {
         self.arena.push(bytes)

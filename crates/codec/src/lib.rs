@@ -26,8 +26,6 @@ mod linux;
 mod lz4;
 #[cfg(feature = "lzma")]
 mod lzma;
-#[cfg(feature = "encode")]
-mod memory;
 mod params;
 #[cfg(feature = "encode")]
 mod version;
@@ -44,8 +42,6 @@ pub use incompressible::{looks_random, random_before_others};
 #[cfg(feature = "encode")]
 pub use linux::{ClusterPlace, LinuxChecker, LinuxRefusal, PAGE as LINUX_PAGE};
 pub use lz4::lz4_window;
-#[cfg(feature = "encode")]
-pub use memory::encoder_memory;
 pub use params::{DeflateParams, Lz4Params, LzmaParams, Method, Params, ROUGH, ZstdParams};
 #[cfg(feature = "encode")]
 pub use version::encoder_version;
@@ -63,6 +59,27 @@ pub fn compressor(params: &Params) -> Result<Box<dyn Compressor>, ParamsError> {
         Method::Deflate(p) => Box::new(deflate::encoder(p, params.window, params.unused)?),
         Method::Zstd(p) => Box::new(zstd::encoder(p, params.window, params.unused)?),
     })
+}
+
+/// An upper bound for the memory that the compressor with `params` takes for its tables, in bytes. No content is longer than `longest` bytes.
+#[cfg(feature = "encode")]
+#[must_use]
+pub fn encoder_memory(params: &Params, longest: u64) -> u64 {
+    const MIB: u64 = 1 << 20;
+    let input = longest.min(params.window as u64);
+    match params.method {
+        Method::Lz4(lz4) => match lz4.level {
+            0..=2 => MIB,
+            _ => 4 * MIB,
+        },
+        // liblzma: 4 bytes for each second byte of the dictionary, and the content of a cluster with 8 to 10 bytes for each of its bytes.
+        Method::Lzma(lzma) => u64::from(lzma.dict_size) * 2 + 11 * input + 4 * MIB,
+        Method::Deflate(deflate) => match deflate.level {
+            0..=9 => 2 * MIB,
+            _ => 12 * MIB,
+        },
+        Method::Zstd(zstd) => crate::zstd::encoder_memory(zstd, input),
+    }
 }
 
 #[cfg(test)]

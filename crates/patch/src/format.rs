@@ -4,7 +4,6 @@
 pub mod change;
 pub(crate) mod columns;
 pub mod header;
-mod method;
 pub mod piece;
 pub mod plan;
 pub mod prediction;
@@ -21,9 +20,8 @@ use crate::error::{Error, PatchFault, Result};
 use crate::format::change::Change;
 use crate::format::columns::compress;
 use crate::format::header::{
-    COMPRESSED, HEADER_MAX, Header, MAGIC, METADATA, RawHeader, RawPiece, RawStart, VERSION,
+    COMPRESSED, HEADER_MAX, Header, MAGIC, METADATA, RawHeader, RawMethod, RawPiece, RawStart, VERSION,
 };
-use crate::format::method::RawMethod;
 use crate::format::piece::{Piece, PieceKind};
 use crate::image::digest::Digest;
 use crate::numbers::to_u64;

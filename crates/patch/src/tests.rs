@@ -227,7 +227,6 @@ fn sectors(pos: u64, new: &[u8]) -> Vec<(u64, Vec<u8>)> {
 
 #[test]
 fn a_power_cut_leaves_the_old_tree_or_the_new_one() {
-    let go = AtomicBool::new(false);
     for compression in [None, Some(Compression::lz4(0).unwrap())] {
         let fixture = Fixture::new(compression);
         let patch = fixture.patch();
@@ -284,7 +283,6 @@ fn a_power_cut_leaves_the_old_tree_or_the_new_one() {
 
 #[test]
 fn a_power_cut_during_a_rollback_leaves_one_of_the_two_trees() {
-    let go = AtomicBool::new(false);
     let fixture = Fixture::new(None);
     let recorder = Recorder::new(fixture.image());
     apply_to(&recorder, &fixture.patch()).unwrap();
@@ -317,7 +315,6 @@ fn a_power_cut_during_a_rollback_leaves_one_of_the_two_trees() {
 
 #[test]
 fn a_full_medium_keeps_the_image() {
-    let go = AtomicBool::new(false);
     let fixture = Fixture::new(Some(Compression::lz4(0).unwrap()));
     let (image, patch) = (fixture.image(), fixture.patch());
     let small = Recorder { limit: image.len() as u64 + 1, ..Recorder::new(image.clone()) };
@@ -353,7 +350,6 @@ fn a_base_with_another_byte_is_refused() {
 
 #[test]
 fn malformed_patches_are_refused() {
-    let go = AtomicBool::new(false);
     let fixture = Fixture::new(None);
     let bytes = std::fs::read(fixture.path("patch")).unwrap();
     let image = fixture.image();

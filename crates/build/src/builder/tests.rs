@@ -387,6 +387,17 @@ fn rich_builder() -> Builder {
     rich
 }
 
+/// 5000 bytes between holes.
+fn with_holes() -> Builder {
+    let mut holes = builder();
+    holes.options().data.compression = None;
+    holes.options().data.chunks = Some(crate::ChunkOptions::new(4096));
+    let mut bytes = vec![0; 3 << 20];
+    bytes[1 << 20..][..5000].fill(7);
+    holes.file("holes", Content::bytes(bytes), Attributes::default().mtime(TIME));
+    holes
+}
+
 #[test]
 fn an_opened_image_gives_the_bits_of_its_file() {
     let dir = tempfile::tempdir().unwrap();
@@ -394,13 +405,7 @@ fn an_opened_image_gives_the_bits_of_its_file() {
     rich_builder().build(&lower).unwrap();
     // Also an image with holes.
     let sparse = dir.path().join("sparse");
-    let mut holes = builder();
-    holes.options().data.compression = None;
-    holes.options().data.chunks = Some(crate::ChunkOptions::new(4096));
-    let mut bytes = vec![0; 3 << 20];
-    bytes[1 << 20..][..5000].fill(7);
-    holes.file("holes", Content::bytes(bytes.clone()), Attributes::default().mtime(TIME));
-    holes.build(&sparse).unwrap();
+    with_holes().build(&sparse).unwrap();
     for below in [&lower, &sparse] {
         let mut options = builder().options;
         options.source = Options::new(below.clone()).source;
@@ -470,15 +475,7 @@ fn ranges_of_files_in_images_are_contents() {
     assert_eq!(built.read("2").unwrap(), expected[expected.len() - 7..]);
     assert_eq!(built.read("3").unwrap(), b"");
 
-    let holes = {
-        let mut holes = builder();
-        holes.options().data.compression = None;
-        holes.options().data.chunks = Some(crate::ChunkOptions::new(4096));
-        let mut bytes = vec![0; 3 << 20];
-        bytes[1 << 20..][..5000].fill(7);
-        holes.file("holes", Content::bytes(bytes), Attributes::default());
-        image(holes).unwrap()
-    };
+    let holes = image(with_holes()).unwrap();
     let inode = holes.metadata("holes").unwrap();
     let mut range = builder();
     range.options().data.compression = None;

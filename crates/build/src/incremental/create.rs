@@ -5,16 +5,14 @@
 //! | module | job |
 //! |---|---|
 //! | [`options`] | the options and the result |
-//! | [`survey`], [`encoding`] | lists the inodes of the old image; finds out how it was encoded |
-//! | [`context`] | the inputs of all later steps |
+//! | [`encoding`] | finds out how the old image was encoded; updates the superblock's compression algorithms |
+//! | [`context`] | lists the inodes of the old image; the inputs of all later steps |
 //! | [`sparse`] | finds the holes of files, which no step reads |
 //! | [`decide`] | decides for each new inode what it reuses of the old image |
 //! | [`content`] | copies extent maps, reuses blocks and extents, encodes the rest |
 //! | [`metadata`] | finds a position for the new root, and writes new inodes and directories |
-//! | [`configs`] | updates the superblock's compression algorithms |
-//! | [`changes`] | the list of changed files |
 //! | [`region`] | runs these steps and gathers everything that is appended |
-//! | [`describe`] | compresses the appended bytes against the base, and says how to encode content again |
+//! | [`describe`] | lists the changed files; compresses the appended bytes against the base, and says how to encode content again |
 
 pub(crate) mod content;
 pub(crate) mod context;
@@ -36,20 +34,19 @@ use ferofs_format::inode::Timestamp;
 use ferofs_read::{FileSource, Image, OpenOptions, Source};
 
 use self::context::{CreateContext, Inputs};
-use self::decide::files::ReuseDecisions;
+use self::decide::ReuseDecisions;
 use self::decide::growth::Growth;
 use self::options::{CreateOptions, Encoding, PatchSummary};
 use self::region::Region;
 use crate::error::{Error, Result};
 use crate::incremental::create::context::Survey;
-use ferofs_patch::PatchFault;
-use ferofs_patch::format;
 use ferofs_patch::format::header::Header;
 use ferofs_patch::format::piece::PIECE_LEN;
 use ferofs_patch::image::digest::PartDigests;
 use ferofs_patch::image::history::History;
 use ferofs_patch::image::journal::MaskedSource;
 use ferofs_patch::image::{SECTOR_POS, SuperblockArea};
+use ferofs_patch::{PatchFault, format};
 
 /// Bytes of the old image's metadata that the reader caches: each inode is read several times. Above this, metadata is read
 /// from the file again.
@@ -138,7 +135,7 @@ pub(crate) fn append_patch(
     let inputs =
         Inputs { options: &build, old: &image, survey: &survey, tree: &tree, contents: &contents, ignore };
     let decisions = ReuseDecisions::new(inputs)?;
-    crate::incremental::create::decide::files::update(&mut tree, &decisions, &image, &build, &contents)?;
+    decide::update_digests(&mut tree, &decisions, &image, &build, &contents)?;
     let inputs =
         Inputs { options: &build, old: &image, survey: &survey, tree: &tree, contents: &contents, ignore };
     let mut growth = match options.portable && !options.grow {

@@ -14,8 +14,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
-use crate::host::{Ranges, allocated, data_ranges, open_dir, open_file, size, stat_fd};
-use crate::sources::change_time;
+use crate::host::{Ranges, allocated, data_ranges, open_dir, open_file, size, stat_fd, wait_for_tick};
 use crate::sources::image::file::SourceImage;
 use crate::sources::reader::page_cache::{self, Filled};
 use crate::sources::source_file::{SourceFile, Spool, is_unchanged};
@@ -130,12 +129,7 @@ impl Contents {
     ) -> Result<u16> {
         let root = open_root(source)?;
         let tree = walk(&root)?;
-        let layer = u16::try_from(self.directories.len()).map_err(|_| Error::DoesNotFit {
-            path: source.to_owned(),
-            what: "the number of directories",
-            value: self.directories.len() as u64,
-            limit: u16::MAX.into(),
-        })?;
+        let layer = next_number(self.directories.len(), "the number of directories", source)?;
         self.directories.push(SourceDirectory { root, name: source.to_owned(), tree });
         Ok(layer)
     }
@@ -190,17 +184,12 @@ impl Contents {
         // A sparse file has fewer bytes on disk than its size.
         let bytes = size(&stat).min(allocated(&stat));
         self.archive_bytes.fetch_add(bytes, Ordering::Relaxed);
-        change_time::wait(Identity::of_file(&stat).ctime());
+        wait_for_tick(Identity::of_file(&stat).ctime());
         self.add(file, name, Some((Identity::of_file(&stat), size(&stat))))
     }
 
     fn add(&mut self, file: File, name: &Path, found: Option<(Identity, u64)>) -> Result<SourceFile> {
-        let id = u16::try_from(self.files.len()).map_err(|_| Error::DoesNotFit {
-            path: name.to_owned(),
-            what: "the number of sources",
-            value: self.files.len() as u64,
-            limit: u16::MAX.into(),
-        })?;
+        let id = next_number(self.files.len(), "the number of sources", name)?;
         let file = SourceFile::new(id, file, name, found);
         self.files.push(file.clone());
         Ok(file)
@@ -230,12 +219,7 @@ impl Contents {
     }
 
     fn push_image(&mut self, image: SourceImage) -> Result<u16> {
-        let number = u16::try_from(self.images.len()).map_err(|_| Error::DoesNotFit {
-            path: image.name().to_owned(),
-            what: "the number of source images",
-            value: self.images.len() as u64,
-            limit: u16::MAX.into(),
-        })?;
+        let number = next_number(self.images.len(), "the number of source images", image.name())?;
         self.images.push(image);
         Ok(number)
     }
@@ -409,7 +393,7 @@ impl Contents {
             Origin::None | Origin::At(_) | Origin::Memory(_) | Origin::Unreadable(_) => None,
             Origin::File(_) | Origin::LayerFile { .. } => {
                 let found = self.directory_file(tree, id).ok()??;
-                change_time::wait(found.expected.ctime());
+                wait_for_tick(found.expected.ctime());
                 let parent = found.open_parent().ok()?;
                 let file = found.open_in(parent.as_fd()).ok()?;
                 let ranges = data_ranges(&file, node.size)?;
@@ -428,6 +412,12 @@ impl Contents {
             Origin::Zeroes => Some(Ranges::new()),
         }
     }
+}
+
+/// The number of the next one of `count` things of a kind, which 16 bits hold.
+fn next_number(count: usize, what: &'static str, path: &Path) -> Result<u16> {
+    let (value, limit) = (count as u64, u16::MAX.into());
+    u16::try_from(count).map_err(|_| Error::DoesNotFit { path: path.to_owned(), what, value, limit })
 }
 
 fn open_root(path: &Path) -> Result<OwnedFd> {

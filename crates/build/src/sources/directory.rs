@@ -22,7 +22,7 @@ use crate::paths::{as_path, join};
 use crate::sources::directory::lister::{Context, ListedBody, ListedFile, Lister, Listing};
 use crate::sources::directory::unmapped::UnmappedIds;
 use crate::tree::compact::Arena;
-use crate::tree::{Dir, Entry, Kind, Node, NodeId, Origin, Tree};
+use crate::tree::{Entry, Kind, Node, NodeId, Origin, Tree};
 
 /// The least threads that list directories: on a disk, each of them waits for one inode or directory at a time.
 const LISTERS: usize = 8;
@@ -69,7 +69,7 @@ pub(crate) fn walk(
         serve,
         |workers| collect(options, &workers, &mut numbering, warnings),
     )?;
-    Ok(numbering.finish())
+    Ok(numbering.tree)
 }
 
 /// Has every directory listed and numbered.
@@ -165,11 +165,6 @@ impl<'a> Numbering<'a> {
         Ok(())
     }
 
-    /// The tree, when all listings were taken.
-    fn finish(self) -> Tree {
-        self.tree
-    }
-
     /// Numbers the files of directory `dir`, and counts their links.
     fn number(&mut self, dir: NodeId, listing: &Listing) -> Result<()> {
         let first = self.tree.entries.len();
@@ -193,9 +188,7 @@ impl<'a> Numbering<'a> {
             let name = self.tree.node(node).name;
             self.tree.entries.push(Entry { name, node });
         }
-        if let Kind::Directory(index) = self.tree.node(dir).kind {
-            self.tree.dirs[index as usize] = Dir { first, count: self.tree.entries.len() - first };
-        }
+        self.tree.end_directory(dir, first);
         Ok(())
     }
 
@@ -210,10 +203,7 @@ impl<'a> Numbering<'a> {
                 (size, origin) = (bytes, Origin::File(file.identity));
                 Kind::Regular { sparse }
             }
-            ListedBody::Directory(_) => {
-                tree.dirs.push(Dir::default());
-                Kind::Directory(tree.dirs.len() as u32 - 1)
-            }
+            ListedBody::Directory(_) => tree.new_directory(),
             ListedBody::Symlink(target) => Kind::Symlink(tree.intern(texts.get(target))),
             ListedBody::Device(kind, rdev) => Kind::Device(kind, rdev),
             ListedBody::Fifo => Kind::Fifo,

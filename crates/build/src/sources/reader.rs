@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
-use crate::sources::change_time;
+use crate::host::wait_for_tick;
 use crate::sources::content::{Contents, DirectoryFile};
 use crate::sources::image::file::in_source;
 use crate::sources::reader::page_cache::will_need;
@@ -113,7 +113,7 @@ impl<'a> Reader<'a> {
             Errno::LOOP | Errno::NOTDIR | Errno::NXIO | Errno::SPIPE | Errno::ISDIR => changed(),
             e => Error::io(action, found.path(), e),
         };
-        change_time::wait(found.expected.ctime());
+        wait_for_tick(found.expected.ctime());
         let file = self.parent(found).and_then(|parent| found.open_in(parent)).map_err(|e| io("open", e))?;
         if !self.contents.fill(file.as_fd(), buf, offset).map_err(|e| io("read", e))? {
             return Err(changed());

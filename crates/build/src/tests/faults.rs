@@ -2,44 +2,21 @@
 
 use std::fs;
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use super::TestBuild;
 use crate::sources::reader::injected_faults::READS_LEFT;
 use crate::*;
-use ferofs_read::{FileSource, Image};
 use ferofs_threads::catch;
 
-struct Fixture {
-    dir: tempfile::TempDir,
-    options: Options,
+/// Content of `len` bytes.
+fn content(len: usize) -> Vec<u8> {
+    (0..len).map(|n| (n / 5 % 251) as u8).collect()
 }
 
-impl Fixture {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let source = dir.path().join("source");
-        fs::create_dir(&source).unwrap();
-        let mut options = Options::new(source);
-        options.data.compression = Some(Compression::lz4(0).unwrap());
-        Self { dir, options }
-    }
-
-    fn write(&self, name: &str, len: usize) {
-        fs::write(
-            self.options.source.path.join(name),
-            (0..len).map(|n| (n / 5 % 251) as u8).collect::<Vec<_>>(),
-        )
-        .unwrap();
-    }
-
-    fn image(&self) -> PathBuf {
-        self.dir.path().join("image")
-    }
-
-    /// Files of the temporary directory: the source, and an image if there is one.
-    fn files(&self) -> usize {
-        fs::read_dir(self.dir.path()).unwrap().count()
-    }
+/// Files beside the source, and the source.
+fn files(test: &TestBuild) -> usize {
+    fs::read_dir(test.dir.path()).unwrap().count()
 }
 
 /// A change of a build's options.
@@ -74,16 +51,16 @@ fn ways() -> Vec<(&'static str, Change)> {
 fn a_panic_of_a_reader_ends_the_build() {
     for (way, set) in ways() {
         for (workers, len) in [(1, 100), (2, 100), (8, 100), (1, 9 << 20), (2, 9 << 20), (8, 9 << 20)] {
-            let mut fixture = Fixture::new();
-            (0..40).for_each(|n| fixture.write(&format!("file{n}"), 5000 + n));
-            fixture.write("panics", len);
+            let mut test = TestBuild::new();
+            (0..40).for_each(|n| test.write(&format!("file{n}"), content(5000 + n)));
+            test.write("panics", content(len));
             // The same size: hashed to find identical files.
-            fixture.write("same-size", len);
-            set(&mut fixture.options);
-            fixture.options.run.workers = NonZeroUsize::new(workers);
-            let panic = catch(|| build(&fixture.options, &fixture.image())).unwrap_err();
+            test.write("same-size", content(len));
+            set(&mut test.options);
+            test.options.run.workers = NonZeroUsize::new(workers);
+            let panic = catch(|| build(&test.options, &test.image())).unwrap_err();
             assert_eq!(panic.downcast_ref(), Some(&"asked to"), "{way}, {workers} workers");
-            assert_eq!(fixture.files(), 1, "{way}: nothing but the source");
+            assert_eq!(files(&test), 1, "{way}: nothing but the source");
         }
     }
 }
@@ -94,24 +71,24 @@ fn unreadable_files_are_left_out_in_each_stage() {
         for (name, len) in
             [("unreadable", 100), ("unreadable", 9 << 20), ("unreadable-in-the-middle", 30 << 20)]
         {
-            let mut fixture = Fixture::new();
-            fixture.write("before", 5 << 20);
-            fixture.write(name, len);
-            fixture.write("zz-same-size", len);
-            set(&mut fixture.options);
-            let error = build(&fixture.options, &fixture.image()).unwrap_err();
+            let mut test = TestBuild::new();
+            test.write("before", content(5 << 20));
+            test.write(name, content(len));
+            test.write("zz-same-size", content(len));
+            set(&mut test.options);
+            let error = build(&test.options, &test.image()).unwrap_err();
             assert!(matches!(error, Error::Io { .. }), "{way}: {error}");
-            assert_eq!(fixture.files(), 1);
+            assert_eq!(files(&test), 1);
 
-            fixture.options.source.skip_unreadable = true;
-            fixture.options.output.verify = true;
-            let summary = build(&fixture.options, &fixture.image()).unwrap();
+            test.options.source.skip_unreadable = true;
+            test.options.output.verify = true;
+            let summary = build(&test.options, &test.image()).unwrap();
             let [Warning::Skipped(warning)] = &summary.warnings[..] else {
                 panic!("{way} {name}: {:?}", summary.warnings)
             };
             assert!(warning.to_string().contains(name), "{warning}");
             assert_eq!(summary.files, 2, "{way} {name}");
-            let image = Image::open(FileSource::open(fixture.image(), 0).unwrap()).unwrap();
+            let image = test.open();
             assert!(image.resolve(Path::new(name), false).is_err());
             let mut options = ferofs::check::Options::default();
             options.content = true;
@@ -125,14 +102,14 @@ fn unreadable_files_are_left_out_in_each_stage() {
 fn a_changed_file_is_never_left_out() {
     for (way, set) in ways() {
         for len in [100, 9 << 20] {
-            let mut fixture = Fixture::new();
-            fixture.write("changed", len);
-            fixture.write("same-size", len);
-            set(&mut fixture.options);
-            fixture.options.source.skip_unreadable = true;
-            let error = build(&fixture.options, &fixture.image()).unwrap_err();
+            let mut test = TestBuild::new();
+            test.write("changed", content(len));
+            test.write("same-size", content(len));
+            set(&mut test.options);
+            test.options.source.skip_unreadable = true;
+            let error = build(&test.options, &test.image()).unwrap_err();
             assert!(matches!(error, Error::SourceChanged(_)), "{way}: {error}");
-            assert_eq!(fixture.files(), 1);
+            assert_eq!(files(&test), 1);
         }
     }
 }
@@ -144,17 +121,17 @@ fn identical_files_do_not_need_the_unreadable_one() {
         let name = ["original0", "original1", "original2", "original3", "original4", "original5"][number];
         // One read for the samples and one for the hash; with digests one more before them.
         READS_LEFT.lock().push((name, if way == "digests" { 3 } else { 2 }));
-        let mut fixture = Fixture::new();
+        let mut test = TestBuild::new();
         for name in [name, "other1", "other2"] {
-            fixture.write(name, 9 << 20);
+            test.write(name, content(9 << 20));
         }
-        set(&mut fixture.options);
+        set(&mut test.options);
         if way == "chunked" {
             continue;
         }
-        fixture.options.source.skip_unreadable = true;
-        fixture.options.output.verify = true;
-        let summary = build(&fixture.options, &fixture.image()).unwrap();
+        test.options.source.skip_unreadable = true;
+        test.options.output.verify = true;
+        let summary = build(&test.options, &test.image()).unwrap();
         assert_eq!((summary.files, summary.warnings.len()), (2, 1), "{way}");
         assert_eq!(summary.bytes_shared >> 20, if way == "dedupe" { summary.bytes_shared >> 20 } else { 9 });
     }
@@ -163,13 +140,13 @@ fn identical_files_do_not_need_the_unreadable_one() {
 /// The image leaves out a file whose digest could not be computed, even if the content can be read later.
 #[test]
 fn a_file_without_its_digest_is_left_out() {
-    let mut fixture = Fixture::new();
-    fixture.write("unreadable", 5000);
-    fixture.write("file", 5000);
-    fixture.options.xattrs.digest = XattrOptions::digest_name(DIGEST_NAME);
-    fixture.options.source.skip_unreadable = true;
-    assert_eq!(build(&fixture.options, &fixture.image()).unwrap().files, 1);
-    let bytes = fs::read(fixture.image()).unwrap();
+    let mut test = TestBuild::new();
+    test.write("unreadable", content(5000));
+    test.write("file", content(5000));
+    test.options.xattrs.digest = XattrOptions::digest_name(DIGEST_NAME);
+    test.options.source.skip_unreadable = true;
+    assert_eq!(build(&test.options, &test.image()).unwrap().files, 1);
+    let bytes = fs::read(test.image()).unwrap();
     let zeroes = [b"sha256:".as_slice(), &[0; 32]].concat();
     assert!(!bytes.windows(zeroes.len()).any(|window| window == zeroes));
 }

@@ -18,10 +18,11 @@ use crate::output::spill::Spill;
 use crate::sources::content::Contents;
 use crate::sources::directory;
 use crate::tests::{TestBuild, noise, text};
-use crate::tree::NodeId;
 use crate::tree::inode_sizes::InodeSizes;
+use crate::tree::xattr::XattrPlan;
+use crate::tree::{NodeId, Tree};
 use crate::verify::Verifier;
-use crate::{Error, Exclude, Timestamp, build, data};
+use crate::{Error, Exclude, Options, Timestamp, build, data};
 
 #[test]
 fn links_are_counted_within_the_tree() {
@@ -99,31 +100,32 @@ fn a_failed_build_leaves_no_file() {
     assert_eq!(names, ["source"]);
 }
 
+/// The source of `test`, as a build has read it.
+fn walk(test: &TestBuild) -> (Tree, Contents, XattrPlan) {
+    let source = &test.options.source.path;
+    let contents = Contents::directory(source).unwrap();
+    let root = contents.root().unwrap();
+    let tree = directory::walk(&test.options, source, root, &[], &mut Vec::new()).unwrap();
+    let xattrs = tree.xattrs.plan(&test.options.xattrs, tree.node(NodeId::ROOT).xattrs, false).unwrap();
+    (tree, contents, xattrs)
+}
+
+fn inode_sizes(test: &TestBuild, tree: &Tree, xattrs: &XattrPlan, superblock: &Superblock) -> InodeSizes {
+    let Options { inodes, source, .. } = &test.options;
+    InodeSizes::new(tree, xattrs, superblock, inodes, &source.path).unwrap()
+}
+
 #[test]
 fn an_error_names_the_file_that_changed() {
     let test = TestBuild::new();
     test.write("changing", text(9 << 20));
     let path = test.options.source.path.join("changing");
-    let contents = Contents::directory(&test.options.source.path).unwrap();
-    let root = contents.root().unwrap();
-    let tree = directory::walk(&test.options, &test.options.source.path, root, &[], &mut Vec::new()).unwrap();
+    let (tree, contents, xattrs) = walk(&test);
     fs::File::options().append(true).open(&path).unwrap().write_all(b"more").unwrap();
-    let xattrs = tree.xattrs.plan(&test.options.xattrs, tree.node(NodeId::ROOT).xattrs, false).unwrap();
-    let inode_sizes = InodeSizes::new(
-        &tree,
-        &xattrs,
-        &new_superblock(&test.options).unwrap(),
-        &test.options.inodes,
-        &test.options.source.path,
-    )
-    .unwrap();
+    let inode_sizes = inode_sizes(&test, &tree, &xattrs, &new_superblock(&test.options).unwrap());
     let identical_files = IdenticalFiles::none(&tree);
-    let order = Order::new(
-        &tree,
-        test.options.data.compression.as_ref(),
-        test.options.image.block_size,
-        &test.options.data,
-    );
+    let (compression, block_size) = (test.options.data.compression.as_ref(), test.options.image.block_size);
+    let order = Order::new(&tree, compression, block_size, &test.options.data);
     let context = WorkerContext {
         options: &test.options,
         tree: &tree,
@@ -132,9 +134,9 @@ fn an_error_names_the_file_that_changed() {
         identical_files: &identical_files,
         base_image: None,
         extent_index: None,
-        compression: test.options.data.compression.as_ref(),
+        compression,
         contents: &contents,
-        block_size: test.options.image.block_size,
+        block_size,
     };
     let mut output = Output::create(&test.image(), 0).unwrap();
     let mut spill = Spill::new(test.dir.path());
@@ -156,14 +158,9 @@ fn verify_names_each_difference() {
     test.build();
     let whole = fs::read(test.image()).unwrap();
 
-    let contents = Contents::directory(&test.options.source.path).unwrap();
-    let root = contents.root().unwrap();
-    let tree = directory::walk(&test.options, &test.options.source.path, root, &[], &mut Vec::new()).unwrap();
-    let xattrs = tree.xattrs.plan(&test.options.xattrs, tree.node(NodeId::ROOT).xattrs, false).unwrap();
+    let (tree, contents, xattrs) = walk(&test);
     let superblock = Superblock::parse(&whole[1024..]).unwrap();
-    let inode_sizes =
-        InodeSizes::new(&tree, &xattrs, &superblock, &test.options.inodes, &test.options.source.path)
-            .unwrap();
+    let inode_sizes = inode_sizes(&test, &tree, &xattrs, &superblock);
     let stored = vec![StoredContent::None; tree.nodes.len()];
     let verify = |bytes: &[u8]| {
         fs::write(test.image(), bytes).unwrap();

@@ -13,7 +13,6 @@ use zerocopy::IntoBytes;
 
 use super::change::{self, CHANGES_MAX, Change, NewParents};
 use super::header::{COMPRESSED, Header, MAGIC, METADATA, RawPiece};
-use super::method::RawMethod;
 use super::piece::base::Base;
 use super::piece::delta::DELTA_MAX;
 use super::piece::{Buffers, PAYLOAD_MAX, REGION_MAX, StoredPiece};
@@ -23,6 +22,7 @@ use super::reencode::Encoders;
 use super::relocation::{self, COLUMNS_MAX, Relocations};
 use super::start::{self, Cursor, Start};
 use crate::error::{Error, PatchFault, Result};
+use crate::format::header::RawMethod;
 use crate::image::digest::{Digest, PieceDigest, hash_range};
 use crate::image::{SECTOR_END, SECTOR_POS, Sector, covered_end};
 use crate::numbers::{to_u64, to_usize};

@@ -87,7 +87,6 @@ fn a_patch_can_follow_a_killed_rollback() {
 
 #[test]
 fn failed_writes_leave_the_old_image_or_say_what_is_left() {
-    let go = AtomicBool::new(false);
     for large in [0, LARGE] {
         let fixture = fixture(large);
         let (image, patch) = (fixture.image(), fixture.patch());

@@ -151,7 +151,7 @@ fn new_inodes_are_described_and_encoded_in_the_metabox() {
 fn a_chain_continues_what_the_patch_before_added() {
     let fixture = fixture(Algorithm::Zstd, 3);
     let image = FileMedium::open(&fixture.path("image")).unwrap();
-    let (old, go) = (shown(fixture.image()), AtomicBool::new(false));
+    let old = shown(fixture.image());
     for step in 0..4_u64 {
         match step {
             // A patch whose new inodes are outside of the metabox is the base of one that continues it.

@@ -81,7 +81,6 @@ fn options(fixture: &Fixture, compression: &Compression) -> CreateOptions {
 
 #[test]
 fn every_algorithm_gives_the_same_bytes_again() {
-    let go = AtomicBool::new(false);
     for compression in compressions() {
         let what = format!("{compression:?}");
         // Files of more than 4 MiB are encoded in segments.

@@ -21,8 +21,8 @@ use ferofs_format::{Incompat, Nid};
 
 use self::extents::OldExtents;
 use super::context::{CreateContext, Inputs};
-use super::decide::files::{ReuseDecision, ReuseDecisions};
 use super::decide::growth::Growth;
+use super::decide::{ReuseDecision, ReuseDecisions};
 use super::describe::Segments;
 
 /// Writes the content of new inodes to `output`, and the bytes that follow inodes to `spill`.

@@ -24,7 +24,7 @@ use crate::data::encode::SEGMENT;
 use crate::error::Result;
 use crate::host::Ranges;
 use crate::incremental::create::context::{CreateContext, Inputs};
-use crate::incremental::create::decide::files::{ReuseDecision, ReuseDecisions};
+use crate::incremental::create::decide::{ReuseDecision, ReuseDecisions};
 use crate::incremental::create::metadata::WrittenMetadata;
 use crate::tree::{Kind, NodeId};
 

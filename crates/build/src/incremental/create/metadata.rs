@@ -21,9 +21,8 @@ use ferofs_format::{BytePos, Incompat, Nid};
 use self::root::RootPlace;
 use crate::error::Result;
 use crate::incremental::create::context::CreateContext;
-use crate::incremental::create::decide::directories;
-use crate::incremental::create::decide::files::{ReuseDecision, ReuseDecisions};
 use crate::incremental::create::decide::growth::{GrowingMetabox, Growth};
+use crate::incremental::create::decide::{ReuseDecision, ReuseDecisions, directories};
 use crate::incremental::create::options::GrowthParts;
 
 /// The inputs for new metadata.

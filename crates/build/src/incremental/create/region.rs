@@ -19,8 +19,8 @@ use ferofs_read::Image;
 
 use super::content::ContentWriter;
 use super::context::{CreateContext, Inputs};
+use super::decide::ReuseDecisions;
 use super::decide::directories::{self, Directories};
-use super::decide::files::ReuseDecisions;
 use super::decide::growth::Growth;
 use super::describe::relocations::{self, Relocated};
 use super::describe::{Segments, changed_content, content_costs, list_changes, pieces, units};

@@ -13,11 +13,10 @@ use rustix::fs::{OFlags, RawDir, Stat};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result, Warning};
-use crate::host::{allocated, mtime, open_dir, open_file, size, stat_at, stat_fd};
+use crate::host::{allocated, mtime, open_dir, open_file, size, stat_at, stat_fd, wait_for_tick};
 use crate::options::Options;
 use crate::output::OwnFile;
 use crate::paths::{as_path, join};
-use crate::sources::change_time;
 use crate::sources::directory::unmapped::{UnmappedIds, check_acls};
 use crate::tree::Identity;
 use crate::tree::compact::{Arena, Text};
@@ -128,7 +127,7 @@ impl<'a> Lister<'a> {
             return Ok(Listing::default());
         }
         self.note_size_less(&dir, &before, &here);
-        change_time::wait(Identity::of_file(&before).ctime());
+        wait_for_tick(Identity::of_file(&before).ctime());
         let mut found = Arena::default();
         let mut names = Vec::new();
         let mut dirents = std::mem::take(&mut self.dirents);

@@ -10,7 +10,7 @@ use crate::options::Options;
 use crate::paths::{as_path, join};
 use crate::tree::compact::CompactTime;
 use crate::tree::xattr::{Attributes, encode_set};
-use crate::tree::{Dir, Entry, Kind, Node, NodeId, Origin, Text, Tree};
+use crate::tree::{Entry, Kind, Node, NodeId, Origin, Text, Tree};
 
 impl LayeredTree {
     /// Numbers the remaining files breadth-first, in the order of names.
@@ -54,9 +54,7 @@ impl LayeredTree {
                 }
                 tree.entries.push(Entry { name, node });
             }
-            if let Kind::Directory(index) = tree.node(dir).kind {
-                tree.dirs[index as usize] = Dir { first, count: tree.entries.len() - first };
-            }
+            tree.end_directory(dir, first);
         }
         Ok(tree)
     }
@@ -79,10 +77,7 @@ impl LayeredTree {
                 (size, origin) = (*bytes, *from);
                 Kind::Regular { sparse: *sparse }
             }
-            Body::Directory(_) => {
-                tree.dirs.push(Dir::default());
-                Kind::Directory(tree.dirs.len() as u32 - 1)
-            }
+            Body::Directory(_) => tree.new_directory(),
             Body::Symlink(target) => Kind::Symlink(tree.intern(target)),
             Body::Device(kind, rdev) => Kind::Device(*kind, *rdev),
             Body::Fifo => Kind::Fifo,

@@ -9,8 +9,7 @@ use ferofs_format::dirent::{ChunkedDir, Dirent};
 use ferofs_format::inode::Place;
 use ferofs_read::{Image, Inode};
 
-use super::compare;
-use super::files::{ReuseDecision, ReuseDecisions};
+use super::{ReuseDecision, ReuseDecisions, compare};
 use crate::error::Result;
 use crate::incremental::create::context::Inputs;
 use crate::incremental::create::metadata::root::RootPlace;

@@ -9,7 +9,7 @@ use crate::tree::{Kind, NodeId};
 use ferofs_format::{Algorithm, DeviceId, FileOffset, Incompat, Nid};
 use ferofs_read::{ExtentData, Image, Location};
 
-use super::files::{ReuseDecision, ReuseDecisions};
+use super::{ReuseDecision, ReuseDecisions};
 use crate::error::Result;
 use crate::incremental::create::context::Inputs;
 use crate::incremental::create::encoding;

@@ -8,7 +8,7 @@ use ferofs_read::{Image, Inode};
 
 use crate::error::{Error, Result};
 use crate::incremental::create::context::CreateContext;
-use crate::incremental::create::decide::files::{ReuseDecision, ReuseDecisions};
+use crate::incremental::create::decide::{ReuseDecision, ReuseDecisions};
 use crate::incremental::create::metadata::root::RootPlace;
 use crate::incremental::create::metadata::{NewInode as WrittenInode, WrittenMetadata};
 use ferofs_patch::format::header::Header;

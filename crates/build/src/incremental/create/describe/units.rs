@@ -13,7 +13,7 @@ use ferofs_read::{ExtentData, Image, Location};
 use super::Segments;
 use crate::error::Result;
 use crate::incremental::create::context::CreateContext;
-use crate::incremental::create::decide::files::{ReuseDecision, ReuseDecisions};
+use crate::incremental::create::decide::{ReuseDecision, ReuseDecisions};
 use crate::incremental::create::metadata::WrittenMetadata;
 use ferofs_patch::format::piece::PIECE_LEN;
 use ferofs_patch::format::plan::{ExtentKind, Unit, UnitExtent};
