@@ -15,8 +15,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::error::{Fault, FormatError, Result, Structure};
 use crate::inode::FileType;
-use crate::units::Nid;
-use crate::view::{View, to_u64};
+use crate::units::{Nid, to_u64};
+use crate::view::View;
 
 /// The longest name in bytes, as in Linux. Longer names are an error.
 pub const NAME_MAX: usize = 255;

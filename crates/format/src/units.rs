@@ -281,6 +281,20 @@ impl ClusterSize {
     }
 }
 
+/// A length in memory as a length in a file. This loses nothing, as no platform has lengths of more than 64 bits.
+#[inline]
+#[must_use]
+pub fn to_u64(len: usize) -> u64 {
+    u64::try_from(len).unwrap_or(u64::MAX)
+}
+
+/// A length in a file as a length in memory, or the largest one if memory has less.
+#[inline]
+#[must_use]
+pub fn to_usize(len: impl Into<u64>) -> usize {
+    usize::try_from(len.into()).unwrap_or(usize::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,6 +3,7 @@
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use crate::error::{Fault, FormatError, Result, Structure};
+use crate::units::to_u64;
 
 /// The unread rest of a structure's bytes.
 #[derive(Clone, Debug)]
@@ -78,12 +79,6 @@ impl<'a> View<'a> {
     fn truncated(&self, need: usize) -> FormatError {
         self.fault(Fault::Truncated { need: to_u64(need), have: to_u64(self.rest.len()) })
     }
-}
-
-/// `len` as 64 bits. This loses nothing, as no platform has lengths of more than 64 bits.
-#[must_use]
-pub(crate) fn to_u64(len: usize) -> u64 {
-    u64::try_from(len).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -13,7 +13,8 @@ use xxhash_rust::xxh32::xxh32;
 use zerocopy::little_endian::U16;
 
 use crate::error::{Fault, FormatError, Result, Structure};
-use crate::view::{View, to_u64};
+use crate::units::to_u64;
+use crate::view::View;
 pub use crate::xattr::region::{
     ENTRY_HEADER_SIZE, Entries, Entry, HEADER_SIZE, Region, SHARED_MAX, VALUE_MAX, icount, region_size,
     shared_pos,

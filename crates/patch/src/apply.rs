@@ -6,9 +6,8 @@
 //! | [`medium`] | the file or block device that an image is changed on |
 //! | [`commit`](mod@commit) | writes a change in a safe order, and undoes it if it fails |
 //! | [`lazy_region`] | decodes pieces when they are read, for an image in memory |
-//! | [`resume`] | finds what an interrupted change has written |
 //! | [`rollback`] | makes an earlier state of the history current |
-//! | [`repair`] | restores a damaged superblock from the history |
+//! | [`repair`] | restores a damaged superblock from the history; finds what an interrupted change has written |
 
 pub(crate) mod base;
 pub(crate) mod commit;

@@ -24,7 +24,7 @@ use crate::format::header::{
 };
 use crate::format::piece::{Piece, PieceKind};
 use crate::image::digest::Digest;
-use crate::numbers::to_u64;
+use ferofs_format::units::to_u64;
 
 /// Zstandard's level for the header: it is short, so size counts more than speed.
 const LEVEL: i32 = 19;

@@ -13,7 +13,7 @@ use ferofs_read::Source;
 use ferofs_read::error::Locate;
 
 use crate::error::{Error, PatchFault, Result};
-use crate::numbers::{to_u64, to_usize};
+use ferofs_format::units::{to_u64, to_usize};
 
 /// Bytes that disks write as a whole or not at all.
 pub(crate) const SECTOR: usize = 512;

@@ -36,7 +36,6 @@ mod error;
 pub mod format;
 pub mod image;
 mod memory;
-mod numbers;
 mod sequence;
 
 pub use self::apply::commit::{TrailingData, check_trailing, recover};

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::format::piece::base::SMALL_EXTENT;
 use crate::format::plan::Item;
 use crate::format::reader::Patch;
-use crate::numbers::to_u64;
+use ferofs_format::units::to_u64;
 
 /// The program itself with its stack and its threads, the reader of the image with its cache of metadata, and a buffer of 1 MiB for each
 /// thread that hashes.

@@ -16,7 +16,7 @@ use crate::apply::{apply_with, overlay_with};
 use crate::error::{Error, PatchFault, Result};
 use crate::format::reader::Patch;
 use crate::format::start::Start;
-use crate::numbers::{to_u64, to_usize};
+use ferofs_format::units::{to_u64, to_usize};
 use ferofs_read::{FileSource, Source, Uuid};
 
 /// Bytes of a stream that are read at once.

@@ -43,10 +43,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
             &["lib"],
         ],
     ),
-    (
-        "patch",
-        &[&["numbers"], &["error"], &["image"], &["format"], &["apply"], &["memory", "sequence"], &["lib"]],
-    ),
+    ("patch", &[&["error"], &["image"], &["format"], &["apply"], &["memory", "sequence"], &["lib"]]),
     (
         "ferofs",
         &[

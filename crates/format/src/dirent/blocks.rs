@@ -9,8 +9,7 @@ use super::{DIRENT_SIZE, Dirent};
 use crate::error::Result;
 use crate::inode::{DataLayout, Inode, Place};
 use crate::map::{ChunkFormat, ChunkPlace};
-use crate::units::{BlockAddr, BlockSize, DeviceId};
-use crate::view::to_u64;
+use crate::units::{BlockAddr, BlockSize, DeviceId, to_u64};
 
 /// Distributes entries over blocks.
 struct Packer {

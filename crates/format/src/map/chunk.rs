@@ -4,8 +4,8 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::error::{Fault, FormatError, Result, Structure};
-use crate::units::{BlockAddr, BlockSize, BytePos, DeviceId, FileOffset};
-use crate::view::{View, to_u64};
+use crate::units::{BlockAddr, BlockSize, BytePos, DeviceId, FileOffset, to_u64};
+use crate::view::View;
 
 const FORMAT_BITS: u16 = 0x1f;
 const FORMAT_INDEXES: u16 = 0x20;

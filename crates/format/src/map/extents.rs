@@ -8,8 +8,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::header::{ExtentsHeader, RecordSize, Records};
 use crate::algorithm::Algorithm;
 use crate::error::{Fault, FormatError, Result, Structure};
-use crate::units::{BytePos, FileOffset};
-use crate::view::{View, to_u64};
+use crate::units::{BytePos, FileOffset, to_u64};
+use crate::view::View;
 
 /// The most encoded bytes of an extent: the length has 21 bits.
 pub const MAX_ENCODED: u32 = PLEN_MASK;

@@ -6,8 +6,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::header::IndexHeader;
 use super::lcluster::{Delta0, Head, HeadKind, Lcluster};
 use crate::error::{Fault, FormatError, Result, Structure};
-use crate::units::{BlockAddr, BytePos, ClusterSize, Lcn};
-use crate::view::{View, to_u64};
+use crate::units::{BlockAddr, BytePos, ClusterSize, Lcn, to_u64};
+use crate::view::View;
 
 /// Bytes of a record.
 pub const RECORD_SIZE: usize = 8;

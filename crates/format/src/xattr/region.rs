@@ -7,8 +7,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{LongPrefix, NAME_MAX, NameFilter, NameIndex, NamePrefix, UNIT, check_len, pad, padding_after};
 use crate::error::{Fault, FormatError, Result, Structure};
-use crate::units::BytePos;
-use crate::view::{View, to_u64};
+use crate::units::{BytePos, to_u64};
+use crate::view::View;
 
 /// Bytes of the region's header, without shared ids.
 pub const HEADER_SIZE: usize = 12;

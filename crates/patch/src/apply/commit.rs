@@ -8,7 +8,7 @@ use crate::error::{AfterFailure, Error, PatchFault, Result};
 use crate::image::journal::{WrittenRanges, first_nonzero};
 use crate::image::overlay::Overlay;
 use crate::image::{SECTOR, SECTOR_LEN, SECTOR_POS, Sector, SuperblockArea};
-use crate::numbers::{to_u64, to_usize};
+use ferofs_format::units::{to_u64, to_usize};
 use ferofs_read::Source;
 use ferofs_verity::Seal;
 

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use crate::error::{Error, PatchFault, Result};
 use crate::format::reader::{Patch, PieceDecoder};
 use crate::image::digest::{PieceDigest, of_piece};
-use crate::numbers::{to_u64, to_usize};
+use ferofs_format::units::{to_u64, to_usize};
 use ferofs_read::{Image, Source};
 
 /// Decoded pieces of all patches of an image, which stay in memory so that they need not be decoded again. A clone is the same cache.

@@ -23,7 +23,7 @@ use crate::image::digest::of_piece;
 use crate::image::history::{RECORD, Record};
 use crate::image::journal::WrittenRanges;
 use crate::image::{SECTOR, SECTOR_LEN, SECTOR_POS, Sector, SuperblockArea};
-use crate::numbers::{to_u64, to_usize};
+use ferofs_format::units::{to_u64, to_usize};
 
 /// Bytes that are read at once.
 const BUFFER: u64 = 1 << 20;

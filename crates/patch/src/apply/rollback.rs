@@ -8,7 +8,7 @@ use crate::error::{Error, PatchFault, Result};
 use crate::image::history::{History, Origin, RECORD, Record};
 use crate::image::journal::WrittenRanges;
 use crate::image::{Sector, SuperblockArea};
-use crate::numbers::to_usize;
+use ferofs_format::units::to_usize;
 use ferofs_read::Source;
 
 /// What a rollback appends, and the superblock's new sector.

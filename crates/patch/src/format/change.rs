@@ -2,7 +2,7 @@
 
 use super::columns::{ColumnReader, Columns, decompress};
 use crate::error::{Error, PatchFault, Result};
-use crate::numbers::{to_u64, to_usize};
+use ferofs_format::units::{to_u64, to_usize};
 
 /// Bytes of the decoded list at most: it is held in memory. Patches with a longer list are refused.
 pub(super) const CHANGES_MAX: u64 = 1 << 30;

@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use crate::error::{Error, PatchFault, Result};
-use crate::numbers::to_u64;
+use ferofs_format::units::to_u64;
 
 /// Fields that are stored one after another.
 #[derive(Debug, Default)]

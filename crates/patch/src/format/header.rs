@@ -11,7 +11,7 @@ use crate::error::{Error, PatchFault, Result};
 use crate::format::change::NewParents;
 use crate::image::Sector;
 use crate::image::digest::{Digest, PieceDigest};
-use crate::numbers::{to_u64, to_usize};
+use ferofs_format::units::{to_u64, to_usize};
 
 pub(super) const MAGIC: [u8; 8] = *b"ferofspt";
 pub(super) const VERSION: u32 = 3;

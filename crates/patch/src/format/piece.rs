@@ -15,7 +15,7 @@ use super::reencode::Encoders;
 use crate::error::{Error, PatchFault, Result};
 use crate::format::piece::base::parallel;
 use crate::image::digest::PieceDigest;
-use crate::numbers::{to_u64, to_usize};
+use ferofs_format::units::{to_u64, to_usize};
 
 /// Bytes of content that `create` puts into a piece: see [`PAYLOAD_MAX`].
 pub const PIECE_LEN: usize = 4 << 20;

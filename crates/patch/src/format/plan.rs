@@ -3,7 +3,7 @@
 
 use super::columns::{ColumnReader, Columns, decompress};
 use crate::error::{Error, PatchFault, Result};
-use crate::numbers::{to_u64, to_usize};
+use ferofs_format::units::{to_u64, to_usize};
 
 /// Bytes of a decoded plan at most: a piece of 4 MiB with an item for every 4 bytes. It bounds the memory for a plan, and a plan
 /// beyond it is malformed.

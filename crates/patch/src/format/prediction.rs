@@ -8,7 +8,7 @@ use ferofs_format::area::{MetadataAreas, MetadataSize};
 use ferofs_format::dirent::Dirent;
 use ferofs_format::inode::{DataLayout, FileType, Place};
 use ferofs_format::superblock::Superblock;
-use ferofs_format::units::SLOT_SIZE;
+use ferofs_format::units::{SLOT_SIZE, to_u64, to_usize};
 use ferofs_format::{BlockAddr, BytePos, Nid, Structure};
 use ferofs_read::error::Locate;
 use ferofs_read::{FileOffset, Image, Inode, MetadataPlace, Source};
@@ -21,7 +21,6 @@ use super::relocation::{Edit, Relocated, Relocations, Target};
 use crate::error::{Error, PatchFault, Result};
 use crate::image::SECTOR_POS;
 use crate::image::history::{Origin, RECORD, Record};
-use crate::numbers::{to_u64, to_usize};
 
 /// Bytes of the shared and inline attributes of an inode at most, for a 16-bit count of 4-byte units.
 const XATTRS_MAX: usize = 1 << 18;

@@ -25,7 +25,7 @@ use crate::error::{Error, PatchFault, Result};
 use crate::format::header::RawMethod;
 use crate::image::digest::{Digest, PieceDigest, hash_range};
 use crate::image::{SECTOR_END, SECTOR_POS, Sector, covered_end};
-use crate::numbers::{to_u64, to_usize};
+use ferofs_format::units::{to_u64, to_usize};
 
 /// Bytes of a stored piece at most: Zstandard makes no payload and no plan much longer.
 const STORED_MAX: usize = 4 * PAYLOAD_MAX;

@@ -4,7 +4,7 @@ use ferofs_codec::{Compressor, Fit, Params};
 
 use super::plan::{ExtentKind, Unit, UnitExtent};
 use crate::error::{Error, PatchFault, Result};
-use crate::numbers::to_usize;
+use ferofs_format::units::to_usize;
 
 /// The smallest output that compressors accept, in bytes.
 const CAPACITY_MIN: usize = 64;

@@ -5,7 +5,7 @@ use ferofs_format::inode::FileType;
 
 use super::columns::{ColumnReader, Columns, decompress};
 use crate::error::{Error, PatchFault, Result};
-use crate::numbers::{to_u64, to_usize};
+use ferofs_format::units::{to_u64, to_usize};
 
 /// Inodes that can be predicted. `apply` has up to 150 bytes for each in memory before it decodes pieces. A patch with more new inodes predicts
 /// none; a list of more is malformed.

@@ -14,7 +14,7 @@ use crate::error::{Error, PatchFault, Result};
 use crate::format::header::{METHODS_MAX, RawMethod};
 use crate::image::ROOT_MAX;
 use crate::image::digest::{Digest, PieceDigest};
-use crate::numbers::{to_u64, to_usize};
+use ferofs_format::units::{to_u64, to_usize};
 use ferofs_read::Source;
 
 /// Reads the parts of a patch file in their order.

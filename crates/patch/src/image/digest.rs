@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, Result};
-use crate::numbers::{to_u64, to_usize};
+use ferofs_format::units::{to_u64, to_usize};
 use ferofs_read::Source;
 use ferofs_threads as threads;
 

@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::history::{RECORD, RECORD_LEN, Record};
 use super::{ROOT_MAX, SECTOR, SECTOR_END, SECTOR_LEN, Sector, SuperblockArea};
 use crate::error::{Error, Result};
-use crate::numbers::{to_u64, to_usize};
+use ferofs_format::units::{to_u64, to_usize};
 use ferofs_read::{Access, ReadRange, Source};
 
 const MAGIC: [u8; 8] = *b"ferobegn";

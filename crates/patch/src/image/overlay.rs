@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::{SECTOR_POS, Sector};
-use crate::numbers::{to_u64, to_usize};
+use ferofs_format::units::{to_u64, to_usize};
 use ferofs_read::{Access, ReadRange, Source};
 
 /// A base image, the bytes appended to it, and the ranges that are replaced within it.

@@ -1,4 +1,4 @@
-//! Applies [`Definitions`], or a directory's tree as a layer, to a [`LayeredTree`].
+//! Applies [`Definition`]s, or a directory's tree as a layer, to a [`LayeredTree`].
 
 use std::path::PathBuf;
 use std::rc::Rc;

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use crate::error::{Error, PatchFault, Result};
 use crate::format::plan::Reference;
 use crate::format::prediction::Prediction;
-use crate::numbers::to_usize;
+use ferofs_format::units::to_usize;
 
 /// Bytes of a piece's dictionary at most, as it is held in memory. A patch that refers to more is malformed.
 pub const REFERENCES_MAX: usize = 16 << 20;

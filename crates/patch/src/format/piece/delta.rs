@@ -3,7 +3,7 @@
 
 use crate::error::{Error, PatchFault, Result};
 use crate::format::columns::{ColumnReader, Columns};
-use crate::numbers::{to_u64, to_usize};
+use ferofs_format::units::{to_u64, to_usize};
 
 /// Bytes of a decoded delta at most. It is held in memory beside the payload and the dictionary. `create` makes no longer ones, and a patch that has
 /// one is malformed.

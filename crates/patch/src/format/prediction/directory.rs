@@ -10,7 +10,7 @@ use ferofs_read::{ExtentData, Image, Inode, Location};
 
 use crate::error::Result;
 use crate::format::relocation::{Edit, Target};
-use crate::numbers::{to_u64, to_usize};
+use ferofs_format::units::{to_u64, to_usize};
 
 /// Bytes of a directory that is predicted: it is decoded in memory. Larger ones are compressed without a prediction; mostly, nearly all
 /// of their blocks stay as they are.

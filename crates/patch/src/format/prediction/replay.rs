@@ -9,7 +9,7 @@ use ferofs_read::{Image, Inode};
 use super::directory;
 use crate::error::{Error, PatchFault, Result};
 use crate::format::relocation::{FIELDS, Relocated, SourceCode};
-use crate::numbers::{to_u64, to_usize};
+use ferofs_format::units::{to_u64, to_usize};
 
 /// Entries of old directories that wait for their new inodes, at most: 4 MiB for directories and for other files each. Entries beyond it
 /// are named by their inode number.
