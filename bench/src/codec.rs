@@ -9,7 +9,7 @@ use ferofs_devtools::{install, shell};
 use ferofs_tests::need;
 
 use crate::common::report::{Report, Table};
-use crate::trees::linux_source;
+use crate::trees::packages;
 
 /// Codecs, and the MiB of each sample: slow codecs get less.
 const CODECS: [(&str, &str); 4] = [("lz4", "4"), ("zstd", "16"), ("deflate", "16"), ("lzma", "4")];
@@ -19,7 +19,7 @@ type Ratios = BTreeMap<(String, String), Vec<[f64; 2]>>;
 
 pub(crate) fn codec(options: &[&str]) -> Result<()> {
     // The Linux source is one of the samples. Systems without apt-get measure the other samples.
-    if linux_source::archive().is_err() && need::find_tool("apt-get").is_some() {
+    if packages::archive().is_err() && need::find_tool("apt-get").is_some() {
         install::install_package("linux-source")?;
     }
     let bench = ["bench", "--package", "ferofs-codec", "--"];

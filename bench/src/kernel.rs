@@ -15,13 +15,11 @@ use ferofs_tests::{Run, need, scratch};
 
 use crate::common::filesystem::{Driver, FileSystem};
 use crate::common::options::Options;
-use crate::common::process::kernel_threads;
-use crate::common::programs::{Programs, Tool, succeed};
+use crate::common::programs::{Programs, Tool, kernel_threads, succeed};
 use crate::common::reads::{Reads, thread_seconds};
 use crate::common::report::{Report, Table, number};
 use crate::common::rounds::{PageCache, Spread, rotated_order, set_page_cache};
-use crate::common::walk::each_file;
-use crate::trees;
+use crate::trees::{self, each_file};
 
 /// Options of ferofs, mkfs.erofs and mksquashfs that fit each other: the same algorithm, level and window.
 const SETTINGS: [(&str, [&str; 3]); 3] = [

@@ -23,12 +23,10 @@ mod common {
     pub(crate) mod fio;
     pub(crate) mod machine;
     pub(crate) mod options;
-    pub(crate) mod process;
     pub(crate) mod programs;
     pub(crate) mod reads;
     pub(crate) mod report;
     pub(crate) mod rounds;
-    pub(crate) mod walk;
 }
 mod fleet;
 mod gate;

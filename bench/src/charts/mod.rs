@@ -7,10 +7,8 @@
 //! `--publish` writes the figures (JSON), the pictures and the tables into docs; `--draw` makes pictures and tables again from the
 //! published figures, and a test compares them.
 
-mod bars;
 mod measure;
 mod peers;
-mod record;
 mod settings;
 
 use std::fs;
@@ -20,7 +18,7 @@ use ferofs_devtools::install::{self, FUSE, SQUASHFUSE};
 use ferofs_devtools::shell;
 
 use measure::Bench;
-use record::Record;
+use measure::Record;
 pub(crate) use settings::PRESETS;
 
 use crate::common::options::Options;

@@ -1,20 +1,20 @@
 //! Mounts a file system by one of several drivers, and measures the memory and processor time of its daemon.
 
-use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use anyhow::{Context, Result, bail};
 use ferofs_devtools::cgroup::Cgroup;
-pub(crate) use ferofs_devtools::cgroup::Unavailable;
 use ferofs_tests::mount::is_mounted;
 use ferofs_tests::need;
 
-use super::process::resident_peak;
+use super::programs::resident_peak;
 use super::rounds::run_quietly;
+
+pub(crate) use ferofs_devtools::cgroup::Unavailable;
 
 /// A daemon that has mounted nothing after this time hangs.
 const MOUNT_TIMEOUT: Duration = Duration::from_secs(60);

@@ -8,7 +8,6 @@ mod complete;
 mod first_file;
 mod images;
 mod many;
-mod processes;
 mod remote;
 mod sequential;
 

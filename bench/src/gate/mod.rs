@@ -11,13 +11,13 @@ mod measure;
 mod trees;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::thread;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
+use std::{fs, thread};
 
 use anyhow::{Context, Result, bail};
 use ferofs_devtools::{install, shell};
@@ -27,7 +27,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use self::accepted::{AcceptedFile, Figures, METRICS, Verdict};
 use self::cells::Cell;
 use self::measure::Place;
-use crate::common::{machine, process, report};
+use crate::common::{machine, programs, report};
 
 /// Cells that run at the same time.
 const PLACES: usize = 2;
@@ -105,7 +105,7 @@ fn prepare(dir: &Path, program: &Path) -> Result<()> {
     // Without debug information, which valgrind would read for each cell.
     shell::run(Command::new("strip").arg("-o").arg(dir.join("ferofs")).arg(program))?;
     for arguments in cells::preparations() {
-        process::run(Command::new("./ferofs").args(arguments).current_dir(dir))?;
+        programs::run(Command::new("./ferofs").args(arguments).current_dir(dir))?;
     }
     Ok(())
 }

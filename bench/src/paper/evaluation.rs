@@ -10,8 +10,7 @@ use ferofs_devtools::shell;
 
 use super::experiments::EXPERIMENTS;
 use super::record::{Key, Log, Outcome, Values};
-use super::setup::scale;
-use super::setup::workspace::Workspace;
+use super::setup::{self, Workspace};
 use crate::common::filesystem::Unavailable;
 use crate::common::rounds::rotated_order;
 
@@ -28,7 +27,7 @@ pub(crate) struct Evaluation {
 
 impl Evaluation {
     pub(crate) fn new(workspace: Workspace, log: Log) -> Self {
-        let deadline = Instant::now() + Duration::from_secs(60 * scale::MINUTES);
+        let deadline = Instant::now() + Duration::from_secs(60 * setup::MINUTES);
         Self { workspace, log, deadline }
     }
 

@@ -10,14 +10,7 @@ mod experiments;
 pub(crate) mod policy;
 mod record;
 mod report;
-/// What the experiments work on: the machine, the test data, the systems to compare, and their images.
-mod setup {
-    pub(crate) mod data;
-    pub(crate) mod machine;
-    pub(crate) mod scale;
-    pub(crate) mod systems;
-    pub(crate) mod workspace;
-}
+mod setup;
 
 use std::fs;
 
@@ -28,11 +21,10 @@ use ferofs_tests::scratch;
 use self::evaluation::Evaluation;
 use self::experiments::EXPERIMENTS;
 use self::record::Log;
-use self::setup::machine;
-use self::setup::workspace::Workspace;
+use self::setup::Workspace;
 use crate::common::options::Options;
 use crate::common::programs::Programs;
-use crate::trees::linux_source;
+use crate::trees::packages;
 
 pub(crate) fn paper(options: &[&str]) -> Result<()> {
     let only_report = options.contains(&"--report");
@@ -46,11 +38,11 @@ pub(crate) fn paper(options: &[&str]) -> Result<()> {
         Log::parse(&fs::read_to_string(&raw).with_context(|| raw.display().to_string())?)?
     } else {
         install::install(&[FIO, FUSE, MOUNT, SQUASHFUSE, MKE2FS, BTRFS])?;
-        if linux_source::archive().is_err() {
+        if packages::archive().is_err() {
             install::install_package("linux-source")?;
         }
         let programs = Programs::install()?;
-        let machine = machine::describe(&programs, &dir)?;
+        let machine = setup::describe(&programs, &dir)?;
         // Figures and images of another commit do not count any more; a run with --out keeps them.
         let log = fs::read_to_string(&raw).ok().map(|text| Log::parse(&text)).transpose()?;
         if options.dir.is_none() && log.is_some_and(|log| log.machine.get("commit") != machine.get("commit"))
@@ -61,7 +53,7 @@ pub(crate) fn paper(options: &[&str]) -> Result<()> {
         let log = Log::open(&raw, machine)?;
         let workspace = Workspace { dir: dir.clone(), programs };
         workspace.remove_stale_mounts()?;
-        machine::touch_memory()?;
+        setup::touch_memory()?;
         let mut evaluation = Evaluation::new(workspace, log);
         evaluation.run_experiments(&options.only)?;
         evaluation.log

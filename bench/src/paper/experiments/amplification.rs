@@ -9,21 +9,19 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::super::evaluation::Evaluation;
-use super::super::record::{Values, values};
-use super::super::setup::scale;
-use super::super::setup::systems::{System, systems};
-use super::super::setup::workspace::{FILE, Workspace};
-use super::reads::ReadCase;
+use super::ReadCase;
 use crate::common::filesystem::{Driver, FileSystem};
 use crate::common::fio::{Job, Pattern, STRIDE};
 use crate::common::rounds::{PageCache, run_quietly, set_page_cache};
+use crate::paper::evaluation::Evaluation;
+use crate::paper::record::{Values, values};
+use crate::paper::setup::{self, FILE, System, Workspace, systems};
 
 const MIB: f64 = 1_048_576.0;
 
 pub(crate) fn amplification(evaluation: &mut Evaluation) -> Result<()> {
     let mut cases = Vec::new();
-    for dataset in scale::DATASETS {
+    for dataset in setup::DATASETS {
         cases.extend(Pattern::ALL.map(|pattern| ReadCase { dataset: dataset.to_owned(), pattern }));
     }
     // The count hardly differs between rounds: one is enough.

@@ -9,12 +9,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use ferofs_tests::need;
 
-use super::super::evaluation::Evaluation;
-use super::super::record::{Values, values};
-use super::super::setup::scale;
-use super::super::setup::systems::{System, main_systems};
-use super::super::setup::workspace::{FILE, Workspace};
 use crate::common::rounds::{PageCache, run_quietly, set_page_cache};
+use crate::paper::evaluation::Evaluation;
+use crate::paper::record::{Values, values};
+use crate::paper::setup::{self, FILE, System, Workspace, main_systems};
 
 /// The tree with the programs.
 pub(crate) const PROGRAMS_TREE: &str = "programs";
@@ -33,7 +31,7 @@ pub(crate) fn boot(evaluation: &mut Evaluation) -> Result<()> {
     for load in ["alone", "with load"] {
         cases.extend(PROGRAMS.iter().map(|(program, _)| format!("{program}, {load}")));
     }
-    let rounds = scale::ROUNDS;
+    let rounds = setup::ROUNDS;
     evaluation.measure_all("boot", rounds, &cases, &main_systems(), |workspace, case, system| {
         let (name, load) = case.split_once(", ").context("a case has two parts")?;
         start(workspace, name, load == "with load", system)

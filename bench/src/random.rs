@@ -5,23 +5,22 @@
 //! clusters of the image, and whether the image is in the page cache. It prints each cell for ferofs, erofsfuse and the kernel, and
 //! at the end a table of the cells in which ferofs is slowest compared with erofsfuse.
 
-mod images;
-
 use std::fmt::{self, Display, Formatter};
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use ferofs_tests::need;
+use ferofs_devtools::install::{self, FIO, FUSE, MOUNT};
+use ferofs_tests::{need, scratch};
 
-use self::images::{FILE_SIZE, Images};
 use crate::common::filesystem::{Driver, FileSystem};
 use crate::common::fio::{self, Reading};
 use crate::common::options::Options;
-use crate::common::programs::Programs;
+use crate::common::programs::{Programs, Tool};
 use crate::common::report::{Report, Table, number};
 use crate::common::rounds::{PageCache, Spread, rotated_order, set_page_cache};
-use ferofs_devtools::install::{self, FIO, FUSE, MOUNT};
+use crate::trees::packages;
 
 /// Bytes of the file that are read from: the reads of a cell touch a part of them.
 const SIZE: u64 = 512 << 20;
@@ -259,4 +258,45 @@ fn run(images: &Images, file_system: &FileSystem, cell: &Cell) -> Result<Figures
     let reads = reading.bytes as f64 / cell.block as f64;
     let cpu = mounted.cpu().zip(cpu).map(|(after, before)| (after - before) * 1e6 / reads);
     Ok(Figures { reading, cpu })
+}
+
+/// Bytes of the large file.
+pub(crate) const FILE_SIZE: u64 = 640 << 20;
+
+pub(crate) struct Images {
+    pub(crate) programs: Programs,
+    dir: PathBuf,
+}
+
+impl Images {
+    pub(crate) fn new(programs: Programs) -> Result<Self> {
+        let dir = scratch::target_dir().join("bench-random");
+        fs::create_dir_all(dir.join("mount"))?;
+        Ok(Self { programs, dir })
+    }
+
+    /// The directory that all file systems mount on, one after the other.
+    pub(crate) fn mount_point(&self) -> PathBuf {
+        self.dir.join("mount")
+    }
+
+    /// The image called `name`, which mkfs.erofs makes with `options`.
+    pub(crate) fn image(&self, name: &str, options: &str) -> Result<PathBuf> {
+        let image = self.dir.join(format!("{name}.erofs"));
+        if !image.exists() {
+            let unfinished = self.dir.join("unfinished");
+            self.programs.build(Tool::MkfsErofs, options, &self.files()?, &unfinished)?;
+            fs::rename(&unfinished, &image)?;
+        }
+        Ok(image)
+    }
+
+    /// A directory with the large file and a second one, half as large.
+    fn files(&self) -> Result<PathBuf> {
+        let dir = self.dir.join("files");
+        fs::create_dir_all(&dir)?;
+        packages::write_text(&dir.join("linux.tar"), FILE_SIZE)?;
+        packages::write_text(&dir.join("second.tar"), FILE_SIZE / 2)?;
+        Ok(dir)
+    }
 }
