@@ -11,12 +11,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use clap::Args;
 use ferofs_devtools::install::{self, FIO, FUSE, MOUNT};
 use ferofs_tests::{need, scratch};
 
 use crate::common::filesystem::{Driver, FileSystem};
 use crate::common::fio::{self, Reading};
-use crate::common::options::Options;
+use crate::common::options::rounds;
 use crate::common::programs::{Programs, Tool};
 use crate::common::report::{Report, Table, number};
 use crate::common::rounds::{PageCache, Spread, rotated_order, set_page_cache};
@@ -175,11 +176,22 @@ impl Summary {
 /// What a run measured: each cell for ferofs, erofsfuse and the kernel.
 type Results = Vec<(Cell, [Summary; 3])>;
 
+#[derive(Args)]
+pub(crate) struct RandomArgs {
+    /// Only cells whose name contains TEXT
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    only: String,
+    /// Measure N times
+    #[arg(long, value_name = "N", default_value = "3", value_parser = rounds())]
+    rounds: usize,
+    /// Write docs/results/random.md
+    #[arg(long, conflicts_with = "only")]
+    publish: bool,
+}
+
 /// Runs all cells, or those that `--only` selects.
-pub(crate) fn random(options: &[&str]) -> Result<()> {
-    let options = Options::parse(options, &[], &["--rounds"], |_, _| {})?;
-    let rounds = options.rounds.unwrap_or(3);
-    let is_wanted = |cell: &Cell| options.only.iter().all(|text| cell.to_string().contains(text));
+pub(crate) fn random(RandomArgs { only, rounds, publish }: &RandomArgs) -> Result<()> {
+    let is_wanted = |cell: &Cell| cell.to_string().contains(only);
     if !need::is_root() {
         bail!("mounting with the kernel, for comparison, needs root");
     }
@@ -193,7 +205,7 @@ pub(crate) fn random(options: &[&str]) -> Result<()> {
         let image = images.image(cell.image.0, cell.image.1)?;
         let file_systems = file_systems(&image);
         let mut runs: [Vec<Figures>; 3] = Default::default();
-        for round in 0..rounds {
+        for round in 0..*rounds {
             for number in rotated_order(file_systems.len(), round) {
                 let figures = run(&images, &file_systems[number], &cell);
                 runs[number].push(figures.with_context(|| format!("{cell}: {}", file_systems[number].name))?);
@@ -208,7 +220,7 @@ pub(crate) fn random(options: &[&str]) -> Result<()> {
     let cells = results.len();
     let table = table(results);
     report.add(&table);
-    if options.publish {
+    if *publish {
         let about = format!("medians of {rounds} rounds of {cells} cells, in which the programs took turns.");
         report.publish(&about, table, 0, 1)?;
     }

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use ferofs_devtools::install::{self, ZSTD};
 use ferofs_tests::{Run, scratch};
 
-use crate::common::options::Options;
+use crate::common::options::SizeArgs;
 use crate::common::programs::{Programs, TIMEOUT, Tool, succeed};
 use crate::common::report::{Report, Table, Wanted};
 use crate::trees::{self, VERSIONS};
@@ -27,8 +27,8 @@ const TO_ARCHIVE: f64 = 1.15;
 /// The similar order may take this many times the processor time of the order of the tree.
 const ORDER_TIME: f64 = 1.3;
 
-pub(crate) fn redundant(options: &[&str]) -> Result<()> {
-    let options = Options::parse(options, &VERSIONS.map(|family| family.name), &[], |_, _| {})?;
+pub(crate) fn redundant(parts: &SizeArgs) -> Result<()> {
+    parts.check(&VERSIONS.map(|family| family.name))?;
     install::install(&[ZSTD])?;
     let programs = Programs::install()?;
     let work_dir = scratch();
@@ -37,7 +37,7 @@ pub(crate) fn redundant(options: &[&str]) -> Result<()> {
     let (mut worst_48bit, mut worst_order) = (0.0, 0.0);
     for family in VERSIONS {
         let name = family.name;
-        if !options.has_part(name) {
+        if !parts.has(name) {
             continue;
         }
         let tree = family.get()?;
@@ -57,7 +57,7 @@ pub(crate) fn redundant(options: &[&str]) -> Result<()> {
     let order = "the worst family: CPU time, similar order / tree's";
     report.aim(order, worst_order, Wanted::AtMost(ORDER_TIME), "");
     report.print_aims();
-    if options.publish {
+    if parts.publish {
         report.publish_aims(1, "")?;
     }
     Ok(())

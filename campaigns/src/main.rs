@@ -12,19 +12,32 @@ mod linux {
 }
 mod options;
 
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
+use std::thread::available_parallelism;
+
+use clap::Parser;
+
+/// Long searches for defects
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask fuzz", max_term_width = 120)]
+enum Campaign {
+    Options(options::Plan),
+    Faults(faults::FaultArgs),
+    Hostile(hostile::HostileArgs),
+    Kernels(kernels::KernelArgs),
+    /// The program in the virtual machine
+    #[command(hide = true)]
+    Guest,
+}
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    let result = match words.as_slice() {
-        ["options", rest @ ..] => options::run(rest),
-        ["faults", rest @ ..] => faults::run(rest),
-        ["hostile", rest @ ..] => hostile::run(rest),
-        ["kernels", rest @ ..] => kernels::run(rest),
-        // The program in the virtual machine.
-        ["guest"] => linux::guest::run(),
-        _ => Err(anyhow::anyhow!("usage: ferofs-campaigns options|faults|hostile|kernels [OPTIONS]")),
+    let result = match Campaign::parse() {
+        Campaign::Options(plan) => options::run(&plan),
+        Campaign::Faults(args) => faults::run(&args),
+        Campaign::Hostile(args) => hostile::run(&args),
+        Campaign::Kernels(args) => kernels::run(&args),
+        Campaign::Guest => linux::guest::run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -33,4 +46,9 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Commands or processes at a time, if the user does not say: one for each processor.
+fn jobs(wanted: Option<NonZeroUsize>) -> usize {
+    wanted.or_else(|| available_parallelism().ok()).map_or(1, NonZeroUsize::get)
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use ferofs_devtools::cgroup::Cgroup;
-use ferofs_devtools::{peers, shell, units};
+use ferofs_devtools::{peers, shell};
 use ferofs_tests::rng::Rng;
 use ferofs_tests::{Mount, scratch, tree};
 
@@ -184,7 +184,7 @@ fn kill_readers(mounts: &[Mount], source: &Path, time: Duration, limit: Option<&
     for reader in &mut readers {
         bytes_read += end(reader)?;
     }
-    println!("{READERS} readers, {killed} killed, {} compared", units::size(bytes_read));
+    println!("{READERS} readers, {killed} killed, {} compared", shell::size(bytes_read));
     // While the daemons fill their caches, in the first quarter, memory grows.
     let later = &samples[samples.len() / 4..];
     let (first_half, second_half) = later.split_at(later.len() / 2);

@@ -29,7 +29,7 @@ struct Sum {
 }
 
 pub(super) fn many(bench: &mut Bench) -> Result<()> {
-    let counts: &[usize] = if bench.options.quick { &[1, 5, 20] } else { &[1, 10, 50, 200] };
+    let counts: &[usize] = if bench.is_quick { &[1, 5, 20] } else { &[1, 10, 50, 200] };
     let mut sums = Vec::new();
     for &count in counts {
         let sum = mounts(bench, count)?;

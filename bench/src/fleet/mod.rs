@@ -16,13 +16,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use clap::Args;
 use ferofs_devtools::install::{self, CURL};
 use ferofs_test_server::Server;
 use ferofs_tests::{need, scratch};
 
 use self::images::{Image, Which};
 use self::remote::Ferofs;
-use crate::common::options::Options;
+use crate::common::options::PartArgs;
 use crate::common::programs;
 use crate::common::report::Report;
 
@@ -65,7 +66,7 @@ impl Traffic {
 
 /// What all measurements use.
 pub(crate) struct Bench {
-    options: Options,
+    is_quick: bool,
     rounds: usize,
     /// Images, servers, caches, mount points.
     dir: PathBuf,
@@ -87,10 +88,19 @@ const PARTS: [(&str, Measure); 5] = [
     ("many", many::many),
 ];
 
-pub(crate) fn fleet(options: &[&str]) -> Result<()> {
-    let takes = ["--rounds", "--quick", "--dir"];
-    let options = Options::parse(options, &PARTS.map(|(name, _)| name), &takes, |_, _| {})?;
-    let rounds = options.rounds.unwrap_or(if options.quick { 1 } else { 3 });
+#[derive(Args)]
+pub(crate) struct FleetArgs {
+    #[command(flatten)]
+    common: PartArgs,
+    /// Smaller images, one round, two minutes
+    #[arg(long, conflicts_with = "publish")]
+    quick: bool,
+}
+
+pub(crate) fn fleet(FleetArgs { common, quick: is_quick }: FleetArgs) -> Result<()> {
+    let PartArgs { parts, rounds, dir } = common;
+    parts.check(&PARTS.map(|(name, _)| name))?;
+    let rounds = rounds.unwrap_or(if is_quick { 1 } else { 3 });
     if !need::is_root() {
         bail!("mounting 200 images, and reading the memory of their processes, needs root");
     }
@@ -99,11 +109,11 @@ pub(crate) fn fleet(options: &[&str]) -> Result<()> {
     }
     install::install(&[CURL])?;
     let program = programs::ferofs()?;
-    let dir = options.dir.clone().unwrap_or_else(|| scratch::target_dir().join("bench-fleet"));
+    let dir = dir.unwrap_or_else(|| scratch::target_dir().join("bench-fleet"));
     fs::create_dir_all(dir.join("mount"))?;
     let dir = fs::canonicalize(dir)?;
     let ferofs = Ferofs::copy(&program, &dir)?;
-    let image = |which| Image::get(&ferofs.program, &dir, which, options.quick);
+    let image = |which| Image::get(&ferofs.program, &dir, which, is_quick);
     let (tree, container) = (image(Which::Tree)?, image(Which::Container)?);
     let images = format!(
         " The image for first files has {} MB in {} files, the one for complete reads {} MB in {} files.",
@@ -114,14 +124,14 @@ pub(crate) fn fleet(options: &[&str]) -> Result<()> {
     );
     println!("{images}");
     let report = Report::new("fleet", &[("ferofs", &program, "--version")])?;
-    let mut bench = Bench { options, rounds, dir, ferofs, tree, container, report };
+    let mut bench = Bench { is_quick, rounds, dir, ferofs, tree, container, report };
     for (name, measure) in PARTS {
-        if bench.options.has_part(name) {
+        if parts.has(name) {
             measure(&mut bench).with_context(|| name.to_owned())?;
         }
     }
     bench.report.print_aims();
-    if bench.options.publish {
+    if parts.publish {
         bench.report.publish_aims(bench.rounds, &images)?;
     }
     Ok(())

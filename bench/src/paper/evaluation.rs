@@ -12,6 +12,7 @@ use super::experiments::EXPERIMENTS;
 use super::record::{Key, Log, Outcome, Values};
 use super::setup::{self, Workspace};
 use crate::common::filesystem::Unavailable;
+use crate::common::options::SizeArgs;
 use crate::common::rounds::rotated_order;
 
 /// The outcome of a measurement that did not start because of the time limit.
@@ -32,11 +33,8 @@ impl Evaluation {
     }
 
     /// Makes the experiments of these names, or all if there are none.
-    pub(crate) fn run_experiments(&mut self, only: &[String]) -> Result<()> {
-        for (name, experiment) in EXPERIMENTS {
-            if !only.is_empty() && !only.iter().any(|wanted| wanted == name) {
-                continue;
-            }
+    pub(crate) fn run_experiments(&mut self, parts: &SizeArgs) -> Result<()> {
+        for (name, experiment) in EXPERIMENTS.into_iter().filter(|(name, _)| parts.has(name)) {
             let start = Instant::now();
             println!("{}", shell::bold(name));
             if let Err(error) = experiment(self) {

@@ -7,11 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use clap::Args;
+use clap::builder::RangedU64ValueParser;
 use ferofs_devtools::install::{self, FIO, MOUNT};
 use ferofs_tests::{need, scratch};
 
 use crate::common::fio;
-use crate::common::options::Options;
+use crate::common::options::PartArgs;
 use crate::common::programs::{self, Programs};
 use crate::common::report::{Report, Table, Wanted, number, spread};
 use crate::common::rounds::run_quietly;
@@ -19,7 +21,6 @@ use crate::trees::{self, each_file};
 
 /// What all parts share.
 struct Bench {
-    options: Options,
     rounds: usize,
     /// The most names of a tree.
     names: usize,
@@ -39,20 +40,23 @@ type Measure = fn(&mut Bench) -> Result<()>;
 const PARTS: [(&str, Measure); 4] =
     [("names", names::names), ("cold", cold), ("output", output), ("tiny", tiny)];
 
-pub(crate) fn scale(options: &[&str]) -> Result<()> {
-    let mut names = 1_000_000;
-    let takes = ["--rounds", "--names", "--dir"];
-    let options = Options::parse(options, &PARTS.map(|(name, _)| name), &takes, |_, number| {
-        names = number;
-    })?;
-    if names < 10_000 {
-        bail!("--names needs at least 10,000");
-    }
+#[derive(Args)]
+pub(crate) struct ScaleArgs {
+    #[command(flatten)]
+    common: PartArgs,
+    /// The most names of a tree
+    #[arg(long, value_name = "N", default_value = "1000000", value_parser = RangedU64ValueParser::<usize>::new().range(10_000..))]
+    names: usize,
+}
+
+pub(crate) fn scale(ScaleArgs { common, names }: ScaleArgs) -> Result<()> {
+    let PartArgs { parts, rounds, dir } = common;
+    parts.check(&PARTS.map(|(name, _)| name))?;
     if !need::is_root() {
         bail!("dropping caches and mounting need root");
     }
     install::install(&[FIO, MOUNT])?;
-    let memory = options.dir.as_deref().unwrap_or(Path::new("/dev/shm")).join("ferofs-scale");
+    let memory = dir.as_deref().unwrap_or(Path::new("/dev/shm")).join("ferofs-scale");
     let disk = scratch::target_dir().join("bench-scale");
     let (trees, images) = (memory.join("trees"), memory.join("images"));
     for dir in [&trees, &images, &disk] {
@@ -60,23 +64,14 @@ pub(crate) fn scale(options: &[&str]) -> Result<()> {
     }
     let programs = Programs::install()?;
     let report = Report::new("scale", &programs.versions())?;
-    let mut bench = Bench {
-        rounds: options.rounds.unwrap_or(3),
-        names: usize::try_from(names)?,
-        options,
-        programs,
-        trees,
-        images,
-        disk,
-        report,
-    };
+    let mut bench = Bench { rounds: rounds.unwrap_or(3), names, programs, trees, images, disk, report };
     for (name, measure) in PARTS {
-        if bench.options.has_part(name) {
+        if parts.has(name) {
             measure(&mut bench).with_context(|| name.to_owned())?;
         }
     }
     bench.report.print_aims();
-    if bench.options.publish {
+    if parts.publish {
         bench.report.publish_aims(bench.rounds, "")?;
     }
     fs::remove_dir_all(memory)?;

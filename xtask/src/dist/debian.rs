@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use ferofs_devtools::shell;
 use flate2::{Compression, GzBuilder};
 
-use super::version::Version;
+use super::source::Version;
 
 /// The folder of the links with the names of erofs-utils.
 const LINKS: &str = "/usr/lib/ferofs";

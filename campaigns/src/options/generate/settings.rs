@@ -5,9 +5,8 @@ use std::os::unix::ffi::OsStringExt;
 
 use ferofs_tests::rng::Rng;
 
-use crate::options::expected::effect::Effect;
-use crate::options::expected::model::Model;
-use crate::options::generate::choose::Choose;
+use super::case::Choose;
+use crate::options::expected::model::{Effect, Model};
 
 /// A setting, which an edit can leave out separately.
 #[derive(Clone, Debug)]
