@@ -4,6 +4,15 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed step fails the test")]
 #![allow(clippy::panic, reason = "the way to fail a test")]
 
+/// Ends a test unless the machine has what it needs. `need` has said what is missing.
+macro_rules! require {
+    ($has:expr) => {
+        if !($has) {
+            return;
+        }
+    };
+}
+
 mod archives;
 mod build;
 mod cli;

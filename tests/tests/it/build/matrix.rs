@@ -115,9 +115,7 @@ fn the_rows_contain_every_pair() {
 
 #[test]
 fn every_pair_of_settings_gives_a_valid_image() {
-    if !need::kernel_erofs("the matrix through the kernel") {
-        return;
-    }
+    require!(need::kernel_erofs("the matrix through the kernel"));
     let fixture = Fixture::new(&tree::Options { largest: 70_001, ..tree::Options::small() });
     // Larger than the largest pcluster, and than a segment.
     for content in [Content::Text, Content::Mixed] {

@@ -78,9 +78,7 @@ fn holes_stay_holes() {
 
 #[test]
 fn large_xattrs_are_preserved() {
-    if !need::root("large xattrs: a tmpfs") {
-        return;
-    }
+    require!(need::root("large xattrs: a tmpfs"));
     let fixture = Fixture::empty();
     let tmpfs = Tmpfs::new(&fixture.directory("tmpfs"));
     let source = tmpfs.0.join("source");
@@ -130,9 +128,7 @@ fn excluded_names_are_not_in_the_image() {
 
 #[test]
 fn owners_can_be_replaced_and_shifted() {
-    if !need::root("forced owners") {
-        return;
-    }
+    require!(need::root("forced owners"));
     let fixture = Fixture::empty();
     fs::write(fixture.source().join("file"), "file").unwrap();
     std::os::unix::fs::chown(fixture.source().join("file"), Some(1_000), Some(2_000)).unwrap();

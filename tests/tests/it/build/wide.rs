@@ -69,11 +69,10 @@ fn assert_shows(mount: &Mount, content: &[u8]) {
 
 #[test]
 fn images_of_more_blocks_than_32_bits_can_count() {
-    if !need::kernel_erofs("images of 2^32 blocks, through the kernel")
-        || !need::fuse("the same through FUSE")
-    {
-        return;
-    }
+    require!(
+        need::kernel_erofs("images of 2^32 blocks, through the kernel")
+            && need::fuse("the same through FUSE")
+    );
     let fixture = Fixture::empty();
     let archive = archive(&fixture.path(""));
     let refused = mkfs(&fixture, &archive, "-Enoinline_data").run();

@@ -103,9 +103,7 @@ fn wrong_values_are_told_with_what_is_taken() {
 
 #[test]
 fn unmounting_what_is_not_mounted_says_so() {
-    if !need::root("unmounting") {
-        return;
-    }
+    require!(need::root("unmounting"));
     let fixture = Fixture::empty();
     let outcome = ferofs().arg("umount").arg(fixture.source()).run();
     assert!(outcome.code == 1 && outcome.stderr.contains("not a mount point"), "{}", outcome.stderr);
@@ -255,9 +253,7 @@ fn an_unreadable_file_leaves_no_image() {
     if need::is_root() {
         // Root may read every file, so the file is in a mounted image that is damaged.
         fs::remove_file(&secret).unwrap();
-        if !need::fuse("an unreadable file, for root") {
-            return;
-        }
+        require!(need::fuse("an unreadable file, for root"));
         fs::create_dir(&secret).unwrap();
         let (words, damaged) = (fixture.directory("words"), fixture.path("damaged"));
         fs::write(words.join("file"), "many words ".repeat(10_000)).unwrap();
@@ -294,9 +290,7 @@ fn an_unreadable_file_leaves_no_image() {
 
 #[test]
 fn a_full_disk_leaves_no_image() {
-    if !need::root("a full disk: a tmpfs") {
-        return;
-    }
+    require!(need::root("a full disk: a tmpfs"));
     let fixture = Fixture::new(&tree::Options { largest: 9_000_000, ..tree::Options::small() });
     let disk = fixture.directory("disk");
     rustix::mount::mount("tmpfs", &disk, "tmpfs", rustix::mount::MountFlags::empty(), c"size=2m").unwrap();

@@ -142,9 +142,7 @@ fn an_image_behind_other_data_leaves_that_alone() {
 
 #[test]
 fn bytes_before_the_offset_that_cannot_be_read_are_not_lost() {
-    if !need::root("becoming an ordinary user") || need::tool("setpriv", "an ordinary user").is_none() {
-        return;
-    }
+    require!(need::root("becoming an ordinary user") && need::tool("setpriv", "an ordinary user").is_some());
     let fixture = Fixture::empty();
     let directory = fixture.directory("of nobody");
     let output = directory.join("output");

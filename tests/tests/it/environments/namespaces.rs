@@ -17,9 +17,7 @@ fn build(dir: &Path, options: &[&str]) -> Outcome {
 
 #[test]
 fn a_build_tells_of_owners_that_a_user_namespace_does_not_map() {
-    if need::tool("unshare", "a namespace").is_none() {
-        return;
-    }
+    require!(need::tool("unshare", "a namespace").is_some());
     let dir = scratch();
     let file = dir.path().join("tree/file");
     fs::create_dir(dir.path().join("tree")).unwrap();
@@ -34,9 +32,7 @@ fn a_build_tells_of_owners_that_a_user_namespace_does_not_map() {
 
 #[test]
 fn a_build_refuses_access_control_lists_that_a_user_namespace_does_not_map() {
-    if need::tool("unshare", "an ACL in a namespace").is_none() {
-        return;
-    }
+    require!(need::tool("unshare", "an ACL in a namespace").is_some());
     let dir = scratch();
     let file = dir.path().join("tree/file");
     fs::create_dir(dir.path().join("tree")).unwrap();

@@ -243,9 +243,7 @@ fn check_finds_each_false_field() {
 
 #[test]
 fn the_daemon_handles_each_false_field() {
-    if !need::fuse("FUSE mounts of images that change") {
-        return;
-    }
+    require!(need::fuse("FUSE mounts of images that change"));
     let fixture = Fixture::empty();
     create(&fixture);
     let image = ImageEditor::new(fs::read(fixture.build("image", ["--compress", "lz4", "-T0"])).unwrap());

@@ -59,9 +59,7 @@ fn damage(image: &Path) {
 
 #[test]
 fn each_damaged_file_is_logged_once() {
-    if !need::fuse("damage under a FUSE mount") {
-        return;
-    }
+    require!(need::fuse("damage under a FUSE mount"));
     let fixture = Fixture::new(&tree::Options::small());
     let image = small_image(&fixture);
     let mount = mounted(&fixture, &image);
@@ -84,9 +82,7 @@ fn each_damaged_file_is_logged_once() {
 
 #[test]
 fn a_truncated_image_gives_errors_until_it_is_restored() {
-    if !need::fuse("truncation under a FUSE mount") {
-        return;
-    }
+    require!(need::fuse("truncation under a FUSE mount"));
     let fixture = Fixture::new(&tree::Options::small());
     let image = small_image(&fixture);
     let mount = mounted(&fixture, &image);
@@ -102,9 +98,7 @@ fn a_truncated_image_gives_errors_until_it_is_restored() {
 
 #[test]
 fn a_mount_shows_the_old_image_after_it_is_replaced() {
-    if !need::fuse("replacement under a FUSE mount") {
-        return;
-    }
+    require!(need::fuse("replacement under a FUSE mount"));
     let fixture = Fixture::new(&tree::Options::small());
     let image = small_image(&fixture);
     let mount = mounted(&fixture, &image);
@@ -115,9 +109,7 @@ fn a_mount_shows_the_old_image_after_it_is_replaced() {
 
 #[test]
 fn random_reads_and_strides_need_few_requests() {
-    if !need::fuse("small FUSE reads") {
-        return;
-    }
+    require!(need::fuse("small FUSE reads"));
     const SIZE: usize = 6_000_000;
     let fixture = Fixture::new(&tree::Options { largest: SIZE, ..tree::Options::small() });
     let image = small_image(&fixture);
@@ -159,9 +151,7 @@ fn random_reads_and_strides_need_few_requests() {
 
 #[test]
 fn stats_shows_the_counters() {
-    if !need::fuse("counters of a FUSE mount") {
-        return;
-    }
+    require!(need::fuse("counters of a FUSE mount"));
     let fixture = Fixture::new(&tree::Options::small());
     let image = small_image(&fixture);
     let mount = mounted(&fixture, &image);
@@ -177,9 +167,7 @@ fn stats_shows_the_counters() {
 
 #[test]
 fn the_daemon_writes_a_log_file_and_a_pid_file() {
-    if !need::fuse("files of the FUSE daemon") {
-        return;
-    }
+    require!(need::fuse("files of the FUSE daemon"));
     let fixture = Fixture::new(&tree::Options::small());
     let image = small_image(&fixture);
     let (pid, log) = (fixture.path("pid"), fixture.path("log"));
@@ -205,9 +193,7 @@ fn the_daemon_writes_a_log_file_and_a_pid_file() {
 
 #[test]
 fn lseek_finds_holes_and_data() {
-    if !need::fuse("holes in a FUSE mount") {
-        return;
-    }
+    require!(need::fuse("holes in a FUSE mount"));
     let fixture = Fixture::empty();
     let file = File::create(fixture.source().join("sparse")).unwrap();
     file.write_all_at(&[1; 8192], 1 << 20).unwrap();
@@ -223,9 +209,7 @@ fn lseek_finds_holes_and_data() {
 
 #[test]
 fn the_calls_of_mount_8_and_mount_fuse_mount_through_fuse() {
-    if !need::root("mount(8)") || !need::fuse("mount(8) and FUSE") {
-        return;
-    }
+    require!(need::root("mount(8)") && need::fuse("mount(8) and FUSE"));
     let fixture = Fixture::new(&tree::Options::small());
     let image = small_image(&fixture);
     let links = fixture.directory("links");
@@ -267,13 +251,12 @@ fn project() -> Option<PathBuf> {
 #[test]
 fn a_project_can_be_built_on_an_overlay_of_a_mount() {
     let what = "building on an overlay of a FUSE mount";
-    if !need::root(what)
-        || !need::fuse(what)
-        || need::tool("make", what).is_none()
-        || need::tool("cc", what).is_none()
-    {
-        return;
-    }
+    require!(
+        need::root(what)
+            && need::fuse(what)
+            && need::tool("make", what).is_some()
+            && need::tool("cc", what).is_some()
+    );
     let Some(project) = project() else {
         need::lacks(what, "the sources of lz4-sys");
         return;
@@ -302,9 +285,7 @@ fn a_project_can_be_built_on_an_overlay_of_a_mount() {
 
 #[test]
 fn killed_readers_do_not_disturb_the_daemon() {
-    if !need::fuse("killed FUSE readers") {
-        return;
-    }
+    require!(need::fuse("killed FUSE readers"));
     let fixture = Fixture::new(&tree::Options { largest: 6_000_000, ..tree::Options::small() });
     let image = small_image(&fixture);
     let mount = mounted(&fixture, &image);
@@ -319,9 +300,7 @@ fn killed_readers_do_not_disturb_the_daemon() {
 
 #[test]
 fn all_threads_of_the_daemon_are_confined() {
-    if !need::fuse("the FUSE daemon's sandbox") {
-        return;
-    }
+    require!(need::fuse("the FUSE daemon's sandbox"));
     let fixture = Fixture::new(&tree::Options::small());
     let image = small_image(&fixture);
     let mount = mounted(&fixture, &image);
@@ -351,9 +330,7 @@ fn all_threads_of_the_daemon_are_confined() {
 fn the_image_is_read_only_after_the_sandbox_is_active() {
     let what = "the start of the FUSE daemon's sandbox";
     let Some(strace) = need::tool("strace", what) else { return };
-    if !need::fuse(what) {
-        return;
-    }
+    require!(need::fuse(what));
     let fixture = Fixture::new(&tree::Options::small());
     let image = small_image(&fixture);
     let patch = fixture.path("patch");
@@ -416,9 +393,7 @@ fn the_image_is_read_only_after_the_sandbox_is_active() {
 /// The unmount helper starts before the mount, so it removes the mount at whatever time the daemon dies.
 #[test]
 fn a_daemon_without_memory_leaves_no_mount() {
-    if !need::fuse("a daemon that runs out of memory") {
-        return;
-    }
+    require!(need::fuse("a daemon that runs out of memory"));
     let fixture = Fixture::new(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
     let (image, dir) = (small_image(&fixture), fixture.directory("mount"));
     let mut failed = 0;
@@ -436,9 +411,7 @@ fn a_daemon_without_memory_leaves_no_mount() {
 /// Linux gives the number of a mount to the next one.
 #[test]
 fn the_unmount_helper_leaves_a_later_mount_of_another_daemon() {
-    if !need::fuse("two FUSE mounts, one after the other") {
-        return;
-    }
+    require!(need::fuse("two FUSE mounts, one after the other"));
     let fixture = Fixture::new(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
     let image = small_image(&fixture);
     let first = mounted(&fixture, &image);
@@ -469,9 +442,7 @@ fn the_unmount_helper_leaves_a_later_mount_of_another_daemon() {
 
 #[test]
 fn a_daemon_that_is_not_confined_leaves_what_others_mounted() {
-    if !need::fuse("a FUSE mount without a sandbox") || !need::root("a mount below a FUSE mount") {
-        return;
-    }
+    require!(need::fuse("a FUSE mount without a sandbox") && need::root("a mount below a FUSE mount"));
     let fixture = Fixture::new(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
     let image = small_image(&fixture);
     let dir = fixture.directory("mount");
@@ -493,9 +464,7 @@ fn a_daemon_that_is_not_confined_leaves_what_others_mounted() {
 
 #[test]
 fn an_image_that_cannot_be_opened_leaves_no_mount() {
-    if !need::fuse("bad images and FUSE") {
-        return;
-    }
+    require!(need::fuse("bad images and FUSE"));
     let fixture = Fixture::new(&tree::Options::small());
     let image = small_image(&fixture);
     let dir = fixture.directory("mount");

@@ -32,9 +32,7 @@ fn possible(what: &str) -> bool {
 
 #[test]
 fn the_mount_table_shows_the_program_and_the_image() {
-    if !possible("types of FUSE mounts") {
-        return;
-    }
+    require!(possible("types of FUSE mounts"));
     let fixture = Fixture::new(&tree::Options::small());
     let image = small_image(&fixture);
     let comma = fixture.path("a, b");
@@ -62,9 +60,7 @@ fn the_mount_table_shows_the_program_and_the_image() {
 
 #[test]
 fn only_root_uses_what_root_mounts_for_itself() {
-    if !possible("allow_root") || need::tool("setpriv", "allow_root").is_none() {
-        return;
-    }
+    require!(possible("allow_root") && need::tool("setpriv", "allow_root").is_some());
     let fixture = Fixture::new(&tree::Options::small());
     let image = small_image(&fixture);
     // A directory that all users reach.
@@ -80,9 +76,7 @@ fn only_root_uses_what_root_mounts_for_itself() {
 
 #[test]
 fn options_and_programs_that_are_missing_are_named() {
-    if !possible("messages of FUSE mounts") {
-        return;
-    }
+    require!(possible("messages of FUSE mounts"));
     let fixture = Fixture::new(&tree::Options::small());
     let (image, dir) = (small_image(&fixture), fixture.directory("mount"));
     for (option, named) in [
@@ -118,9 +112,7 @@ fn options_and_programs_that_are_missing_are_named() {
 
 #[test]
 fn umount_leaves_other_file_systems_alone() {
-    if !possible("umount") {
-        return;
-    }
+    require!(possible("umount"));
     let fixture = Fixture::new(&tree::Options::small());
     let (image, dir) = (small_image(&fixture), fixture.directory("mount"));
     let other = "mount -t tmpfs tmpfs \"$2\"; touch \"$2/kept\"";
@@ -178,9 +170,7 @@ fn files_that_a_mount_writes_replace_nothing_and_are_not_below_it() {
 /// Opening a FIFO waits for a program that reads it.
 #[test]
 fn a_mount_does_not_wait_for_a_reader_of_a_fifo() {
-    if !possible("FIFOs as files of a mount") {
-        return;
-    }
+    require!(possible("FIFOs as files of a mount"));
     let fixture = Fixture::new(&tree::Options::small());
     let image = small_image(&fixture);
     let (dir, fifo) = (fixture.directory("mount"), fixture.path("fifo"));
@@ -198,9 +188,7 @@ fn a_mount_does_not_wait_for_a_reader_of_a_fifo() {
 
 #[test]
 fn umount_follows_a_link_to_the_mount_point_as_mount_does() {
-    if !possible("umount") {
-        return;
-    }
+    require!(possible("umount"));
     let fixture = Fixture::new(&tree::Options::small());
     let (image, dir, link) = (small_image(&fixture), fixture.directory("mount"), fixture.path("link"));
     std::os::unix::fs::symlink("mount", &link).unwrap();
@@ -217,9 +205,7 @@ fn umount_follows_a_link_to_the_mount_point_as_mount_does() {
 
 #[test]
 fn a_device_that_is_mounted_through_fuse_is_not_written_over() {
-    if !possible("a device") || need::tool("losetup", "a device").is_none() {
-        return;
-    }
+    require!(possible("a device") && need::tool("losetup", "a device").is_some());
     let fixture = Fixture::new(&tree::Options::small());
     let image = small_image(&fixture);
     let dir = fixture.directory("mount");

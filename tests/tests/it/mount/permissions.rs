@@ -21,10 +21,9 @@ fn as_nobody() -> Run {
 
 #[test]
 fn the_daemon_works_in_a_user_namespace() {
-    if !need::fuse("FUSE in a user namespace") || need::tool("unshare", "FUSE in a user namespace").is_none()
-    {
-        return;
-    }
+    require!(
+        need::fuse("FUSE in a user namespace") && need::tool("unshare", "FUSE in a user namespace").is_some()
+    );
     let unshare = || Run::new("unshare").args(["--user", "--map-root-user", "--mount"]);
     if unshare().arg("true").run().code != 0 {
         need::lacks("FUSE in a user namespace", "the right to make user namespaces");
@@ -46,11 +45,10 @@ fn the_daemon_works_in_a_user_namespace() {
 
 #[test]
 fn an_ordinary_user_can_mount_and_unmount() {
-    if !need::root("becoming an ordinary user")
-        || need::tool("fusermount3", "FUSE for ordinary users").is_none()
-    {
-        return;
-    }
+    require!(
+        need::root("becoming an ordinary user")
+            && need::tool("fusermount3", "FUSE for ordinary users").is_some()
+    );
     let fixture = Fixture::new(&tree::Options::small());
     let image = small_image(&fixture);
     let dir = fixture.directory("mount");
@@ -73,9 +71,7 @@ fn an_ordinary_user_can_mount_and_unmount() {
 
 #[test]
 fn access_control_lists_are_enforced() {
-    if !need::root("becoming an ordinary user") || !need::fuse("ACLs through FUSE") {
-        return;
-    }
+    require!(need::root("becoming an ordinary user") && need::fuse("ACLs through FUSE"));
     let fixture = Fixture::empty();
     let mode = fs::Permissions::from_mode(0o644);
     for name in ["open", "closed"] {

@@ -89,9 +89,7 @@ fn check_and_verify_judge_as_the_command_does() {
 #[test]
 fn mounts_show_the_tree_and_end_with_the_program() {
     let Some(program) = program() else { return };
-    if !need::root("a mount of the program for devices") || !need::fuse("the same") {
-        return;
-    }
+    require!(need::root("a mount of the program for devices") && need::fuse("the same"));
     let (fixture, image, patch) = fixture();
     let dir = fixture.directory("mnt");
     let mount = |patch: Option<&PathBuf>| {

@@ -41,9 +41,7 @@ fn write_version(root: &Path, version: u64) {
 
 #[test]
 fn each_state_of_a_growing_image_is_shown() {
-    if !need::kernel_erofs("a grown image through the kernel") || !need::fuse("the same through FUSE") {
-        return;
-    }
+    require!(need::kernel_erofs("a grown image through the kernel") && need::fuse("the same through FUSE"));
     for options in SETTINGS {
         let fixture = Fixture::new(&tree::Options::small());
         write_version(&fixture.source(), 0);

@@ -146,9 +146,7 @@ fn of_several_patches_the_interrupted_one_continues() {
 #[test]
 fn on_a_device_a_patch_continues() {
     let Some(strace) = need::tool("strace", "an interrupted patch of a device") else { return };
-    if !need::root("an interrupted patch of a device") {
-        return;
-    }
+    require!(need::root("an interrupted patch of a device"));
     let (fixture, image, patch) = fixture("-z lz4");
     let whole = fixture.path("whole");
     fs::copy(&image, &whole).unwrap();

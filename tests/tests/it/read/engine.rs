@@ -23,9 +23,7 @@ fn stats(dir: &Path) -> BTreeMap<String, u64> {
 
 #[test]
 fn a_recorded_access_profile_can_be_pinned() {
-    if !need::fuse("access profiles") {
-        return;
-    }
+    require!(need::fuse("access profiles"));
     let fixture = Fixture::new(&tree::Options::small());
     let image = fixture.build("image", ["--compress", "lz4"]);
     let profile = fixture.path("profile");
@@ -58,9 +56,7 @@ fn a_recorded_access_profile_can_be_pinned() {
 
 #[test]
 fn memory_stays_within_its_limit() {
-    if !need::fuse("memory limits") {
-        return;
-    }
+    require!(need::fuse("memory limits"));
     let fixture = Fixture::new(&tree::Options::small());
     let image = fixture.build("image", ["--compress", "lz4"]);
     let dir = fixture.directory("mount");

@@ -146,9 +146,7 @@ fn layers_are_chosen_by_number_also_from_the_cache() {
 
 #[test]
 fn overlayfs_shows_the_new_version() {
-    if !need::kernel_erofs("layers of a difference") {
-        return;
-    }
+    require!(need::kernel_erofs("layers of a difference"));
     let Some(versions) = Versions::new("layers of a difference through the kernel") else { return };
     let [first, second] = &versions.images;
     versions.push(first, "app:1", &[]).run().success();
@@ -178,9 +176,7 @@ fn overlayfs_shows_the_new_version() {
 
 #[test]
 fn layers_are_stacked_without_fetching_all_of_them() {
-    if !need::fuse("layers through FUSE") || !rustix::process::geteuid().is_root() {
-        return;
-    }
+    require!(need::fuse("layers through FUSE") && rustix::process::geteuid().is_root());
     let Some(versions) = Versions::new("layers through FUSE") else { return };
     let [first, second] = &versions.images;
     versions.push(first, "app:1", &[]).run().success();

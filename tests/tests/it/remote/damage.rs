@@ -57,9 +57,7 @@ fn mount(fixture: &Fixture, location: &str, root: &str, options: &[&str]) -> Mou
 
 #[test]
 fn what_changes_in_the_cache_is_fetched_again_by_the_same_mount() {
-    if !need::fuse("damage in the cache") {
-        return;
-    }
+    require!(need::fuse("damage in the cache"));
     let fixture = Fixture::empty();
     let (image, root) = sealed_image(&fixture);
     let server = Server::start().unwrap();

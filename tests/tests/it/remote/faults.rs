@@ -78,9 +78,7 @@ fn a_pull_fails_where_it_must() {
 fn a_pull_takes_no_access_from_a_planted_file() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 
-    if !need::root("files of other users") {
-        return;
-    }
+    require!(need::root("files of other users"));
     let fixture = Fixture::empty();
     let (image, root) = sealed_image(&fixture);
     let server = Server::start().unwrap();

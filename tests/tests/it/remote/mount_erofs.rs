@@ -43,9 +43,7 @@ fn shows_the_image(mount: &Path, image: &Path, fixture: &Fixture) {
 #[test]
 fn images_in_registries_without_passwords_in_sight() {
     let what = "mount.erofs of a registry";
-    if !need::fuse(what) {
-        return;
-    }
+    require!(need::fuse(what));
     let fixture = Fixture::empty();
     let passwords = fixture.path("htpasswd");
     std::fs::write(&passwords, HTPASSWD).unwrap();
@@ -89,9 +87,7 @@ fn images_in_registries_without_passwords_in_sight() {
 #[test]
 fn a_daemon_in_the_foreground_hides_its_password() {
     let what = "passwords of ferofs mount --foreground";
-    if !need::fuse(what) {
-        return;
-    }
+    require!(need::fuse(what));
     let fixture = Fixture::empty();
     let passwords = fixture.path("htpasswd");
     std::fs::write(&passwords, HTPASSWD).unwrap();
@@ -113,9 +109,7 @@ fn a_daemon_in_the_foreground_hides_its_password() {
 #[test]
 fn images_in_stores() {
     let what = "mount.erofs of an S3 store";
-    if !need::fuse(what) {
-        return;
-    }
+    require!(need::fuse(what));
     let Some(store) = store(what) else { return };
     let fixture = Fixture::empty();
     let (image, root) = sealed_image(&fixture);

@@ -138,9 +138,7 @@ fn wait_for_background(mount: &Path) {
 
 #[test]
 fn the_start_of_a_program_with_a_profile_needs_few_requests() {
-    if !need::fuse("prefetch by an access profile") {
-        return;
-    }
+    require!(need::fuse("prefetch by an access profile"));
     let start = Start::new();
     let profile = start.fixture.path("profile");
     let (recorded, data) = start.mount("recorded", &[], &["--record-profile".as_ref(), profile.as_os_str()]);
@@ -213,9 +211,7 @@ fn assert_reads(fixture: &Fixture, mount: &Mount) {
 
 #[test]
 fn a_mount_becomes_complete_or_fetches_nothing_before_it_is_read() {
-    if !need::fuse("prefetch of a complete image") {
-        return;
-    }
+    require!(need::fuse("prefetch of a complete image"));
     let fixture = Fixture::empty();
     let (image, root) = sealed_image(&fixture);
     let server = Server::start().unwrap();
@@ -260,9 +256,7 @@ fn a_mount_becomes_complete_or_fetches_nothing_before_it_is_read() {
 
 #[test]
 fn wrong_values_of_prefetch() {
-    if !need::fuse("values of --prefetch") {
-        return;
-    }
+    require!(need::fuse("values of --prefetch"));
     let fixture = Fixture::empty();
     let (image, root) = sealed_image(&fixture);
     let server = Server::start().unwrap();
@@ -309,9 +303,7 @@ fn fetchers(location: &str) -> Vec<Pid> {
 
 #[test]
 fn stats_does_not_wait_for_a_fetcher_that_is_stopped() {
-    if !need::fuse("counters of a fetcher that is stopped") {
-        return;
-    }
+    require!(need::fuse("counters of a fetcher that is stopped"));
     let fixture = Fixture::empty();
     let (image, root) = sealed_image(&fixture);
     let server = Server::start().unwrap();
@@ -345,9 +337,7 @@ fn stats_does_not_wait_for_a_fetcher_that_is_stopped() {
 
 #[test]
 fn the_profile_that_was_pushed_with_an_image_is_used() {
-    if !need::fuse("the access profile of an image in a registry") {
-        return;
-    }
+    require!(need::fuse("the access profile of an image in a registry"));
     let fixture = Fixture::empty();
     let (image, root) = sealed_image(&fixture);
     let (layer, profile) =

@@ -123,9 +123,7 @@ fn a_pull_that_fails_leaves_nothing() {
 
 #[test]
 fn a_mount_copies_what_a_file_has_that_the_fetcher_may_not_open() {
-    if !need::fuse("images on servers") {
-        return;
-    }
+    require!(need::fuse("images on servers"));
     let versions = Versions::new(&["-z", "lz4"]);
     let (dir, cache) = (versions.fixture.directory("dir"), versions.fixture.path("cache"));
     let options = [

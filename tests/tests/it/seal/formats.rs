@@ -211,9 +211,7 @@ fn a_sealed_image_that_is_cut_off_is_called_so() {
 #[test]
 fn systemd_finds_the_files_beside_an_image() {
     let Some(dissect) = need::tool("systemd-dissect", "sealed images for systemd") else { return };
-    if !need::kernel_erofs("sealed images for systemd") {
-        return;
-    }
+    require!(need::kernel_erofs("sealed images for systemd"));
     let fixture = Fixture::empty();
     let release = fixture.source().join("usr/lib/os-release");
     fs::create_dir_all(release.parent().unwrap()).unwrap();
