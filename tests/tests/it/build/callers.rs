@@ -8,9 +8,8 @@ use std::path::{Path, PathBuf};
 use ferofs_tests::compare::{Field, compare};
 use ferofs_tests::{Mount, Run, ferofs, need, tree};
 
-use crate::common::erofs_utils::newest;
+use crate::common::erofs_utils::{assert_valid, newest};
 use crate::common::fixture::{Fixture, same};
-use crate::common::mkfs::assert_valid;
 
 const UUID: &str = "01234567-89ab-cdef-0123-456789abcdef";
 

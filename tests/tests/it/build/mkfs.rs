@@ -9,9 +9,8 @@ use std::path::{Path, PathBuf};
 use ferofs_tests::compare::{self, Field, compare};
 use ferofs_tests::{Mount, Run, ferofs, need, tree, xattr};
 
-use crate::common::erofs_utils::newest;
+use crate::common::erofs_utils::{assert_valid, mkfs, mkfs_command, newest};
 use crate::common::fixture::{Fixture, same};
-use crate::common::mkfs::{assert_valid, mkfs, mkfs_command};
 
 /// Builds an image, and fails unless both checkers accept it.
 fn built(fixture: &Fixture, name: &str, options: &str) -> PathBuf {

@@ -8,11 +8,10 @@ use std::time::{Duration, Instant};
 use ferofs_tests::compare::{Field, compare};
 use ferofs_tests::run::ferofs_path;
 use ferofs_tests::{Run, ferofs, need, tree};
-
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::common::erofs_utils::mkfs_command;
 use crate::common::fixture::{Fixture, same};
-use crate::common::mkfs::mkfs_command;
 
 /// A stack size larger than the address space: no thread can be started.
 const NO_STACK: &str = "1152921504606846976";

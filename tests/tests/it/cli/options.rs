@@ -13,9 +13,9 @@ use ferofs_tests::run::ferofs_path;
 use ferofs_tests::{Run, ferofs, need, tree};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::common::erofs_utils::mkfs_command;
 use crate::common::fixture::Fixture;
 use crate::common::image_editor::{I_XATTR_ICOUNT, ImageEditor};
-use crate::common::mkfs::mkfs_command;
 
 /// Offset of the superblock, and fields in it (FORMAT.md 1).
 const SUPER: usize = 1024;

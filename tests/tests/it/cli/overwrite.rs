@@ -9,8 +9,8 @@ use ferofs_tests::run::ferofs_path;
 use ferofs_tests::tar::{archive, file};
 use ferofs_tests::{Run, ferofs, need};
 
+use crate::common::erofs_utils::mkfs_command;
 use crate::common::fixture::Fixture;
-use crate::common::mkfs::mkfs_command;
 
 const THESIS: &[u8] = b"The thesis, of which there is no copy.\n";
 

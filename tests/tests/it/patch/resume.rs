@@ -9,8 +9,8 @@ use ferofs_tests::run::ferofs_path;
 use ferofs_tests::{Outcome, Run, ferofs, need};
 
 use super::{apply, create};
+use crate::common::erofs_utils::assert_valid;
 use crate::common::fixture::Fixture;
-use crate::common::mkfs::assert_valid;
 
 /// Files of the new tree, each of which is more than a piece of a patch.
 const NEW: u64 = 3;

@@ -8,8 +8,8 @@ use ferofs_tests::content::Content;
 use ferofs_tests::rng::Rng;
 use ferofs_tests::{Mount, compare, ferofs, need, update};
 
+use crate::common::erofs_utils::assert_valid;
 use crate::common::fixture::{Fixture, same};
-use crate::common::mkfs::assert_valid;
 
 fn patch(image: &Path, tree: &Path, patch: &Path) {
     super::create(image, tree, patch);

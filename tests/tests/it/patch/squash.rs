@@ -10,8 +10,8 @@ use ferofs_tests::run::ferofs_path;
 use ferofs_tests::{Mount, Run, ferofs, need};
 
 use super::{apply, create};
+use crate::common::erofs_utils::assert_valid;
 use crate::common::fixture::Fixture;
-use crate::common::mkfs::assert_valid;
 
 /// An image with two patches, the second of which removed a file of the first.
 fn patched(fixture: &Fixture) -> PathBuf {

@@ -12,8 +12,8 @@ use ferofs_tests::run::ferofs_path;
 use ferofs_tests::{Mount, Run, compare, ferofs, need, tree, update};
 
 use super::{apply, create};
+use crate::common::erofs_utils::{assert_valid, mkfs_command};
 use crate::common::fixture::{Fixture, full, same};
-use crate::common::mkfs::{assert_valid, mkfs_command};
 
 /// Encodings: a name, and options of `ferofs build`.
 const SETTINGS: [(&str, &str); 13] = [

@@ -2,24 +2,20 @@
 //!
 //! - `base`: `ferofs push --base`.
 //! - `convert`: images of tar archives become images of EROFS images.
-//! - `damage`: bytes that change in the cache while an image is mounted.
 //! - `faults`: a web server that fails in all ways, and `ferofs pull`.
 //! - `mount_erofs`: `mount.erofs` with the options of erofs-utils.
 //! - `prefetch`: what a mount fetches before readers need it, by `ferofs-test-server`.
 //! - `registry`: docker-registry with passwords and with tokens; skopeo judges what was pushed.
 //! - `reuse`: a second version of an image, when the first one is on this machine.
-//! - `store`: an S3 store (moto).
 //! - `web`: nginx with TLS, client certificates and passwords.
 
 mod base;
 mod convert;
-mod damage;
 mod faults;
 mod mount_erofs;
 mod prefetch;
 mod registry;
 mod reuse;
-mod store;
 mod web;
 
 use std::net::{TcpListener, TcpStream};

@@ -6,7 +6,7 @@ use ferofs_tests::run::ferofs_path;
 use ferofs_tests::{Mount, Run, need};
 
 use super::registry::{HTPASSWD, registry};
-use super::store::{put, store};
+use super::web::{put, store};
 use super::{field, isolated, sealed_image};
 use crate::common::fixture::Fixture;
 
