@@ -61,8 +61,7 @@ fn an_empty_directory_can_be_built() {
 #[test]
 fn trees_of_other_seeds_are_preserved() {
     for seed in need::sample(&[2, 3, 4, 5]).copied() {
-        let fixture = Fixture::new(&tree::Options { seed, ..tree::Options::small() });
-        let image = fixture.build("image", ["--compress", "lz4"]);
+        let (fixture, image) = Fixture::with_image(&tree::Options { seed, ..tree::Options::small() });
         fixture.assert_same_as_source(&fixture.extract(&image, "extracted"));
     }
 }
@@ -102,8 +101,7 @@ fn large_xattrs_are_preserved() {
 
 #[test]
 fn cat_prints_the_data_and_ls_the_names() {
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = fixture.build("image", ["--compress", "lz4"]);
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     for path in ["files/mixed/65537", "files/noise/4097", "files/text/1", "files/text/0", "sparse/middle"] {
         let shown = ferofs().arg("cat").arg(&image).arg(path).run().success();
         assert!(shown.stdout == fs::read(fixture.source().join(path)).unwrap(), "{path}");

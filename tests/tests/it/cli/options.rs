@@ -177,8 +177,7 @@ fn a_closed_pipe_ends_a_command_without_a_message() {
 
 #[test]
 fn a_full_standard_output_is_an_error() {
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = fixture.build("image", ["--compress", "lz4"]);
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     for (run, code) in commands_with_output(&fixture, &image) {
         let mut command = run.command();
         let full = || fs::File::options().write(true).open("/dev/full").unwrap();

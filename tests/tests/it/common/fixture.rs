@@ -22,6 +22,13 @@ impl Fixture {
         fixture
     }
 
+    /// A fixture with this tree as the source, and its image with LZ4.
+    pub(crate) fn with_image(options: &tree::Options) -> (Self, PathBuf) {
+        let fixture = Self::new(options);
+        let image = fixture.build("image", ["--compress", "lz4"]);
+        (fixture, image)
+    }
+
     /// A fixture with an empty source.
     pub(crate) fn empty() -> Self {
         Self::within(scratch_in_memory())

@@ -60,8 +60,7 @@ fn damage(image: &Path) {
 #[test]
 fn each_damaged_file_is_logged_once() {
     require!(need::fuse("damage under a FUSE mount"));
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = small_image(&fixture);
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let mount = mounted(&fixture, &image);
     damage(&image);
     let mut found = BTreeSet::new();
@@ -83,8 +82,7 @@ fn each_damaged_file_is_logged_once() {
 #[test]
 fn a_truncated_image_gives_errors_until_it_is_restored() {
     require!(need::fuse("truncation under a FUSE mount"));
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = small_image(&fixture);
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let mount = mounted(&fixture, &image);
     let whole = fs::read(&image).unwrap();
     File::options().write(true).open(&image).unwrap().set_len(4096).unwrap();
@@ -99,8 +97,7 @@ fn a_truncated_image_gives_errors_until_it_is_restored() {
 #[test]
 fn a_mount_shows_the_old_image_after_it_is_replaced() {
     require!(need::fuse("replacement under a FUSE mount"));
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = small_image(&fixture);
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let mount = mounted(&fixture, &image);
     fs::write(fixture.path("new"), "not an image").unwrap();
     fs::rename(fixture.path("new"), &image).unwrap();
@@ -111,8 +108,7 @@ fn a_mount_shows_the_old_image_after_it_is_replaced() {
 fn random_reads_and_strides_need_few_requests() {
     require!(need::fuse("small FUSE reads"));
     const SIZE: usize = 6_000_000;
-    let fixture = Fixture::new(&tree::Options { largest: SIZE, ..tree::Options::small() });
-    let image = small_image(&fixture);
+    let (fixture, image) = Fixture::with_image(&tree::Options { largest: SIZE, ..tree::Options::small() });
     let expected = fs::read(fixture.source().join("files/large/Mixed")).unwrap();
     let count = |dir: &Path, name: &str| -> u64 {
         let stats = ferofs().arg("stats").arg(dir).run().success();
@@ -152,8 +148,7 @@ fn random_reads_and_strides_need_few_requests() {
 #[test]
 fn stats_shows_the_counters() {
     require!(need::fuse("counters of a FUSE mount"));
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = small_image(&fixture);
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let mount = mounted(&fixture, &image);
     fs::read(mount.path().join("files/text/4097")).unwrap();
     let json = ferofs().arg("stats").arg(mount.path()).arg("--json").run().success();
@@ -168,8 +163,7 @@ fn stats_shows_the_counters() {
 #[test]
 fn the_daemon_writes_a_log_file_and_a_pid_file() {
     require!(need::fuse("files of the FUSE daemon"));
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = small_image(&fixture);
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let (pid, log) = (fixture.path("pid"), fixture.path("log"));
     let dir = fixture.directory("mount");
     ferofs()
@@ -210,8 +204,7 @@ fn lseek_finds_holes_and_data() {
 #[test]
 fn the_calls_of_mount_8_and_mount_fuse_mount_through_fuse() {
     require!(need::root("mount(8)") && need::fuse("mount(8) and FUSE"));
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = small_image(&fixture);
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let links = fixture.directory("links");
     ferofs().arg("links").arg(&links).run().success();
     let kind = |dir: &Path| {
@@ -286,8 +279,8 @@ fn a_project_can_be_built_on_an_overlay_of_a_mount() {
 #[test]
 fn killed_readers_do_not_disturb_the_daemon() {
     require!(need::fuse("killed FUSE readers"));
-    let fixture = Fixture::new(&tree::Options { largest: 6_000_000, ..tree::Options::small() });
-    let image = small_image(&fixture);
+    let (fixture, image) =
+        Fixture::with_image(&tree::Options { largest: 6_000_000, ..tree::Options::small() });
     let mount = mounted(&fixture, &image);
     for round in 0..20 {
         let reader = Run::limited("sh", None, Duration::from_secs(60));
@@ -301,8 +294,7 @@ fn killed_readers_do_not_disturb_the_daemon() {
 #[test]
 fn all_threads_of_the_daemon_are_confined() {
     require!(need::fuse("the FUSE daemon's sandbox"));
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = small_image(&fixture);
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let mount = mounted(&fixture, &image);
     fs::read(mount.path().join("files/text/4097")).unwrap();
     let daemon = PathBuf::from(format!("/proc/{}/task", mount.daemon_id().unwrap()));
@@ -331,8 +323,7 @@ fn the_image_is_read_only_after_the_sandbox_is_active() {
     let what = "the start of the FUSE daemon's sandbox";
     let Some(strace) = need::tool("strace", what) else { return };
     require!(need::fuse(what));
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = small_image(&fixture);
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let patch = fixture.path("patch");
     fs::write(fixture.source().join("new"), "new").unwrap();
     ferofs()
@@ -412,8 +403,7 @@ fn a_daemon_without_memory_leaves_no_mount() {
 #[test]
 fn the_unmount_helper_leaves_a_later_mount_of_another_daemon() {
     require!(need::fuse("two FUSE mounts, one after the other"));
-    let fixture = Fixture::new(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
-    let image = small_image(&fixture);
+    let (fixture, image) = Fixture::with_image(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
     let first = mounted(&fixture, &image);
     let dir = first.path().to_owned();
     // It names another daemon than the parent of the helper.
@@ -443,8 +433,7 @@ fn the_unmount_helper_leaves_a_later_mount_of_another_daemon() {
 #[test]
 fn a_daemon_that_is_not_confined_leaves_what_others_mounted() {
     require!(need::fuse("a FUSE mount without a sandbox") && need::root("a mount below a FUSE mount"));
-    let fixture = Fixture::new(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
-    let image = small_image(&fixture);
+    let (fixture, image) = Fixture::with_image(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
     let dir = fixture.directory("mount");
     let mount = |arguments: &[&str]| Run::new("mount").args(arguments).arg(&dir).run().success();
     mount(&["-t", "tmpfs", "below"]);
@@ -465,8 +454,7 @@ fn a_daemon_that_is_not_confined_leaves_what_others_mounted() {
 #[test]
 fn an_image_that_cannot_be_opened_leaves_no_mount() {
     require!(need::fuse("bad images and FUSE"));
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = small_image(&fixture);
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let dir = fixture.directory("mount");
     let file = File::options().write(true).open(&image).unwrap();
     file.write_all_at(&[0; 64], 1024).unwrap();

@@ -43,8 +43,8 @@ fn small_blocks_are_shown() {
 #[test]
 fn parallel_readers_get_the_right_bytes() {
     require!(need::fuse("parallel FUSE reads"));
-    let fixture = Fixture::new(&tree::Options { largest: 6_000_000, ..tree::Options::small() });
-    let image = fixture.build("image", ["--compress", "lz4"]);
+    let (fixture, image) =
+        Fixture::with_image(&tree::Options { largest: 6_000_000, ..tree::Options::small() });
     let mount = mounted(&fixture, &image);
     let path = "files/large/Mixed";
     let expected = fs::read(fixture.source().join(path)).unwrap();
@@ -73,8 +73,7 @@ fn parallel_readers_get_the_right_bytes() {
 #[test]
 fn the_command_returns_after_the_image_is_mounted() {
     require!(need::fuse("background FUSE mounts"));
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = fixture.build("image", ["--compress", "lz4"]);
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let dir = fixture.directory("mount");
     ferofs().args(["mount", "--fuse"]).args([&image, &dir]).run().success();
     let mount = Mount::adopt(&dir);
@@ -86,8 +85,7 @@ fn the_command_returns_after_the_image_is_mounted() {
 #[test]
 fn a_signal_to_the_daemon_unmounts() {
     require!(need::fuse("signals to the FUSE daemon"));
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = fixture.build("image", ["--compress", "lz4"]);
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     for (name, signal) in [("TERM", Signal::TERM), ("INT", Signal::INT)] {
         let dir = fixture.directory(name);
         let mount = Mount::fuse(ferofs_path(), &image, &dir).unwrap();
@@ -102,8 +100,7 @@ fn a_signal_to_the_daemon_unmounts() {
 #[test]
 fn a_mount_is_read_only() {
     require!(need::fuse("writing to a FUSE mount"));
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = fixture.build("image", ["--compress", "lz4"]);
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let mount = mounted(&fixture, &image);
     let refused = |done: io::Result<()>| assert_eq!(done.unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
     refused(fs::write(mount.path().join("new"), ""));
@@ -116,8 +113,7 @@ fn a_mount_is_read_only() {
 #[test]
 fn statfs_reports_the_size_of_the_image() {
     require!(need::fuse("statfs of a FUSE mount"));
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = fixture.build("image", ["--compress", "lz4"]);
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let mount = mounted(&fixture, &image);
     let stat = rustix::fs::statvfs(mount.path()).unwrap();
     assert_eq!(stat.f_frsize, 4096);
@@ -129,8 +125,7 @@ fn statfs_reports_the_size_of_the_image() {
 #[test]
 fn lookups_of_missing_names_fail() {
     require!(need::fuse("lookups in a FUSE mount"));
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = fixture.build("image", ["--compress", "lz4"]);
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let mount = mounted(&fixture, &image);
     for name in ["no such name", "files/text/4097x", "files/text/", &"n".repeat(255)] {
         let found = fs::symlink_metadata(mount.path().join(name));

@@ -100,8 +100,7 @@ fn a_file_is_mounted_without_a_loop_device() {
 #[test]
 fn ferofs_mount_uses_the_kernel_if_possible() {
     require!(need::kernel_erofs("ferofs mount --kernel"));
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = fixture.build("image", ["--compress", "lz4"]);
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     for (name, options) in [("forced", &["--kernel"][..]), ("auto", &[])] {
         let dir = fixture.directory(name);
         ferofs().arg("mount").args(options).args([&image, &dir]).run().success();

@@ -37,8 +37,7 @@ fn possible(what: &str) -> bool {
 #[test]
 fn the_mount_table_shows_the_program_and_the_image() {
     require!(possible("types of FUSE mounts"));
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = small_image(&fixture);
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let comma = fixture.path("a, b");
     std::fs::copy(&image, &comma).unwrap();
     let links = fixture.directory("links");
@@ -65,8 +64,7 @@ fn the_mount_table_shows_the_program_and_the_image() {
 #[test]
 fn only_root_uses_what_root_mounts_for_itself() {
     require!(possible("allow_root") && need::tool("setpriv", "allow_root").is_some());
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = small_image(&fixture);
+    let (_fixture, image) = Fixture::with_image(&tree::Options::small());
     // A directory that all users reach.
     let text =
         "mount -t tmpfs -o mode=755 tmpfs /mnt; mkdir /mnt/dir; \"$0\" mount --fuse -o $3 \"$1\" /mnt/dir
@@ -142,8 +140,7 @@ fn umount_leaves_other_file_systems_alone() {
 
 #[test]
 fn files_that_a_mount_writes_replace_nothing_and_are_not_below_it() {
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = small_image(&fixture);
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let before = std::fs::read(&image).unwrap();
     let (dir, thesis) = (fixture.directory("mount"), fixture.path("thesis"));
     std::fs::write(&thesis, "The thesis.").unwrap();
@@ -175,8 +172,7 @@ fn files_that_a_mount_writes_replace_nothing_and_are_not_below_it() {
 #[test]
 fn a_mount_does_not_wait_for_a_reader_of_a_fifo() {
     require!(possible("FIFOs as files of a mount"));
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = small_image(&fixture);
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let (dir, fifo) = (fixture.directory("mount"), fixture.path("fifo"));
     mknodat(CWD, &fifo, FileType::Fifo, Mode::RWXU, 0).unwrap();
     for (option, message) in [
@@ -210,8 +206,7 @@ fn umount_follows_a_link_to_the_mount_point_as_mount_does() {
 #[test]
 fn a_device_that_is_mounted_through_fuse_is_not_written_over() {
     require!(possible("a device") && need::tool("losetup", "a device").is_some());
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = small_image(&fixture);
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let dir = fixture.directory("mount");
     let attached = Run::new("losetup").args(["--find", "--show"]).arg(&image).run().success();
     let device = String::from_utf8_lossy(&attached.stdout).trim().to_owned();
@@ -241,8 +236,7 @@ fn the_daemon_works_in_a_user_namespace() {
         need::lacks("FUSE in a user namespace", "the right to make user namespaces");
         return;
     }
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = small_image(&fixture);
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let dir = fixture.directory("mount");
     // Without --fuse: the kernel refuses the mount there, so ferofs uses FUSE.
     let script = "\"$0\" mount \"$1\" \"$2\" && cmp \"$2/files/text/4097\" \"$3/files/text/4097\" && \"$0\" umount \"$2\"";
@@ -261,8 +255,7 @@ fn an_ordinary_user_can_mount_and_unmount() {
         need::root("becoming an ordinary user")
             && need::tool("fusermount3", "FUSE for ordinary users").is_some()
     );
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = small_image(&fixture);
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let dir = fixture.directory("mount");
     chown(&dir, Some(NOBODY), Some(NOBODY)).unwrap();
     let parent = image.parent().unwrap();

@@ -211,8 +211,7 @@ fn readers_of_an_image_on_a_server_do_not_notice_either() {
 
 #[test]
 fn keeper_and_daemon_are_confined() {
-    let fixture = Fixture::new(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
-    let image = small_image(&fixture);
+    let (fixture, image) = Fixture::with_image(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
     let Some(mounted) = Background::start(&fixture, &image, &[], "the sandbox of the keeper") else { return };
     let first = mounted.daemon().unwrap();
     let confined = |process: Pid| {
@@ -235,8 +234,7 @@ fn keeper_and_daemon_are_confined() {
 
 #[test]
 fn a_daemon_that_crashes_again_and_again_leaves_no_mount() {
-    let fixture = Fixture::new(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
-    let image = small_image(&fixture);
+    let (fixture, image) = Fixture::with_image(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
     let Some(mounted) = Background::start(&fixture, &image, &[], "daemons that crash") else { return };
     let mut crashes = 0;
     while is_mounted(mounted.mount.path()) {
@@ -276,8 +274,7 @@ fn a_signal_to_the_keeper_unmounts() {
 
 #[test]
 fn a_mount_without_any_process_can_be_unmounted() {
-    let fixture = Fixture::new(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
-    let image = small_image(&fixture);
+    let (fixture, image) = Fixture::with_image(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
     let Some(mounted) = Background::start(&fixture, &image, &[], "mounts without processes") else { return };
     let dir = mounted.mount.path();
     // Somebody uses it.

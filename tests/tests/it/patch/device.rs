@@ -20,8 +20,8 @@ fn program() -> Option<PathBuf> {
 
 /// A fixture with an image, a patch, and the new tree.
 fn fixture() -> (Fixture, PathBuf, PathBuf) {
-    let fixture = Fixture::new(&tree::Options { wide: 40, deep: 0, ..tree::Options::default() });
-    let image = fixture.build("image", ["-z", "lz4"]);
+    let (fixture, image) =
+        Fixture::with_image(&tree::Options { wide: 40, deep: 0, ..tree::Options::default() });
     fs::write(fixture.source().join("news"), "news ".repeat(9000)).unwrap();
     let patch = fixture.path("patch");
     create(&image, &fixture.source(), &patch);

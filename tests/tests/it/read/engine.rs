@@ -24,8 +24,7 @@ fn stats(dir: &Path) -> BTreeMap<String, u64> {
 #[test]
 fn a_recorded_access_profile_can_be_pinned() {
     require!(need::fuse("access profiles"));
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = fixture.build("image", ["--compress", "lz4"]);
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let profile = fixture.path("profile");
     let file = "files/large/Mixed";
     let dir = fixture.directory("recorded");
@@ -57,8 +56,7 @@ fn a_recorded_access_profile_can_be_pinned() {
 #[test]
 fn memory_stays_within_its_limit() {
     require!(need::fuse("memory limits"));
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = fixture.build("image", ["--compress", "lz4"]);
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let dir = fixture.directory("mount");
     let mount = mounted(&image, &dir, &["--memory-limit", "1M"]);
     fixture.assert_same_as_source(mount.path());

@@ -49,8 +49,7 @@ fn patterns_select_names() {
 
 #[test]
 fn skip_existing_continues_an_interrupted_extraction() {
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = fixture.build("image", ["--compress", "lz4"]);
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let target = fixture.extract(&image, "target");
     let again = |options: &[&str]| ferofs().arg("extract").args(options).arg(&image).arg(&target).run();
     let (kept, cut, lost) =

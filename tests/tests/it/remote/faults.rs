@@ -14,13 +14,12 @@ use ferofs_tests::run::ferofs_path;
 use ferofs_tests::{ferofs, need};
 use rustix::fs::{Advice, fadvise};
 
-use super::{assert_same_files, isolated, sealed_image};
+use super::{assert_same_files, isolated, sealed, serve};
 use crate::common::fixture::Fixture;
 
 #[test]
 fn a_pull_survives_each_fault() {
-    let fixture = Fixture::empty();
-    let (image, root) = sealed_image(&fixture);
+    let (fixture, image, root) = sealed();
     let bytes = std::fs::read(&image).unwrap();
     let faults = [
         Rule::new(Fault::Status(429)).header("Retry-After", "1"),
@@ -52,8 +51,7 @@ fn a_pull_survives_each_fault() {
 
 #[test]
 fn a_pull_fails_where_it_must() {
-    let fixture = Fixture::empty();
-    let (image, root) = sealed_image(&fixture);
+    let (fixture, image, root) = sealed();
     let bytes = std::fs::read(&image).unwrap();
     let target = fixture.path("pulled");
     let fails = |rule: Rule, with: &[&str], reason: &str| {
@@ -87,10 +85,8 @@ fn a_pull_takes_no_access_from_a_planted_file() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 
     require!(need::root("files of other users"));
-    let fixture = Fixture::empty();
-    let (image, root) = sealed_image(&fixture);
-    let server = Server::start().unwrap();
-    server.put("/image", std::fs::read(&image).unwrap());
+    let (fixture, image, root) = sealed();
+    let server = serve(&image);
     let directory = fixture.directory("shared");
     std::fs::set_permissions(&directory, PermissionsExt::from_mode(0o1777)).unwrap();
     let target = directory.join("pulled");
@@ -129,8 +125,7 @@ fn a_pull_continues_where_it_stopped() {
 
 #[test]
 fn a_server_without_validators_is_named() {
-    let fixture = Fixture::empty();
-    let (image, _) = sealed_image(&fixture);
+    let (fixture, image, _) = sealed();
     let server = Server::start().unwrap();
     server.put("/image", Object::new(std::fs::read(&image).unwrap()).with_etag(None));
     let url = server.url("/image");
@@ -145,8 +140,7 @@ fn a_server_without_validators_is_named() {
 
 #[test]
 fn what_replaces_an_image_is_an_image() {
-    let fixture = Fixture::empty();
-    let (image, root) = sealed_image(&fixture);
+    let (fixture, image, root) = sealed();
     let before = std::fs::read(&image).unwrap();
     let server = Server::start().unwrap();
     server.put("/page", "<html>404</html>".repeat(1000).into_bytes());
@@ -163,10 +157,8 @@ fn what_replaces_an_image_is_an_image() {
 
 #[test]
 fn a_cache_that_stays_too_large_says_why() {
-    let fixture = Fixture::empty();
-    let (image, root) = sealed_image(&fixture);
-    let server = Server::start().unwrap();
-    server.put("/image", std::fs::read(&image).unwrap());
+    let (fixture, image, root) = sealed();
+    let server = serve(&image);
     let read = ["cat", "--roothash", &root, &server.url("/image"), "/data"];
     isolated(&fixture).args(read).run().success();
     let folders = std::fs::read_dir(fixture.path("cache")).unwrap().map(|entry| entry.unwrap().path());
@@ -182,10 +174,8 @@ fn a_cache_that_stays_too_large_says_why() {
 
 #[test]
 fn commands_take_addresses_with_credentials() {
-    let fixture = Fixture::empty();
-    let (image, root) = sealed_image(&fixture);
-    let server = Server::start().unwrap();
-    server.put("/image", std::fs::read(&image).unwrap());
+    let (fixture, image, root) = sealed();
+    let server = serve(&image);
     server
         .set_auth("/image", Some(Auth::Header { value: "Bearer t0ken".into(), challenge: "Bearer".into() }));
     let token = fixture.path("token");
@@ -248,10 +238,8 @@ fn mount(fixture: &Fixture, location: &str, root: &str, options: &[&str]) -> Mou
 #[test]
 fn what_changes_in_the_cache_is_fetched_again_by_the_same_mount() {
     require!(need::fuse("damage in the cache"));
-    let fixture = Fixture::empty();
-    let (image, root) = sealed_image(&fixture);
-    let server = Server::start().unwrap();
-    server.put("/image", std::fs::read(&image).unwrap());
+    let (fixture, image, root) = sealed();
+    let server = serve(&image);
     let mount = mount(&fixture, &server.url("/image"), &root, &["--on-error", "wait=2"]);
     let source = std::fs::read(fixture.source().join("data")).unwrap();
     assert!(read_again(&mount, "data").unwrap() == source);

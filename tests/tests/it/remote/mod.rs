@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use ferofs_test_server::Server;
 use ferofs_tests::{Run, ferofs};
 
 use crate::common::fixture::Fixture;
@@ -98,6 +99,20 @@ fn sealed_image(fixture: &Fixture) -> (PathBuf, String) {
     let options = ["--verity".as_ref(), "--roothash-file".as_ref(), root.as_os_str()];
     let image = fixture.build("image.erofs", options);
     (image, std::fs::read_to_string(root).unwrap().trim().to_owned())
+}
+
+/// The same with the fixture.
+fn sealed() -> (Fixture, PathBuf, String) {
+    let fixture = Fixture::empty();
+    let (image, root) = sealed_image(&fixture);
+    (fixture, image, root)
+}
+
+/// A server that has this file as `/image`.
+fn serve(image: &Path) -> Server {
+    let server = Server::start().unwrap();
+    server.put("/image", std::fs::read(image).unwrap());
+    server
 }
 
 fn assert_same_files(a: &Path, b: &Path) {

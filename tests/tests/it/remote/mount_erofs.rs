@@ -7,7 +7,7 @@ use ferofs_tests::{Mount, Run, need};
 
 use super::registry::{HTPASSWD, registry};
 use super::web::{put, store};
-use super::{field, isolated, sealed_image};
+use super::{field, isolated, sealed, sealed_image};
 use crate::common::fixture::Fixture;
 
 /// `mount.erofs` with an empty home and the cache of the fixture.
@@ -111,8 +111,7 @@ fn images_in_stores() {
     let what = "mount.erofs of an S3 store";
     require!(need::fuse(what));
     let Some(store) = store(what) else { return };
-    let fixture = Fixture::empty();
-    let (image, root) = sealed_image(&fixture);
+    let (fixture, image, root) = sealed();
     put(&store.address, "/bucket", b"");
     put(&store.address, "/bucket/dir/image.erofs", &std::fs::read(&image).unwrap());
     let passwd: PathBuf = fixture.path("passwd");

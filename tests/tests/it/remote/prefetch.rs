@@ -16,7 +16,7 @@ use ferofs_tests::{ferofs, need};
 use rustix::process::{Pid, Signal, kill_process};
 use sha2::{Digest, Sha256};
 
-use super::{isolated, sealed_image};
+use super::{isolated, sealed, serve};
 use crate::common::fixture::{Fixture, full};
 
 /// What takes longer never ends.
@@ -212,8 +212,7 @@ fn assert_reads(fixture: &Fixture, mount: &Mount) {
 #[test]
 fn a_mount_becomes_complete_or_fetches_nothing_before_it_is_read() {
     require!(need::fuse("prefetch of a complete image"));
-    let fixture = Fixture::empty();
-    let (image, root) = sealed_image(&fixture);
+    let (fixture, image, root) = sealed();
     let server = Server::start().unwrap();
     let bytes = std::fs::read(&image).unwrap();
     server.put("/image", bytes.clone());
@@ -257,10 +256,8 @@ fn a_mount_becomes_complete_or_fetches_nothing_before_it_is_read() {
 #[test]
 fn wrong_values_of_prefetch() {
     require!(need::fuse("values of --prefetch"));
-    let fixture = Fixture::empty();
-    let (image, root) = sealed_image(&fixture);
-    let server = Server::start().unwrap();
-    server.put("/image", std::fs::read(&image).unwrap());
+    let (fixture, image, root) = sealed();
+    let server = serve(&image);
     let dir = fixture.directory("dir");
     let fails = |image: &OsStr, options: &[&str], reason: &str| {
         let (options, cache) = (options.iter().map(OsStr::new), fixture.path("cache"));
@@ -304,10 +301,8 @@ fn fetchers(location: &str) -> Vec<Pid> {
 #[test]
 fn stats_does_not_wait_for_a_fetcher_that_is_stopped() {
     require!(need::fuse("counters of a fetcher that is stopped"));
-    let fixture = Fixture::empty();
-    let (image, root) = sealed_image(&fixture);
-    let server = Server::start().unwrap();
-    server.put("/image", std::fs::read(&image).unwrap());
+    let (fixture, image, root) = sealed();
+    let server = serve(&image);
     let location = server.url("/image");
     let mount = mount(&fixture, &root, &location, "dir", &[]);
     assert_reads(&fixture, &mount);
@@ -338,8 +333,7 @@ fn stats_does_not_wait_for_a_fetcher_that_is_stopped() {
 #[test]
 fn the_profile_that_was_pushed_with_an_image_is_used() {
     require!(need::fuse("the access profile of an image in a registry"));
-    let fixture = Fixture::empty();
-    let (image, root) = sealed_image(&fixture);
+    let (fixture, image, root) = sealed();
     let (layer, profile) =
         (std::fs::read(&image).unwrap(), b"# ferofs access profile 1\n1 0 65536 /data\n".to_vec());
     let digest = |bytes: &[u8]| {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use ferofs_tests::{Run, need};
 
-use super::{Service, assert_same_files, free_address, isolated, sealed_image};
+use super::{Service, assert_same_files, free_address, isolated, sealed};
 use crate::common::fixture::Fixture;
 
 /// An authority, and what it has certified.
@@ -111,8 +111,7 @@ fn nginx(program: &Path, fixture: &Fixture, certificates: &Certificates) -> Serv
 fn certificates_and_passwords() {
     let Some(program) = need::tool("nginx", "images on nginx") else { return };
     let Some(openssl) = need::tool("openssl", "images on nginx") else { return };
-    let fixture = Fixture::empty();
-    let (image, root) = sealed_image(&fixture);
+    let (fixture, image, root) = sealed();
     for folder in ["www", "www/private", "www/client"] {
         fixture.directory(folder);
         std::fs::copy(&image, fixture.path(folder).join("image")).unwrap();
@@ -183,8 +182,7 @@ pub(super) fn put(address: &str, path: &str, body: &[u8]) {
 #[test]
 fn objects_of_a_store() {
     let Some(store) = store("images in S3 stores") else { return };
-    let fixture = Fixture::empty();
-    let (image, root) = sealed_image(&fixture);
+    let (fixture, image, root) = sealed();
     put(&store.address, "/bucket", b"");
     put(&store.address, "/bucket/dir/an%20image.erofs", &std::fs::read(&image).unwrap());
     let name = "s3://bucket/dir/an image.erofs";

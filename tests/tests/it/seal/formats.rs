@@ -103,8 +103,7 @@ fn veritysetup_and_fsverity_agree() {
 
 #[test]
 fn a_seal_is_replaced_and_wrong_arguments_are_refused() {
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = fixture.build("image", ["--compress", "lz4"]);
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let len = fs::metadata(&image).unwrap().len();
     let root = format(&image, &[]);
     let sealed = fs::read(&image).unwrap();
@@ -139,8 +138,7 @@ fn a_seal_is_replaced_and_wrong_arguments_are_refused() {
 
 #[test]
 fn no_output_replaces_another_file_of_the_command() {
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = fixture.build("image", ["--compress", "lz4"]);
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let (before, name) = (fs::read(&image).unwrap(), image.display().to_string());
     let tree = fixture.path("tree").display().to_string();
     for wrong in [
@@ -283,8 +281,7 @@ fn an_image_is_sealed_while_it_is_written() {
 
 #[test]
 fn a_sealed_image_is_not_patched() {
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = fixture.build("image", ["--compress", "lz4"]);
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let (patch, more) = (fixture.path("patch"), fixture.path("more"));
     fs::create_dir(&more).unwrap();
     fs::write(more.join("new"), "content ".repeat(10_000)).unwrap();
