@@ -15,7 +15,7 @@ use ferofs_tests::run::ferofs_path;
 use ferofs_tests::{Mount, Run, ferofs, need, tree, xattr};
 use rustix::fs::SeekFrom;
 
-use crate::common::fixture::Fixture;
+use crate::common::fixture::{Fixture, counter};
 
 pub(crate) fn mounted(fixture: &Fixture, image: &Path) -> Mount {
     Mount::fuse(ferofs_path(), image, &fixture.directory("mount")).unwrap()
@@ -110,11 +110,6 @@ fn random_reads_and_strides_need_few_requests() {
     const SIZE: usize = 6_000_000;
     let (fixture, image) = Fixture::with_image(&tree::Options { largest: SIZE, ..tree::Options::small() });
     let expected = fs::read(fixture.source().join("files/large/Mixed")).unwrap();
-    let count = |dir: &Path, name: &str| -> u64 {
-        let stats = ferofs().arg("stats").arg(dir).run().success();
-        let text = String::from_utf8(stats.stdout).unwrap();
-        text.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().parse().unwrap()
-    };
     let pages = expected.len() as u64 / 4096;
     // Every page once in random order; then each 16th page in order.
     let mut all: Vec<u64> = (0..pages).collect();
@@ -134,11 +129,12 @@ fn random_reads_and_strides_need_few_requests() {
             file.read_exact_at(&mut page, number * 4096).unwrap();
             assert!(page == expected[*number as usize * 4096..][..4096], "{name}: page {number}");
         }
-        let (requests, bytes) = (count(mount.path(), "fuse reads"), count(mount.path(), "fuse read bytes"));
+        let (requests, bytes) =
+            (counter(mount.path(), "fuse reads"), counter(mount.path(), "fuse read bytes"));
         // For a stride, the daemon stores only the pages of its next steps, before it answers. Around random reads it stores pages later, with a
         // low priority, so that the number of requests depends on the load of the machine.
         let max_requests = if name == "all" { order.len() as u64 * 9 / 10 } else { order.len() as u64 / 3 };
-        let stored = count(mount.path(), "fuse stored bytes");
+        let stored = counter(mount.path(), "fuse stored bytes");
         assert!(name == "all" || stored <= order.len() as u64 * 4096, "{name}: {stored} stored");
         assert!(requests <= max_requests, "{name}: {requests} requests for {} pages", order.len());
         assert!(bytes <= (order.len() as u64 + 8) * 4096, "{name}: {bytes} for {} pages", order.len());

@@ -38,6 +38,18 @@ impl Background {
         Some(Self { mount: Mount::adopt(&dir), pid_file, log, keeper: Pid::from_raw(number).unwrap() })
     }
 
+    /// The same of a sealed image of [`large_tree`] on a server.
+    fn of_server(fixture: &Fixture, what: &str) -> Option<(Self, Server)> {
+        large_tree(fixture);
+        let (image, root) = fixture.build_sealed("image", &[]);
+        let server = Server::start().unwrap();
+        server.put("/image", fs::read(&image).unwrap());
+        let cache = fixture.path("cache");
+        let options = ["--roothash", &root, "--cache-dir", cache.to_str().unwrap()];
+        let mounted = Self::start(fixture, Path::new(&server.url("/image")), &options, what)?;
+        Some((mounted, server))
+    }
+
     /// The daemon, if there is one now.
     fn daemon(&self) -> Option<Pid> {
         children(self.keeper, "mount").pop()
@@ -191,20 +203,8 @@ fn is_running(process: Pid) -> bool {
 #[test]
 fn readers_of_an_image_on_a_server_do_not_notice_either() {
     let fixture = Fixture::empty();
-    large_tree(&fixture);
-    let root = fixture.path("root");
-    let image = fixture.build("image", ["--verity".as_ref(), "--roothash-file".as_ref(), root.as_os_str()]);
-    let server = Server::start().unwrap();
-    server.put("/image", fs::read(&image).unwrap());
-    let cache = fixture.path("cache");
-    let root = fs::read_to_string(root).unwrap();
-    let options = ["--roothash", root.trim(), "--cache-dir", cache.to_str().unwrap()];
-    let location = PathBuf::from(server.url("/image"));
-    let Some(mounted) =
-        Background::start(&fixture, &location, &options, "killed daemons of images on servers")
-    else {
-        return;
-    };
+    let what = "killed daemons of images on servers";
+    let Some((mounted, _server)) = Background::of_server(&fixture, what) else { return };
     survives_kills(&fixture, &mounted);
     mounted.mount.unmount().unwrap();
 }
@@ -295,18 +295,7 @@ fn a_mount_without_any_process_can_be_unmounted() {
 #[test]
 fn reattach_mounts_again_without_a_server() {
     let fixture = Fixture::empty();
-    large_tree(&fixture);
-    let root = fixture.path("root");
-    let image = fixture.build("image", ["--verity".as_ref(), "--roothash-file".as_ref(), root.as_os_str()]);
-    let server = Server::start().unwrap();
-    server.put("/image", fs::read(&image).unwrap());
-    let cache = fixture.path("cache");
-    let root = fs::read_to_string(root).unwrap();
-    let options = ["--roothash", root.trim(), "--cache-dir", cache.to_str().unwrap()];
-    let location = PathBuf::from(server.url("/image"));
-    let Some(mounted) = Background::start(&fixture, &location, &options, "mount.erofs --reattach") else {
-        return;
-    };
+    let Some((mounted, server)) = Background::of_server(&fixture, "mount.erofs --reattach") else { return };
     let dir = mounted.mount.path();
     fixture.assert_same_as_source(dir);
     let link = fixture.path("mount.erofs");

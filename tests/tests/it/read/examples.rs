@@ -129,7 +129,9 @@ fn a_page_lists_an_image() {
     fs::copy(module, root.join("ferofs_browser_example.wasm")).unwrap();
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/browser/index.html");
     fs::copy(page, root.join("index.html")).unwrap();
-    let Some(server) = Server::start(&fixture.path("."), &root, "the page in a browser") else { return };
+    let Some(server) = Server::nginx(&fixture.path("."), &root, ["", ""], "the page in a browser") else {
+        return;
+    };
     let dom = |image: &str| {
         let url = format!("http://{}/index.html?image={image}", server.address);
         web::page(&browser, &fixture.path("profile"), &url)

@@ -5,10 +5,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ferofs_tests::{Outcome, Run, ferofs, need};
+use ferofs_tests::{Outcome, Run, ferofs, need, web};
 
 use super::registry::registry;
-use super::{Service, assert_same_files, field, isolated};
+use super::{assert_same_files, field, isolated};
 use crate::common::fixture::Fixture;
 
 /// A tree with all kinds of changes between its versions 1 and 2.
@@ -48,7 +48,7 @@ fn write(root: &Path, version: u32) {
 
 struct Versions {
     fixture: Fixture,
-    registry: Service,
+    registry: web::Server,
     images: [PathBuf; 2],
 }
 

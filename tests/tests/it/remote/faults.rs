@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use ferofs_test_server::{Auth, Fault, Object, Rule, Server};
 use ferofs_tests::mount::Mount;
+use ferofs_tests::need;
 use ferofs_tests::run::ferofs_path;
-use ferofs_tests::{ferofs, need};
 use rustix::fs::{Advice, fadvise};
 
 use super::{assert_same_files, isolated, sealed, serve};
-use crate::common::fixture::Fixture;
+use crate::common::fixture::{Fixture, counter};
 
 #[test]
 fn a_pull_survives_each_fault() {
@@ -218,14 +218,6 @@ fn read_again(mount: &Mount, name: &str) -> std::io::Result<Vec<u8>> {
     let path = mount.path().join(name);
     fadvise(File::open(&path)?, 0, None, Advice::DontNeed)?;
     std::fs::read(path)
-}
-
-fn counter(mount: &Path, name: &str) -> u64 {
-    let stats = ferofs().arg("stats").arg(mount).run().success().stdout;
-    let text = String::from_utf8(stats).unwrap();
-    let line =
-        text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("no {name}: {text}"));
-    line.trim().parse().unwrap()
 }
 
 fn mount(fixture: &Fixture, location: &str, root: &str, options: &[&str]) -> Mount {

@@ -18,53 +18,12 @@ mod registry;
 mod reuse;
 mod web;
 
-use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use ferofs_test_server::Server;
 use ferofs_tests::{Run, ferofs};
 
 use crate::common::fixture::Fixture;
-
-/// A server that does not answer after this time never will.
-const STARTED: Duration = Duration::from_secs(60);
-
-/// A running program that listens. It ends when this is dropped.
-struct Service {
-    process: Child,
-    /// Its address and port.
-    address: String,
-}
-
-impl Service {
-    /// Starts `program` and waits until it listens at `address`.
-    fn start(program: &Path, address: String, arguments: impl FnOnce(&mut Command) -> &mut Command) -> Self {
-        let mut command = Command::new(program);
-        arguments(&mut command).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let service = Self { process: command.spawn().unwrap(), address };
-        let start = Instant::now();
-        while TcpStream::connect(&service.address).is_err() {
-            assert!(start.elapsed() < STARTED, "{}: does not answer", program.display());
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        service
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        // If it has ended already, the test fails for that.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// An address of this machine with a port that is free now.
-fn free_address() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
-}
 
 /// A command with an empty home and a cache of its own, so that it finds no credentials and no images of the user who runs the tests.
 fn isolated(fixture: &Fixture) -> Run {
@@ -95,10 +54,7 @@ fn sealed_image(fixture: &Fixture) -> (PathBuf, String) {
     }
     std::fs::write(fixture.source().join("data"), bytes).unwrap();
     std::fs::write(fixture.source().join("greeting"), "hello\n").unwrap();
-    let root = fixture.path("root");
-    let options = ["--verity".as_ref(), "--roothash-file".as_ref(), root.as_os_str()];
-    let image = fixture.build("image.erofs", options);
-    (image, std::fs::read_to_string(root).unwrap().trim().to_owned())
+    fixture.build_sealed("image.erofs", &[])
 }
 
 /// The same with the fixture.

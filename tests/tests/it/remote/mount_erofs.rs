@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use ferofs_tests::run::ferofs_path;
 use ferofs_tests::{Mount, Run, need};
 
-use super::registry::{HTPASSWD, registry};
+use super::registry::registry_with_password;
 use super::web::{put, store};
 use super::{field, isolated, sealed, sealed_image};
 use crate::common::fixture::Fixture;
@@ -45,10 +45,7 @@ fn images_in_registries_without_passwords_in_sight() {
     let what = "mount.erofs of a registry";
     require!(need::fuse(what));
     let fixture = Fixture::empty();
-    let passwords = fixture.path("htpasswd");
-    std::fs::write(&passwords, HTPASSWD).unwrap();
-    let auth = format!("auth: {{ htpasswd: {{ realm: test, path: {} }} }}\n", passwords.display());
-    let Some(registry) = registry(&fixture, &auth, what) else { return };
+    let Some(registry) = registry_with_password(&fixture, what) else { return };
     let (image, _) = sealed_image(&fixture);
     let name = format!("{}/team/app:1", registry.address);
     let push = isolated(&fixture).env("FEROFS_PASSWORD", "secret").args(["push", "--json", "--user", "me"]);
@@ -89,10 +86,7 @@ fn a_daemon_in_the_foreground_hides_its_password() {
     let what = "passwords of ferofs mount --foreground";
     require!(need::fuse(what));
     let fixture = Fixture::empty();
-    let passwords = fixture.path("htpasswd");
-    std::fs::write(&passwords, HTPASSWD).unwrap();
-    let auth = format!("auth: {{ htpasswd: {{ realm: test, path: {} }} }}\n", passwords.display());
-    let Some(registry) = registry(&fixture, &auth, what) else { return };
+    let Some(registry) = registry_with_password(&fixture, what) else { return };
     let (image, _) = sealed_image(&fixture);
     let location = format!("oci://{}/app:1", registry.address);
     isolated(&fixture).args(["push", "--user", "me:secret"]).arg(&image).arg(&location).run().success();

@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use sha2::{Digest, Sha256};
 
 use super::{isolated, sealed, serve};
-use crate::common::fixture::{Fixture, full};
+use crate::common::fixture::{Fixture, counter, full, stats};
 
 /// What takes longer never ends.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -64,9 +64,7 @@ impl Start {
 
     /// Serves a sealed image of the tree, and mounts it with an empty cache. Returns where the image's data ends, too.
     fn mount(&self, name: &str, build: &[&OsStr], options: &[&OsStr]) -> (Mount, u64) {
-        let root = self.fixture.path(&format!("{name}.root"));
-        let sealed = [OsStr::new("--verity"), OsStr::new("--roothash-file"), root.as_os_str()];
-        let image = self.fixture.build(&format!("{name}.erofs"), sealed.iter().chain(build));
+        let (image, root) = self.fixture.build_sealed(&format!("{name}.erofs"), build);
         let bytes = std::fs::read(&image).unwrap();
         // The metadata follows the data: `meta_blkaddr` of the superblock.
         let data = u64::from(u32::from_le_bytes(bytes[1064..1068].try_into().unwrap())) * BLOCK;
@@ -74,10 +72,9 @@ impl Start {
         std::fs::remove_file(image).unwrap();
         self.server.reset();
         let cache = self.fixture.path(&format!("{name}.cache"));
-        let (root, dir) =
-            (std::fs::read_to_string(root).unwrap(), self.fixture.directory(&format!("{name}.dir")));
+        let dir = self.fixture.directory(&format!("{name}.dir"));
         let always =
-            [OsStr::new("--roothash"), OsStr::new(root.trim()), OsStr::new("--cache-dir"), cache.as_os_str()];
+            [OsStr::new("--roothash"), OsStr::new(&root), OsStr::new("--cache-dir"), cache.as_os_str()];
         let all: Vec<&OsStr> = always.iter().chain(options).copied().collect();
         let location = self.server.url("/image");
         (Mount::fuse_with(ferofs_path(), &all, Path::new(&location), &dir).unwrap(), data)
@@ -107,20 +104,6 @@ impl Start {
         let data = self.server.ranges("/image").iter().filter(is_data).count() as u64;
         (data, counts.requests - data, counts.bytes)
     }
-}
-
-/// The counters of a mount: numbers, and words.
-fn stats(mount: &Path) -> HashMap<String, String> {
-    let text = String::from_utf8(ferofs().arg("stats").arg(mount).run().success().stdout).unwrap();
-    let of = |line: &str| {
-        line.trim_end().rsplit_once(' ').map(|(name, value)| (name.trim_end().to_owned(), value.to_owned()))
-    };
-    text.lines().filter_map(of).collect()
-}
-
-fn number(mount: &Path, name: &str) -> u64 {
-    let stats = stats(mount);
-    stats.get(name).unwrap_or_else(|| panic!("no {name}: {stats:?}")).parse().unwrap()
 }
 
 /// Waits until nothing is left to be fetched in the background.
@@ -157,12 +140,12 @@ fn the_start_of_a_program_with_a_profile_needs_few_requests() {
     let before = start.fetched(data);
     start.run(&mount);
     let ordered = start.fetched(data);
-    let metadata = number(mount.path(), "remote bytes") - data;
+    let metadata = counter(mount.path(), "remote bytes") - data;
     assert_eq!(mount.unmount().unwrap().0, Some(0));
 
     let (mount, data) = start.mount("unordered", &[], &prefetch);
     wait_for_background(mount.path());
-    let ranges = number(mount.path(), "prefetch ranges");
+    let ranges = counter(mount.path(), "prefetch ranges");
     start.run(&mount);
     let unordered = start.fetched(data);
     assert_eq!(mount.unmount().unwrap().0, Some(0));
@@ -224,9 +207,9 @@ fn a_mount_becomes_complete_or_fetches_nothing_before_it_is_read() {
     assert_eq!(&*counters["fetcher state"], "running");
     assert!(server.counts().bytes < 1 << 20, "{:?}", server.ranges("/image"));
     assert_eq!(std::fs::read(lazy.path().join("greeting")).unwrap(), b"hello\n");
-    assert!(number(lazy.path(), "remote stored bytes") < bytes.len() as u64);
+    assert!(counter(lazy.path(), "remote stored bytes") < bytes.len() as u64);
     assert!(
-        number(lazy.path(), "remote ready bytes") > 0 && number(lazy.path(), "fetcher demanded bytes") > 0
+        counter(lazy.path(), "remote ready bytes") > 0 && counter(lazy.path(), "fetcher demanded bytes") > 0
     );
     lazy.unmount().unwrap();
 
@@ -243,7 +226,7 @@ fn a_mount_becomes_complete_or_fetches_nothing_before_it_is_read() {
         assert!(json.contains(&part), "{json}");
     }
     assert!(
-        number(all.path(), "fetcher requests") > 0 && number(all.path(), "fetcher median microseconds") > 0
+        counter(all.path(), "fetcher requests") > 0 && counter(all.path(), "fetcher median microseconds") > 0
     );
     server.set_down(true);
     assert_reads(&fixture, &all);
@@ -360,7 +343,7 @@ fn the_profile_that_was_pushed_with_an_image_is_used() {
         wait_for_background(mount.path());
         let counters = stats(mount.path());
         assert_eq!((&*counters["prefetch"], &*counters["prefetch missing files"]), ("image-profile", "0"));
-        assert!(number(mount.path(), "prefetch bytes") >= 65536);
+        assert!(counter(mount.path(), "prefetch bytes") >= 65536);
         mount.unmount().unwrap();
         assert_eq!(server.ranges(&blob).len(), 1, "it is kept in the cache");
     }

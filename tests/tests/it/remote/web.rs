@@ -2,11 +2,12 @@
 //!
 //! An S3 store: moto, from PyPI, since Debian has none.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use ferofs_tests::web::{Server, free_address};
 use ferofs_tests::{Run, need};
 
-use super::{Service, assert_same_files, free_address, isolated, sealed};
+use super::{assert_same_files, isolated, sealed};
 use crate::common::fixture::Fixture;
 
 /// An authority, and what it has certified.
@@ -18,62 +19,22 @@ struct Certificates {
 impl Certificates {
     fn make(openssl: PathBuf, folder: PathBuf) -> Self {
         let certificates = Self { openssl, folder };
-        certificates.run(&[
-            "req",
-            "-x509",
-            "-newkey",
-            "rsa:2048",
-            "-nodes",
-            "-days",
-            "2",
-            "-subj",
-            "/CN=Test authority",
-            "-keyout",
-            "ca.key",
-            "-out",
-            "ca.crt",
-        ]);
+        certificates
+            .run("req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=authority -keyout ca.key -out ca.crt");
         certificates
     }
 
-    fn run(&self, arguments: &[&str]) {
-        Run::new(&self.openssl).args(arguments).dir(&self.folder).run().success();
+    fn run(&self, arguments: &str) {
+        Run::new(&self.openssl).args(arguments.split(' ')).dir(&self.folder).run().success();
     }
 
     /// A key and a certificate for `name`.
     fn certify(&self, name: &str, extensions: &str) {
-        let (key, request, certificate) =
-            (format!("{name}.key"), format!("{name}.csr"), format!("{name}.crt"));
-        self.run(&[
-            "req",
-            "-newkey",
-            "rsa:2048",
-            "-nodes",
-            "-subj",
-            &format!("/CN={name}"),
-            "-keyout",
-            &key,
-            "-out",
-            &request,
-        ]);
+        let new = "req -newkey rsa:2048 -nodes";
+        self.run(&format!("{new} -subj /CN={name} -keyout {name}.key -out {name}.csr"));
         std::fs::write(self.folder.join("extensions"), extensions).unwrap();
-        self.run(&[
-            "x509",
-            "-req",
-            "-days",
-            "2",
-            "-CA",
-            "ca.crt",
-            "-CAkey",
-            "ca.key",
-            "-CAcreateserial",
-            "-extfile",
-            "extensions",
-            "-in",
-            &request,
-            "-out",
-            &certificate,
-        ]);
+        let sign = "x509 -req -days 2 -CA ca.crt -CAkey ca.key -CAcreateserial -extfile extensions";
+        self.run(&format!("{sign} -in {name}.csr -out {name}.crt"));
     }
 
     fn path(&self, name: &str) -> String {
@@ -81,35 +42,24 @@ impl Certificates {
     }
 }
 
-fn nginx(program: &Path, fixture: &Fixture, certificates: &Certificates) -> Service {
-    let address = free_address();
+fn nginx(fixture: &Fixture, certificates: &Certificates) -> Option<Server> {
     let (folder, root) = (fixture.directory("nginx"), fixture.path("www"));
-    let (dir, at) = (folder.display(), |name: &str| certificates.path(name));
-    let paths = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
-    let paths = paths.map(|name| format!("{name}_temp_path {dir}/{name};")).concat();
-    let user = if need::is_root() { "user root;" } else { "" };
     std::fs::write(folder.join("passwords"), "me:{PLAIN}secret\n").unwrap();
-    let config = format!(
-        "{user} daemon off; master_process off; pid {dir}/pid; events {{}} http {{ access_log off; {paths} \
-         server {{ listen {address} ssl; root {}; ssl_certificate {}; ssl_certificate_key {}; \
-         ssl_client_certificate {}; ssl_verify_client optional; \
-         location /private/ {{ auth_basic test; auth_basic_user_file {dir}/passwords; }} \
-         location /client/ {{ if ($ssl_client_verify != SUCCESS) {{ return 403; }} }} }} }}",
-        root.display(),
+    let at = |name: &str| certificates.path(name);
+    let more = format!(
+        "ssl_certificate {}; ssl_certificate_key {}; ssl_client_certificate {}; ssl_verify_client optional; \
+         location /private/ {{ auth_basic test; auth_basic_user_file {}/passwords; }} \
+         location /client/ {{ if ($ssl_client_verify != SUCCESS) {{ return 403; }} }}",
         at("server.crt"),
         at("server.key"),
         at("ca.crt"),
+        folder.display(),
     );
-    let file = folder.join("nginx.conf");
-    std::fs::write(&file, config).unwrap();
-    Service::start(program, address, |command| {
-        command.arg("-c").arg(&file).arg("-e").arg(folder.join("errors"))
-    })
+    Server::nginx(&folder, &root, [" ssl", &more], "images on nginx")
 }
 
 #[test]
 fn certificates_and_passwords() {
-    let Some(program) = need::tool("nginx", "images on nginx") else { return };
     let Some(openssl) = need::tool("openssl", "images on nginx") else { return };
     let (fixture, image, root) = sealed();
     for folder in ["www", "www/private", "www/client"] {
@@ -119,7 +69,7 @@ fn certificates_and_passwords() {
     let certificates = Certificates::make(openssl, fixture.directory("certificates"));
     certificates.certify("server", "subjectAltName=IP:127.0.0.1\n");
     certificates.certify("client", "extendedKeyUsage=clientAuth\n");
-    let server = nginx(&program, &fixture, &certificates);
+    let Some(server) = nginx(&fixture, &certificates) else { return };
     let target = fixture.path("pulled");
     let pull = |path: &str, with: &[&str]| {
         let url = format!("https://{}{path}", server.address);
@@ -152,14 +102,14 @@ fn certificates_and_passwords() {
     assert!(wrong.stderr.contains("server.key"), "{}", wrong.stderr);
 }
 
-pub(super) fn store(what: &str) -> Option<Service> {
+pub(super) fn store(what: &str) -> Option<Server> {
     let Some(program) = need::find_tool("moto_server") else {
         need::lacks(what, need::MOTO);
         return None;
     };
     let address = free_address();
     let port = address.rsplit(':').next().unwrap().to_owned();
-    Some(Service::start(&program, address, |command| {
+    Some(Server::start(&program, address, |command| {
         command.args(["-H", "127.0.0.1", "-p", &port]).env("MOTO_IAM_ACCOUNT_POLICIES", "")
     }))
 }
