@@ -38,6 +38,26 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
+/// Runs a command, and returns what it prints.
+///
+/// # Errors
+/// When it cannot be started, or fails: with its command line and standard error.
+pub fn output(command: &mut Command) -> Result<Vec<u8>> {
+    let output = command.output().with_context(|| format!("{command:?}"))?;
+    if !output.status.success() {
+        bail!("{command:?}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(output.stdout)
+}
+
+/// Runs a command, and prints its output only after an error.
+///
+/// # Errors
+/// As [`output`].
+pub fn run_quietly(command: &mut Command) -> Result<()> {
+    output(command).map(drop)
+}
+
 /// Builds ferofs and returns the path of the program. The profile `checked` is as fast as `release` and also detects integer
 /// overflows.
 ///

@@ -205,7 +205,7 @@ fn install_tools() -> Result<()> {
     install::install(TEST_TOOLS)?;
     // Without it, the test that needs it says so.
     if need::find_tool("rustup").is_some() {
-        let _ = run_silently(Command::new("rustup").args(["target", "add", WASM]));
+        let _ = shell::run_quietly(Command::new("rustup").args(["target", "add", WASM]));
     }
     install::install(&tools_besides_tests())
 }
@@ -239,7 +239,7 @@ fn build(is_quick: bool) -> Result<PathBuf> {
 
 /// Checks all code with clippy. A warning is an error.
 fn lint() -> Result<()> {
-    run_silently(shell::cargo().args([
+    shell::run_quietly(shell::cargo().args([
         "clippy",
         "--quiet",
         "--workspace",
@@ -253,7 +253,7 @@ fn lint() -> Result<()> {
 /// Makes the documentation of the libraries. A warning, for example of a link that leads nowhere, is an error.
 fn document() -> Result<()> {
     let mut cargo = shell::cargo();
-    run_silently(
+    shell::run_quietly(
         cargo
             .args(["doc", "--quiet", "--workspace", "--lib", "--no-deps"])
             .env("RUSTDOCFLAGS", "-D warnings"),
@@ -282,7 +282,7 @@ fn check_features() -> Result<()> {
             "--features",
             features,
         ]);
-        run_silently(
+        shell::run_quietly(
             check
                 .env("RUSTFLAGS", "-D warnings")
                 .arg("--target-dir")
@@ -337,7 +337,7 @@ fn package() -> Result<()> {
     for name in PUBLIC_CRATES {
         package.args(["--package", name]);
     }
-    run_silently(package.arg("--target-dir").arg(scratch::target_dir().join("package")))
+    shell::run_quietly(package.arg("--target-dir").arg(scratch::target_dir().join("package")))
 }
 
 /// Whether the name of the crate is that of a library in C. `linux-raw-sys` is Rust: numbers of system calls.
@@ -356,7 +356,7 @@ fn check_with_oldest_rust() -> Result<()> {
     let version = version.with_context(|| format!("{}: no rust-version", manifest.display()))?;
     let mut install = Command::new("rustup");
     install.args(["toolchain", "install", version, "--profile", "minimal"]);
-    if need::find_tool("rustup").is_none() || run_silently(&mut install).is_err() {
+    if need::find_tool("rustup").is_none() || shell::run_quietly(&mut install).is_err() {
         return left_out(&format!("a check with Rust {version}"), "rustup, which can install it");
     }
     let mut check = Command::new("rustup");
@@ -373,16 +373,7 @@ fn check_with_oldest_rust() -> Result<()> {
     ]);
     // Not beside the other build: the two versions of Rust would wait for each other.
     check.arg("--target-dir").arg(scratch::target_dir().join("msrv")).current_dir(shell::repository());
-    run_silently(&mut check)
-}
-
-/// Runs a command, and prints its output only after an error, because the tests print at the same time.
-fn run_silently(command: &mut Command) -> Result<()> {
-    let output = command.output().with_context(|| format!("{command:?}"))?;
-    if !output.status.success() {
-        bail!("{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
-    }
-    Ok(())
+    shell::run_quietly(&mut check)
 }
 
 /// The times of the stages.

@@ -12,7 +12,7 @@ use ferofs_tests::mount::is_mounted;
 use ferofs_tests::need;
 
 use super::programs::resident_peak;
-use super::rounds::run_quietly;
+use ferofs_devtools::shell::run_quietly;
 
 pub(crate) use ferofs_devtools::cgroup::Unavailable;
 

@@ -9,7 +9,8 @@ use super::images::LARGE_FILE;
 use super::remote::{CacheDir, Order, read_all, timed};
 use super::{Bench, DIRECT, FAR, NARROW, Network, Traffic};
 use crate::common::report::{Table, Wanted, number, spread};
-use crate::common::rounds::{rotated_order, run_quietly};
+use crate::common::rounds::rotated_order;
+use ferofs_devtools::shell::run_quietly;
 
 /// How the bytes come.
 #[derive(Clone, Copy, PartialEq)]

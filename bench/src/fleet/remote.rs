@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::images::Image;
-use crate::common::rounds::run_quietly;
+use ferofs_devtools::shell::run_quietly;
 
 /// Bytes of a read, as programs that copy files read.
 const BLOCK: usize = 128 << 10;

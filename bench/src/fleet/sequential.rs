@@ -9,7 +9,8 @@ use super::images::LARGE_FILE;
 use super::remote::{CacheDir, Mounted, read_file, timed};
 use super::{Bench, DIRECT, FAR, NARROW, Network, Traffic};
 use crate::common::report::{Table, Wanted, number, spread};
-use crate::common::rounds::{rotated_order, run_quietly};
+use crate::common::rounds::rotated_order;
+use ferofs_devtools::shell::run_quietly;
 
 /// One read of the file.
 #[derive(Clone, Copy)]

@@ -16,8 +16,8 @@ use super::record::Machine;
 use crate::common::filesystem::{Driver, FileSystem, Unavailable};
 use crate::common::machine;
 use crate::common::programs::{Programs, Tool};
-use crate::common::rounds::run_quietly;
 use crate::trees::{self, each_file, packages};
+use ferofs_devtools::shell::run_quietly;
 
 const MIB: u64 = 1 << 20;
 

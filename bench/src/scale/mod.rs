@@ -16,8 +16,8 @@ use crate::common::fio;
 use crate::common::options::PartArgs;
 use crate::common::programs::{self, Programs};
 use crate::common::report::{Report, Table, Wanted, number, spread};
-use crate::common::rounds::run_quietly;
 use crate::trees::{self, each_file};
+use ferofs_devtools::shell::run_quietly;
 
 /// What all parts share.
 struct Bench {

@@ -107,11 +107,7 @@ impl fmt::Display for Version {
 
 /// The output of git, without the end of the last line.
 pub(super) fn git(args: &[&str]) -> Result<String> {
-    let output =
-        Command::new("git").args(args).current_dir(shell::repository()).output().context("starting git")?;
-    if !output.status.success() {
-        let error = String::from_utf8_lossy(&output.stderr);
-        bail!("git {}: a release is made of a commit: {}", args.join(" "), error.trim_end());
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
+    let output = shell::output(Command::new("git").args(args).current_dir(shell::repository()));
+    let output = output.context("a release is made of a commit")?;
+    Ok(String::from_utf8_lossy(&output).trim_end().to_owned())
 }
