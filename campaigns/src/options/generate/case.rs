@@ -187,6 +187,10 @@ pub(crate) fn settings_of(step: &mut Step) -> Option<&mut Settings> {
 pub(crate) trait Choose {
     /// One of `from`, which must not be empty.
     fn pick<T: Copy>(&mut self, from: &[T]) -> T;
+    /// One of these words.
+    fn word(&mut self, words: &'static str) -> &'static str {
+        self.pick(&words.split(' ').collect::<Vec<_>>())
+    }
     /// True in `percent` of 100 cases.
     fn chance(&mut self, percent: u64) -> bool;
     /// A number under `bound`, which must not be 0, as a length.
