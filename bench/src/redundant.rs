@@ -276,12 +276,8 @@ fn add_snapshots(tree: &Path, work_dir: &Path, programs: &Programs, report: &mut
             let tar =
                 Run::limited("tar", None, TIMEOUT).arg("-cf").arg(&archive).arg("-C").arg(tree).arg(name);
             succeed("tar", tar)?;
-            let add = Run::limited(&programs.ferofs, None, TIMEOUT).args([
-                "patch",
-                "add",
-                "--json",
-                "--loose-parents",
-            ]);
+            let add = Run::limited(&programs.ferofs, None, TIMEOUT)
+                .args("patch add --json --loose-parents".split(' '));
             let outcome = succeed("ferofs patch add", add.args([&image, &archive]))?;
             let growth: serde_json::Value = serde_json::from_slice(&outcome.stdout)?;
             content += growth["growth"]["content"].as_u64().unwrap_or(0);

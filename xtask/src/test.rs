@@ -223,14 +223,7 @@ fn tools_besides_tests() -> Vec<Tool> {
 /// use, so that cargo does not compile the libraries twice.
 fn build(is_quick: bool) -> Result<PathBuf> {
     if is_quick {
-        shell::run(shell::cargo().args([
-            "build",
-            "--workspace",
-            "--bin",
-            "ferofs",
-            "--bin",
-            "ferofs-device",
-        ]))?;
+        shell::run(shell::cargo().args("build --workspace --bin ferofs --bin ferofs-device".split(' ')))?;
         return Ok(scratch::target_dir().join("debug/ferofs"));
     }
     shell::run(&mut fuzz::build_command())?;
@@ -239,15 +232,9 @@ fn build(is_quick: bool) -> Result<PathBuf> {
 
 /// Checks all code with clippy. A warning is an error.
 fn lint() -> Result<()> {
-    shell::run_quietly(shell::cargo().args([
-        "clippy",
-        "--quiet",
-        "--workspace",
-        "--all-targets",
-        "--",
-        "-D",
-        "warnings",
-    ]))
+    shell::run_quietly(
+        shell::cargo().args("clippy --quiet --workspace --all-targets -- -D warnings".split(' ')),
+    )
 }
 
 /// Makes the documentation of the libraries. A warning, for example of a link that leads nowhere, is an error.
