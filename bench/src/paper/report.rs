@@ -79,13 +79,13 @@ const CLAIMS: [Claim; 15] = [
     ),
     claim("ferofs reads faster than erofsfuse", ("micro", "mib_s", ALL), FEROFS, MoreThan(EROFSFUSE)),
     claim(
-        "EROFS with clusters of 4 KiB is smaller than squashfs with blocks of 4 KiB",
+        "EROFS with clusters of 4 KiB is smaller than squashfs 4K",
         ("sizes", "mib", ALL),
         "ferofs 4K",
         LessThan(&["squashfs 4K"]),
     ),
     claim(
-        "The kernel's EROFS needs less memory than squashfs with blocks of 128 KiB",
+        "The kernel's EROFS needs less memory than squashfs 128K",
         ("memory", "charged_mib", ALL),
         KERNEL,
         LessThan(SQUASHFS_128K),
@@ -97,13 +97,13 @@ const CLAIMS: [Claim; 15] = [
         LessThan(EROFSFUSE),
     ),
     claim(
-        "For random and strided reads, the kernel's EROFS reads less than squashfs with blocks of 8 and 128 KiB",
+        "For random and strided reads, the kernel's EROFS reads less than squashfs 8K and 128K",
         ("io", "times", SCATTERED),
         KERNEL,
         LessThan(SQUASHFS_8K_128K),
     ),
     claim(
-        "For random and strided reads, ferofs reads less than squashfs with blocks of 8 and 128 KiB",
+        "For random and strided reads, ferofs reads less than squashfs 8K and 128K",
         ("io", "times", SCATTERED),
         FEROFS,
         LessThan(SQUASHFS_8K_128K),
@@ -127,7 +127,7 @@ const CLAIMS: [Claim; 15] = [
         LessThan(&["vmap", "buffer"]),
     ),
     claim(
-        "With 32 MiB, the 99th percentile of ferofs is lower than that of squashfs with blocks of 128 KiB",
+        "With 32 MiB, the 99th percentile of ferofs is lower than that of squashfs 128K",
         ("latency", "p99_us", &["32 MiB"]),
         FEROFS,
         LessThan(SQUASHFS_128K),
@@ -139,7 +139,7 @@ const CLAIMS: [Claim; 15] = [
         LessThan(EXT4),
     ),
     claim(
-        "Programs start faster from the kernel's EROFS than from squashfs with blocks of 128 KiB",
+        "Programs start faster from the kernel's EROFS than from squashfs 128K",
         ("boot", "ms", ALL),
         KERNEL,
         LessThan(SQUASHFS_128K),
