@@ -78,7 +78,7 @@ pub(crate) struct KernelArgs {
     few: bool,
     /// Also N images of random options for each release
     #[arg(long, value_name = "N", default_value = "200", default_value_if("few", "true", "0"))]
-    random: u64,
+    pub(crate) random: u64,
     /// The images of seed S
     #[arg(long, value_name = "S", default_value = "1")]
     seed: u64,

@@ -52,3 +52,25 @@ fn main() -> ExitCode {
 fn jobs(wanted: Option<NonZeroUsize>) -> usize {
     wanted.or_else(|| available_parallelism().ok()).map_or(1, NonZeroUsize::get)
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Campaign::command().debug_assert();
+        let parse = |words: &[&str]| Campaign::try_parse_from([&["campaigns"], words].concat());
+        for (words, seconds) in [(&["options"][..], Some(60)), (&["options", "--images", "9"], None)] {
+            let Ok(Campaign::Options(plan)) = parse(words) else { panic!("{words:?}") };
+            assert_eq!(plan.seconds, seconds);
+        }
+        for (words, random) in [(&["kernels"][..], 200), (&["kernels", "--few"], 0)] {
+            let Ok(Campaign::Kernels(args)) = parse(words) else { panic!("{words:?}") };
+            assert_eq!(args.random, random);
+        }
+        assert!(parse(&["faults", "--every", "0"]).is_err());
+    }
+}

@@ -56,7 +56,7 @@ pub(crate) struct Plan {
         default_value_if("images", ArgPredicate::IsPresent, None),
         default_value = "60"
     )]
-    seconds: Option<u64>,
+    pub(crate) seconds: Option<u64>,
     /// Stop after N images, however long it takes
     #[arg(long, value_name = "N")]
     images: Option<u64>,
