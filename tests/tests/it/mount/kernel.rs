@@ -9,15 +9,21 @@ use ferofs_tests::{Mount, Run, compare, ferofs, need, tree};
 
 use crate::common::fixture::{COMPRESSIONS, Fixture, full, same, usual_tree};
 
+/// Builds an image with these options, and fails unless Linux shows the source.
+#[track_caller]
+fn assert_shown(fixture: &Fixture, name: &str, options: &[&str]) {
+    let image = fixture.build(name, options);
+    let mount = Mount::kernel(&image, &fixture.directory(&format!("{name}-mount"))).unwrap();
+    fixture.assert_same_as_source(mount.path());
+    mount.unmount().unwrap();
+}
+
 #[test]
 fn the_whole_test_tree_is_shown() {
     require!(need::kernel_erofs("kernel mounts"));
     let fixture = Fixture::new(&usual_tree());
     for compression in COMPRESSIONS {
-        let image = fixture.build(compression, ["--compress", compression]);
-        let mount = Mount::kernel(&image, &fixture.directory(&format!("{compression}-mount"))).unwrap();
-        fixture.assert_same_as_source(mount.path());
-        mount.unmount().unwrap();
+        assert_shown(&fixture, compression, &["--compress", compression]);
     }
 }
 
@@ -28,10 +34,7 @@ fn every_block_size_is_mounted() {
     for compression in COMPRESSIONS {
         for size in ["512", "1024", "2048", "4096"] {
             let name = format!("{compression}-{size}");
-            let image = fixture.build(&name, ["--compress", compression, "-b", size]);
-            let mount = Mount::kernel(&image, &fixture.directory(&format!("{name}-mount"))).unwrap();
-            fixture.assert_same_as_source(mount.path());
-            mount.unmount().unwrap();
+            assert_shown(&fixture, &name, &["--compress", compression, "-b", size]);
         }
     }
 }
@@ -58,10 +61,7 @@ fn files_with_shared_extents_and_inline_tails_are_shown() {
         std::fs::write(fixture.source().join(format!("similar{number}")), content).unwrap();
     }
     for index in ["dedupe,ztailpacking", "dedupe,ztailpacking,legacy-compress"] {
-        let image = fixture.build(index, ["-z", "lz4", "-E", index]);
-        let mount = Mount::kernel(&image, &fixture.directory(&format!("{index}-mount"))).unwrap();
-        fixture.assert_same_as_source(mount.path());
-        mount.unmount().unwrap();
+        assert_shown(&fixture, index, &["-z", "lz4", "-E", index]);
     }
 }
 
@@ -76,10 +76,7 @@ fn deflate_streams_at_byte_positions_are_read() {
         std::fs::write(fixture.source().join(format!("text{number}")), content).unwrap();
     }
     for extra in ["48bit", "48bit,dedupe", "48bit,all-fragments"] {
-        let image = fixture.build(extra, ["-z", "deflate,1", "-E", extra]);
-        let mount = Mount::kernel(&image, &fixture.directory(&format!("{extra}-mount"))).unwrap();
-        fixture.assert_same_as_source(mount.path());
-        mount.unmount().unwrap();
+        assert_shown(&fixture, extra, &["-z", "deflate,1", "-E", extra]);
     }
 }
 
