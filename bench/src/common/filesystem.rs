@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use ferofs_devtools::cgroup::Cgroup;
 use ferofs_tests::mount::is_mounted;
 use ferofs_tests::need;
+use ferofs_tests::run::proc_bytes;
 
 use super::programs::resident_peak;
 use ferofs_devtools::shell::run_quietly;
@@ -175,9 +176,7 @@ impl Mounted {
 
     /// Bytes of the daemon's private dirty memory now; `None` without a daemon.
     pub(crate) fn private_dirty(&self) -> Option<u64> {
-        let map = fs::read_to_string(self.proc("smaps_rollup")?).ok()?;
-        let line = map.lines().find_map(|line| line.strip_prefix("Private_Dirty:"))?;
-        Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
+        proc_bytes(self.proc("smaps_rollup")?, "Private_Dirty:")
     }
 
     /// The largest resident set of the daemon so far, in bytes; `None` without a daemon.

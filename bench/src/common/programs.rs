@@ -158,9 +158,7 @@ pub(crate) fn run(command: &mut Command) -> Result<Cost> {
 
 /// The largest resident set of a process so far.
 pub(crate) fn resident_peak(pid: u32) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
+    ferofs_tests::run::proc_bytes(format!("/proc/{pid}/status"), "VmHWM:")
 }
 
 /// Processor seconds of each thread of the kernel since its start.

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 
+use ferofs_tests::run::proc_bytes;
+
 use super::images::Image;
 use ferofs_devtools::shell::run_quietly;
 
@@ -213,16 +215,10 @@ impl Processes {
     }
 
     /// Bytes of memory of all that run. A page that several share is divided between them (PSS).
-    pub(crate) fn memory(&self) -> Result<u64> {
-        let mut kib = 0;
-        for id in self.ids() {
-            // It may have ended.
-            let Ok(map) = fs::read_to_string(format!("/proc/{id}/smaps_rollup")) else { continue };
-            let line =
-                map.lines().find_map(|line| line.strip_prefix("Pss:")).context("no Pss in smaps_rollup")?;
-            kib += line.trim().trim_end_matches(" kB").parse::<u64>().context("Pss in smaps_rollup")?;
-        }
-        Ok(kib << 10)
+    pub(crate) fn memory(&self) -> u64 {
+        // One may have ended.
+        let memory = |id| proc_bytes(format!("/proc/{id}/smaps_rollup"), "Pss:");
+        self.ids().into_iter().filter_map(memory).sum()
     }
 
     /// Waits until none runs.
@@ -278,7 +274,7 @@ mod tests {
     fn this_program_is_found() {
         let own = Processes::of(&std::env::current_exe().unwrap()).unwrap();
         assert!(own.count() >= 1);
-        assert!(own.memory().unwrap() > 100 << 10);
+        assert!(own.memory() > 100 << 10);
         assert!(own.cpu().unwrap() >= 0.0);
     }
 }

@@ -10,6 +10,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use ferofs_tests::mount::is_mounted;
 use ferofs_tests::rng::Rng;
+use ferofs_tests::run::proc_bytes;
 
 use super::experiments::boot::PROGRAMS_TREE;
 use super::record::Machine;
@@ -281,10 +282,7 @@ pub(crate) fn touch_memory() -> Result<()> {
 
 /// Bytes of unused memory; the page cache counts as used.
 pub(crate) fn free_memory() -> Result<u64> {
-    let text = fs::read_to_string("/proc/meminfo")?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemFree:")).context("no MemFree")?;
-    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
-    Ok(kib << 10)
+    proc_bytes("/proc/meminfo", "MemFree:").context("no MemFree")
 }
 
 pub(crate) fn describe(programs: &Programs, out: &Path) -> Result<Machine> {
