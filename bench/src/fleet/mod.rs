@@ -4,12 +4,11 @@
 //! The server is that of the tests, which adds latency and limits the bandwidth. Programs that are compared take turns. The report prints
 //! tables, compares figures with their aims, and writes those into `docs/results/fleet.md`.
 
-mod complete;
 mod first_file;
 mod images;
 mod many;
+mod reads;
 mod remote;
-mod sequential;
 
 use std::fs;
 use std::path::PathBuf;
@@ -83,8 +82,8 @@ type Measure = fn(&mut Bench) -> Result<()>;
 const PARTS: [(&str, Measure); 5] = [
     ("first-file", first_file::first_file),
     ("remount", first_file::remount),
-    ("complete", complete::complete),
-    ("sequential", sequential::sequential),
+    ("complete", reads::complete),
+    ("sequential", reads::sequential),
     ("many", many::many),
 ];
 
