@@ -7,7 +7,6 @@
 
 mod base;
 mod copy;
-mod index;
 mod known;
 mod requests;
 

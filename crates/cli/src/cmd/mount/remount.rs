@@ -9,7 +9,7 @@ use crate::cmd::mount::args::Args;
 use crate::cmd::mount::kernel;
 use crate::cmd::mount::kernel::flags::Flags;
 use crate::cmd::mount::options::SortedOptions;
-use crate::cmd::mount::umount::mount_table::{MountEntry, mount_at};
+use crate::cmd::mount::umount::{MountEntry, mount_at};
 use crate::cmd::mount::umount::{OWN_TYPES, absolute};
 use crate::exit::{Failure, Outcome};
 use crate::print::output::message;

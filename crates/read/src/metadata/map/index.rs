@@ -10,11 +10,11 @@ use ferofs_format::map::{
 use ferofs_format::{BytePos, DeviceId, Fault, FileOffset, FormatError, Incompat, Lcn, Structure};
 
 use crate::error::{Corruption, Error, Locate, Result};
+use crate::metadata::ReadMetadata;
 use crate::metadata::extent::{Extent, ExtentData, Location, MAX_DECODED, MAX_ENCODED};
 use crate::metadata::inode::Inode;
-use crate::metadata::reader::ReadMetadata;
 use crate::metadata::slow_lookups::MANY_STEPS;
-use crate::volume::place::MetadataPlace;
+use crate::volume::MetadataPlace;
 
 /// Steps at most to an extent's head or to the next one; a look-up with more is an error. No sound index needs as many:
 /// 12 MiB of 512-byte lclusters are 24,576, and fragments, which may be longer, take 2,047 lclusters at a step.

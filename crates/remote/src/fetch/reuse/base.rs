@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ferofs_read::{FileSource, Source};
 use ferofs_verity::{Params, Seal, TreeLayout, appended_position};
 
-use super::index::prefix;
+use super::known::prefix;
 use crate::cache::{Cache, Entry, UNIT, bytes_of};
 use crate::fetch::check::leaves;
 use crate::numbers::{len_of, to_u64, to_usize};
