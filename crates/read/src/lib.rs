@@ -194,8 +194,8 @@ pub use metadata::inode::Inode;
 pub use metadata::map::Extents;
 pub use metadata::xattr::Xattr;
 pub use profile::Pinned;
+pub use profile::ProfileRanges;
 pub use profile::Recording;
-pub use profile::ranges::ProfileRanges;
 pub use profile::text::{HotRange, Profile, ProfileError};
 #[cfg(unix)]
 pub use replaced::keep_access;
