@@ -5,6 +5,7 @@ mod image;
 mod known;
 mod lazy;
 mod options;
+mod repair;
 mod verify;
 
 pub(crate) use self::bases::{bases, open_files};

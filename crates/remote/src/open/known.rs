@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use ferofs_verity::{Digest, Seal, Superblock};
 
 use super::options::OpenRemote;
-use super::verify::RepairedSource;
+use super::repair::RepairedSource;
 use crate::cache::{Cache, Entry, EntryInfo, write_file};
 use crate::error::{Error, Result};
 use crate::object::{RemoteObject, Validator};

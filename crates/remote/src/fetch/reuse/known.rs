@@ -9,7 +9,7 @@ use ferofs_read::Source;
 use ferofs_verity::{Digest, Params};
 use parking_lot::{Condvar, Mutex, RwLock};
 
-use super::base::Base;
+use super::base::{Base, SEGMENT, Segment, prefix};
 use crate::numbers::to_u64;
 
 /// Blocks in the index at most: 8 GiB of blocks of 4096 bytes, 24 MiB of memory. What follows is not found.
@@ -178,58 +178,5 @@ impl<'a> Reader<'a> {
         };
         let pos = block.checked_mul(to_u64(buf.len()));
         pos.zip(source).is_some_and(|(pos, source)| source.read_exact_at(pos, buf).is_ok())
-    }
-}
-
-/// Blocks in one segment: 512 MiB of blocks of 4096 bytes. A full segment can be used while the next one is made.
-const SEGMENT: usize = 1 << 17;
-
-/// Some blocks of one base, by their digests: 12 bytes for each block.
-struct Segment {
-    /// The number of the base.
-    base: usize,
-    /// The first 8 bytes of the digests, sorted.
-    prefixes: Box<[u64]>,
-    /// The numbers of the blocks in their base, in the same order.
-    blocks: Box<[u32]>,
-}
-
-/// The part of a digest that is in the index. 8 bytes of two different blocks are the same so rarely that it only costs a read.
-pub(super) fn prefix(digest: &[u8]) -> u64 {
-    digest.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
-}
-
-impl Segment {
-    /// An index of pairs of a prefix and a block number. If several blocks have the same prefix, the lowest number stays.
-    fn new(base: usize, mut pairs: Vec<(u64, u32)>) -> Self {
-        pairs.sort_unstable();
-        pairs.dedup_by_key(|(prefix, _)| *prefix);
-        let (prefixes, blocks): (Vec<u64>, Vec<u32>) = pairs.into_iter().unzip();
-        Self { base, prefixes: prefixes.into(), blocks: blocks.into() }
-    }
-
-    /// The number of a block whose digest probably starts with `prefix`.
-    fn find(&self, prefix: u64) -> Option<u64> {
-        let place = self.prefixes.binary_search(&prefix).ok()?;
-        self.blocks.get(place).map(|block| u64::from(*block))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn blocks_are_found_by_the_start_of_their_digest() {
-        let pairs: Vec<(u64, u32)> =
-            (0..5000_u32).map(|n| (u64::from(n % 4000) * 7919 % 65_537, n)).collect();
-        let segment = Segment::new(3, pairs);
-        for n in 0..4000 {
-            assert_eq!(segment.find(n * 7919 % 65_537), Some(n));
-        }
-        assert_eq!((segment.base, segment.find(65_537)), (3, None));
-        assert_eq!(Segment::new(0, Vec::new()).find(0), None);
-        assert_eq!(prefix(&[0, 0, 0, 0, 0, 0, 1, 2, 3, 4]), 258);
-        assert_eq!(prefix(&[1, 2]), 0);
     }
 }

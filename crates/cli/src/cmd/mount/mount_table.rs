@@ -1,0 +1,110 @@
+//! Finds the mount on a directory in /proc/self/mountinfo (proc(5)).
+//!
+//! stat(2) would send a request to the FUSE daemon of the mount, which may not answer any more.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+const TABLE: &str = "/proc/self/mountinfo";
+
+/// A line of the table.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct MountEntry {
+    /// The number of the mount. Linux may give it to another mount after the unmount.
+    id: Vec<u8>,
+    /// The type of the file system, for example `fuse.ferofs`.
+    pub(crate) kind: String,
+    /// Its source: for a mount by ferofs, the image, or a device with it.
+    pub(crate) source: PathBuf,
+    /// The flags of the mount, for example `ro,nosuid`.
+    pub(crate) flags: String,
+    /// The options of the file system, for example `ro,user_id=0`.
+    pub(crate) options: String,
+}
+
+/// The mount on top of `dir`, an absolute path without symbolic links.
+pub(crate) fn mount_at(dir: &Path) -> io::Result<Option<MountEntry>> {
+    match std::fs::read(TABLE) {
+        Ok(table) => Ok(find(&table, dir)),
+        Err(error) => Err(io::Error::new(error.kind(), format!("{TABLE}: {error}; is /proc mounted?"))),
+    }
+}
+
+/// The last line of `table` whose mount point is `dir`.
+fn find(table: &[u8], dir: &Path) -> Option<MountEntry> {
+    let wanted = escaped(dir);
+    let mut found = None;
+    for line in table.split(|byte| *byte == b'\n') {
+        let mut fields = line.split(|byte| *byte == b' ');
+        let (id, point) = (fields.next(), fields.nth(3));
+        if point == Some(wanted.as_slice()) {
+            let text = |field: Option<&[u8]>| String::from_utf8_lossy(field.unwrap_or_default()).into_owned();
+            let flags = text(fields.next());
+            // Before the mark are any number of optional fields.
+            let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
+            let (kind, source) = (text(fields.next()), unescaped(fields.next().unwrap_or_default()));
+            let options = text(fields.next());
+            found = id.map(|id| MountEntry { id: id.to_vec(), kind, source, flags, options });
+        }
+    }
+    found
+}
+
+/// The path in the form of mountinfo: some characters are octal escapes.
+fn escaped(path: &Path) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b' ' | b'\t' | b'\n' | b'\\' => bytes.extend(format!("\\{byte:03o}").into_bytes()),
+            byte => bytes.push(*byte),
+        }
+    }
+    bytes
+}
+
+/// The path of which the table has this form.
+fn unescaped(mut text: &[u8]) -> PathBuf {
+    let mut bytes = Vec::new();
+    while let Some((first, rest)) = text.split_first() {
+        let digits = rest.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) if *first == b'\\' => {
+                bytes.push(byte);
+                text = rest.get(3..).unwrap_or_default();
+            }
+            _ => {
+                bytes.push(*first);
+                text = rest;
+            }
+        }
+    }
+    PathBuf::from(OsString::from_vec(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_topmost_mount_of_a_directory() {
+        let table: &[u8] = b"22 1 0:20 / / rw - ext4 /dev/vda rw\n\
+            31 22 0:41 / /mnt/a\\040b rw shared:1 master:2 - fuse.ferofs x.erofs ro\n\
+            32 31 0:42 / /mnt/a\\040b ro - tmpfs y\\040z\\134.erofs rw,a=1\n\
+            33 22 0:43 / /mnt/a ro shared:3 - fuse.ferofs z.erofs rw,a=1\n";
+        let mount = |id: &[u8], kind: &str, source: &str| {
+            let (id, source) = (id.to_vec(), source.into());
+            Some(MountEntry {
+                id,
+                kind: kind.to_owned(),
+                source,
+                flags: "ro".into(),
+                options: "rw,a=1".into(),
+            })
+        };
+        assert_eq!(find(table, Path::new("/mnt/a b")), mount(b"32", "tmpfs", "y z\\.erofs"));
+        assert_eq!(find(table, Path::new("/mnt/a")), mount(b"33", "fuse.ferofs", "z.erofs"));
+        assert_eq!(find(table, Path::new("/mnt")), None);
+    }
+}
