@@ -45,7 +45,7 @@ pub(crate) fn fuzz(options: &[&str]) -> Result<()> {
     let mut cargo = Command::new("cargo");
     // The C libraries are instrumented too: the cc crate takes the sanitizer from these flags.
     cargo.env("RUSTFLAGS", FLAGS).env_remove("CARGO").current_dir(&fuzz);
-    // AddressSanitizer reports a use after scope in libzstd's optimal parser: see docs/SECURITY.md.
+    // AddressSanitizer reports a use after scope in libzstd's optimal parser: see docs/decisions/0014-sanitizer-report-in-libzstd.md.
     cargo.env("CFLAGS", "-fno-sanitize-address-use-after-scope");
     shell::run(cargo.args(["+nightly", "build", "--release", "--target", TRIPLE]))?;
     for target in targets {

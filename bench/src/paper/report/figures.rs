@@ -96,7 +96,7 @@ pub(crate) const FIGURES: [Figure; 8] = [
                 than fixed-size input (section 2).",
         metrics: &[metric("percent", "percent of the source", 1), metric("mib", "MiB", 1)],
         claims: &[Claim {
-            statement: "EROFS with clusters of 4 KiB is smaller than squashfs with blocks of 4 KiB",
+            statement: "EROFS with clusters of 4 KiB is smaller than squashfs 4K",
             system: "ferofs 4K",
             metric: "mib",
             cases: ALL,
@@ -117,7 +117,7 @@ pub(crate) const FIGURES: [Figure; 8] = [
         ],
         claims: &[
             Claim {
-                statement: "The kernel's EROFS needs less memory than squashfs with blocks of 128 KiB",
+                statement: "The kernel's EROFS needs less memory than squashfs 128K",
                 system: KERNEL,
                 metric: "charged_mib",
                 cases: ALL,
@@ -149,14 +149,14 @@ pub(crate) const FIGURES: [Figure; 8] = [
         ],
         claims: &[
             Claim {
-                statement: "For random and strided reads, the kernel's EROFS reads less than squashfs with blocks of 8 and 128 KiB",
+                statement: "For random and strided reads, the kernel's EROFS reads less than squashfs 8K and 128K",
                 system: KERNEL,
                 metric: "times",
                 cases: &["random", "stride"],
                 relation: Relation::LessThan(&["squashfs 8K (kernel)", "squashfs 128K (kernel)"]),
             },
             Claim {
-                statement: "For random and strided reads, ferofs reads less than squashfs with blocks of 8 and 128 KiB",
+                statement: "For random and strided reads, ferofs reads less than squashfs 8K and 128K",
                 system: FEROFS,
                 metric: "times",
                 cases: &["random", "stride"],
@@ -212,7 +212,7 @@ pub(crate) const FIGURES: [Figure; 8] = [
             SPEED,
         ],
         claims: &[Claim {
-            statement: "With 32 MiB, the 99th percentile of ferofs is lower than that of squashfs with blocks of 128 KiB",
+            statement: "With 32 MiB, the 99th percentile of ferofs is lower than that of squashfs 128K",
             system: FEROFS,
             metric: "p99_us",
             cases: &["32 MiB"],
@@ -238,7 +238,7 @@ pub(crate) const FIGURES: [Figure; 8] = [
                 relation: Relation::LessThan(&["ext4 (kernel)"]),
             },
             Claim {
-                statement: "Programs start faster from the kernel's EROFS than from squashfs with blocks of 128 KiB",
+                statement: "Programs start faster from the kernel's EROFS than from squashfs 128K",
                 system: KERNEL,
                 metric: "ms",
                 cases: ALL,
