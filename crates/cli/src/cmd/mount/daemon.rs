@@ -258,7 +258,7 @@ fn replace_streams(null: &std::fs::File) -> Result<(), Failure> {
 /// The socket of syslog or journald.
 const SYSLOG: &str = "/dev/log";
 
-/// Opens `file`. Without `file`, a daemon in the background gets syslog, or /dev/null if there is no syslog, and a daemon in
+/// Opens the destination of messages, by which the daemon replaces its standard error: `file`. Without it, a daemon in the background gets syslog, or /dev/null if there is no syslog, and a daemon in
 /// the foreground keeps its standard error (`None`).
 ///
 /// Must be called before the sandbox starts: the sandbox forbids opening files.
