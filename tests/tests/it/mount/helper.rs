@@ -159,6 +159,12 @@ fn a_remount_keeps_the_options_of_the_driver_and_refuses_those_of_the_daemon() {
     let acl = images.mounted(&format!("{kernel}; ferofs mount -o remount,acl,relatime mnt mnt"));
     assert!(acl.starts_with("ro,relatime - "), "{acl}");
     assert!(acl.contains(",acl,cache_strategy=disabled"), "{acl}");
+    // Linux has it from 6.13 on.
+    let shown = "grep -o ',directio' /proc/self/mountinfo";
+    images.mounted(&format!(
+        "{path}; ferofs mount --kernel -o directio plain.erofs mnt || ferofs mount --kernel plain.erofs mnt
+         {shown} > before || true; ferofs mount -o remount,noacl mnt mnt; {shown} > after || true; cmp before after >&2"
+    ));
     let refused = |option: &str| {
         format!(
             "if ferofs mount {option} -o remount mnt mnt 2>error; then exit 3; fi
