@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::process::Stdio;
 
 use anyhow::{Context, Result, bail};
+use clap::Args;
 use ferofs_devtools::{install, shell};
 use ferofs_tests::need;
 
 use crate::common::report::{Report, Table};
-use crate::trees::linux_source;
+use crate::trees::packages;
 
 /// Codecs, and the MiB of each sample: slow codecs get less.
 const CODECS: [(&str, &str); 4] = [("lz4", "4"), ("zstd", "16"), ("deflate", "16"), ("lzma", "4")];
@@ -17,14 +18,24 @@ const CODECS: [(&str, &str); 4] = [("lz4", "4"), ("zstd", "16"), ("deflate", "16
 /// Speeds and sizes as multiples of the other library's, by codec and level.
 type Ratios = BTreeMap<(String, String), Vec<[f64; 2]>>;
 
-pub(crate) fn codec(options: &[&str]) -> Result<()> {
+#[derive(Args)]
+pub(crate) struct CodecArgs {
+    /// Measure all codecs, and write the range of each level
+    #[arg(long, exclusive = true)]
+    publish: bool,
+    /// Options of crates/codec/benches: --only CODEC, --mib N
+    #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
+    options: Vec<String>,
+}
+
+pub(crate) fn codec(args: &CodecArgs) -> Result<()> {
     // The Linux source is one of the samples. Systems without apt-get measure the other samples.
-    if linux_source::archive().is_err() && need::find_tool("apt-get").is_some() {
+    if packages::archive().is_err() && need::find_tool("apt-get").is_some() {
         install::install_package("linux-source")?;
     }
     let bench = ["bench", "--package", "ferofs-codec", "--"];
-    if options != ["--publish"] {
-        return shell::run(shell::cargo().args(bench).args(options));
+    if !args.publish {
+        return shell::run(shell::cargo().args(bench).args(&args.options));
     }
     let report = Report::new::<&str>("codec", &[])?;
     let mut ratios = Ratios::new();

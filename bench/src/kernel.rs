@@ -14,14 +14,12 @@ use ferofs_devtools::shell;
 use ferofs_tests::{Run, need, scratch};
 
 use crate::common::filesystem::{Driver, FileSystem};
-use crate::common::options::Options;
-use crate::common::process::kernel_threads;
-use crate::common::programs::{Programs, Tool, succeed};
+use crate::common::options::PartArgs;
+use crate::common::programs::{Programs, Tool, kernel_threads, succeed};
 use crate::common::reads::{Reads, thread_seconds};
 use crate::common::report::{Report, Table, number};
 use crate::common::rounds::{PageCache, Spread, rotated_order, set_page_cache};
-use crate::common::walk::each_file;
-use crate::trees;
+use crate::trees::{self, each_file};
 
 /// Options of ferofs, mkfs.erofs and mksquashfs that fit each other: the same algorithm, level and window.
 const SETTINGS: [(&str, [&str; 3]); 3] = [
@@ -66,9 +64,8 @@ struct Row {
     costs: [Cost; 3],
 }
 
-pub(crate) fn kernel(options: &[&str]) -> Result<()> {
-    let options =
-        Options::parse(options, &SETTINGS.map(|(name, _)| name), &["--rounds", "--dir"], |_, _| {})?;
+pub(crate) fn kernel(PartArgs { parts, rounds, dir }: &PartArgs) -> Result<()> {
+    parts.check(&SETTINGS.map(|(name, _)| name))?;
     if !need::is_root() {
         bail!("mounting with the kernel needs root");
     }
@@ -78,14 +75,14 @@ pub(crate) fn kernel(options: &[&str]) -> Result<()> {
     install::install(&[MOUNT])?;
     let programs = Programs::install()?;
     let report = Report::new("kernel", &programs.versions())?;
-    let rounds = options.rounds.unwrap_or(3);
-    let dir = options.dir.clone().unwrap_or_else(scratch::target_dir).join("bench-kernel");
+    let rounds = rounds.unwrap_or(3);
+    let dir = dir.clone().unwrap_or_else(scratch::target_dir).join("bench-kernel");
     fs::create_dir_all(dir.join("mount"))?;
     let mut rows = Vec::new();
     for (tree, program) in TREES {
         let source = trees::named(tree)?.get()?;
         let reads = Reads::plan(&source)?;
-        for (setting, tools) in SETTINGS.iter().filter(|(name, _)| options.has_part(name)) {
+        for (setting, tools) in SETTINGS.iter().filter(|(name, _)| parts.has(name)) {
             let images = images(&programs, &source, tools, &dir)?;
             let jobs = [("read all", Job::All), ("random 4 KiB", Job::Random), ("tar", Job::Tar)];
             let start = (!program.is_empty()).then_some(("start", Job::Start(program)));
@@ -112,7 +109,7 @@ pub(crate) fn kernel(options: &[&str]) -> Result<()> {
     rows.sort_by(|a, b| b.worst().total_cmp(&a.worst()));
     let table = table(&rows);
     report.add(&table);
-    if options.publish {
+    if parts.publish {
         let about = format!("medians of {rounds} rounds, in which images of the three programs took turns.");
         report.publish(&about, table, 3, 4)?;
     }

@@ -23,12 +23,10 @@ mod common {
     pub(crate) mod fio;
     pub(crate) mod machine;
     pub(crate) mod options;
-    pub(crate) mod process;
     pub(crate) mod programs;
     pub(crate) mod reads;
     pub(crate) mod report;
     pub(crate) mod rounds;
-    pub(crate) mod walk;
 }
 mod fleet;
 mod gate;
@@ -44,61 +42,63 @@ mod trees;
 
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
+use clap::Parser;
+use common::options::{PartArgs, SizeArgs};
 
-const USAGE: &str = "\
-Usage: cargo xtask bench COMMAND
-
-  all                        measure and publish every page below docs in 90 minutes, besides the making of the trees; only in a checkout
-                             without changes and on an idle machine; an interrupted run continues
-  build [--only CONTEST]... [--trees NAME]... [--rounds N] [--into DIR] [--publish]
-                             time and size of builds, presets and extracting, over trees that users have, compared with mkfs.erofs, mksquashfs,
-                             mkdwarfs, fsck.erofs and unsquashfs; images go to --into DIR (/dev/shm); a wrong NAME lists the contests;
-                             the trees need 6 GB in target/bench-trees
-  charts [--rounds N] [--only peers|settings] [--publish | --draw]
-                             size, build time and random reads of images of a small Debian: compared with erofs-utils and
-                             squashfs-tools, and over algorithms, levels and cluster sizes; processor time, at least 3 rounds with
-                             --publish, which writes the pictures and tables of README.md and docs/guide; --draw makes them from the
-                             published figures; needs root
-  codec [--publish | [--only CODEC] [--mib N]]
-                             time the codecs alone
-  fleet [--rounds N] [--quick] [--only PART]... [--dir DIR] [--publish]
-                             time images on servers, at several latencies: the first file, complete reads compared with
-                             downloads, 200 mounts on one machine; needs 8 GB in DIR (target/bench-fleet), and root; parts:
-                             first-file, remount, complete, sequential, many; two minutes with --quick
-  gate [--accept WHY] [--only TEXT] [--rounds N]
-                             fail if a build, check, read or patch of generated trees needs more instructions, memory, system calls or
-                             bytes than bench/gate.tsv accepts; --accept writes what was measured there, with the reason; --only has
-                             the cells whose name contains TEXT; --rounds measures N times and prints the spread; 4 minutes
-  kernel [--only SETTING]... [--rounds N] [--dir DIR] [--publish]
-                             time reads, and starts of programs, by Linux's own drivers of images that ferofs, mkfs.erofs and mksquashfs
-                             made of the same trees; images are in DIR (target); needs root
-  paper [--only EXPERIMENT]... [--out DIR] [--report] [--publish]
-                             repeat the evaluation of the EROFS paper in 14 minutes and write a report; an interrupted run
-                             continues; --publish copies the summary to docs/results, --report measures nothing
-  patch [--only NAME]... [--publish]
-                             compare the size of patches of real updates with xdelta3, zstd and casync: Django, numpy, scipy, ruff,
-                             Debian, kernel
-  random [--rounds N] [--only TEXT] [--publish]
-                             time random reads of 0.1 to 100 % of a file through mounts, compared with erofsfuse and the kernel's EROFS;
-                             only cells whose name contains TEXT
-  redundant [--only FAMILY]... [--publish]
-                             sizes of images of many versions of the same trees, compared with mksquashfs and archives by zstd, and of
-                             snapshots that are added one by one; families: python, sqlalchemy (fetched by pip), headers (by apt-get),
-                             nightly, layers (generated); needs 2 GB in target
-  scale [--names N] [--rounds N] [--only PART]... [--dir DIR] [--publish]
-                             time and memory of trees of 10,000 to N (1,000,000) names, compared with mkfs.erofs and mksquashfs, of
-                             builds from and onto a disk, and of tiny images; needs 5 GB in DIR
-                             (/dev/shm) for a million names, and root; parts: names, cold, output, tiny
-  terminal [--publish | --draw]
-                             run the commands of the terminal in README.md, and show what they print; --publish writes it and its
-                             picture to docs/pictures, --draw makes the picture from what is published; needs root
-
---publish writes docs/results/COMMAND.md, if nothing else is said. Each command installs missing programs with apt-get.";
+/// The benchmarks of ferofs
+///
+/// --publish writes docs/results/COMMAND.md, if nothing else is said. Each command installs missing programs with apt-get.
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask bench", max_term_width = 120)]
+enum Bench {
+    /// Measure and publish every page below docs in 90 minutes
+    ///
+    /// Only in a checkout without changes and on an idle machine; an interrupted run continues. The trees are made before.
+    All,
+    /// Time and size of builds, presets and extracting, over trees that users have
+    ///
+    /// Compared with mkfs.erofs, mksquashfs, mkdwarfs, fsck.erofs and unsquashfs. The trees need 6 GB in target/bench-trees.
+    Build(build::BuildArgs),
+    /// Size, build time and random reads of images of a small Debian: the pictures and tables of README.md and docs/guide
+    ///
+    /// Compared with erofs-utils and squashfs-tools, and over algorithms, levels and cluster sizes. Needs root.
+    Charts(charts::ChartsArgs),
+    /// Time the codecs alone
+    Codec(codec::CodecArgs),
+    /// Images on servers, at several latencies: the first file, complete reads compared with downloads, 200 mounts on one machine
+    ///
+    /// Needs 8 GB in DIR (target/bench-fleet), and root.
+    Fleet(fleet::FleetArgs),
+    /// Fail if a build, check, read or patch of generated trees costs more than bench/gate.tsv accepts; 4 minutes
+    Gate(gate::GateArgs),
+    /// Reads, and starts of programs, by Linux's own drivers of images of ferofs, mkfs.erofs and mksquashfs
+    ///
+    /// Images are in DIR (target). Needs root.
+    Kernel(PartArgs),
+    /// Repeat the evaluation of the EROFS paper in 14 minutes and write a report; an interrupted run continues
+    Paper(paper::PaperArgs),
+    /// Sizes of patches of real updates, compared with xdelta3, zstd and casync
+    Patch(SizeArgs),
+    // The evaluation of the paper starts it.
+    #[command(hide = true)]
+    Policy(paper::policy::PolicyArgs),
+    /// Random reads of 0.1 to 100 % of a file through mounts, compared with erofsfuse and the kernel's EROFS
+    Random(random::RandomArgs),
+    /// Sizes of images of many versions of the same trees, compared with mksquashfs and archives by zstd
+    ///
+    /// Also of snapshots that are added one by one. Needs pip, and 2 GB in target.
+    Redundant(SizeArgs),
+    /// Time and memory of trees of 10,000 to a million names, cold sources, and tiny images
+    ///
+    /// Compared with mkfs.erofs and mksquashfs. Needs 5 GB in DIR (/dev/shm) for a million names, and root.
+    Scale(scale::ScaleArgs),
+    /// Run the commands of the terminal in README.md, and show what they print; needs root
+    Terminal(terminal::TerminalArgs),
+}
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    match dispatch(&args.iter().map(String::as_str).collect::<Vec<_>>()) {
+    match run(Bench::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("bench: {error:#}");
@@ -107,25 +107,43 @@ fn main() -> ExitCode {
     }
 }
 
-fn dispatch(args: &[&str]) -> Result<()> {
-    match args {
-        [] | ["help" | "--help" | "-h"] => println!("{USAGE}"),
-        ["all"] => published::all(dispatch)?,
-        ["build", options @ ..] => build::build(options)?,
-        ["charts", options @ ..] => charts::charts(options)?,
-        ["codec", options @ ..] => codec::codec(options)?,
-        ["fleet", options @ ..] => fleet::fleet(options)?,
-        ["gate", options @ ..] => gate::gate(options)?,
-        // Not in the list of commands: the evaluation starts it.
-        ["policy", options @ ..] => paper::policy::policy(options)?,
-        ["kernel", options @ ..] => kernel::kernel(options)?,
-        ["paper", options @ ..] => paper::paper(options)?,
-        ["patch", options @ ..] => patch::patch(options)?,
-        ["random", options @ ..] => random::random(options)?,
-        ["redundant", options @ ..] => redundant::redundant(options)?,
-        ["scale", options @ ..] => scale::scale(options)?,
-        ["terminal", options @ ..] => terminal::terminal(options)?,
-        _ => bail!("no such benchmark: {}\n\n{USAGE}", args.join(" ")),
+fn run(bench: Bench) -> Result<()> {
+    match bench {
+        Bench::All => published::all(|name| run(Bench::try_parse_from(["bench", name, "--publish"])?)),
+        Bench::Build(args) => build::build(&args),
+        Bench::Charts(args) => charts::charts(&args),
+        Bench::Codec(args) => codec::codec(&args),
+        Bench::Fleet(args) => fleet::fleet(args),
+        Bench::Gate(args) => gate::gate(&args),
+        Bench::Kernel(args) => kernel::kernel(&args),
+        Bench::Paper(args) => paper::paper(&args),
+        Bench::Patch(args) => patch::patch(&args),
+        Bench::Policy(args) => paper::policy::policy(&args),
+        Bench::Random(args) => random::random(&args),
+        Bench::Redundant(args) => redundant::redundant(&args),
+        Bench::Scale(args) => scale::scale(args),
+        Bench::Terminal(args) => terminal::terminal(&args),
     }
-    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Bench::command().debug_assert();
+        for wrong in [
+            &["kernel", "--rounds", "0"][..],
+            &["kernel", "--publish", "--only", "zstd 128K"],
+            &["fleet", "--publish", "--quick"],
+            &["build", "--publish", "--trees", "part"],
+            &["gate", "--accept", " "],
+            &["gate", "--accept", "a\tb"],
+        ] {
+            assert!(Bench::try_parse_from([&["bench"], wrong].concat()).is_err(), "{wrong:?}");
+        }
+    }
 }

@@ -13,7 +13,7 @@ use ferofs_devtools::install::{self, CASYNC, TIME, XDELTA, ZSTD};
 use ferofs_devtools::shell;
 use ferofs_tests::{Run, scratch};
 
-use crate::common::options::Options;
+use crate::common::options::SizeArgs;
 use crate::common::programs::{self, succeed};
 use crate::common::report::{Report, Table, number};
 use crate::trees::{self, debian, wheel};
@@ -52,15 +52,15 @@ const UPDATES: [Update; 6] = [
 ];
 
 /// Measures the updates that `--only` names, or all of them.
-pub(crate) fn patch(options: &[&str]) -> Result<()> {
-    let options = Options::parse(options, &UPDATES.map(|(name, ..)| name), &[], |_, _| {})?;
+pub(crate) fn patch(parts: &SizeArgs) -> Result<()> {
+    parts.check(&UPDATES.map(|(name, ..)| name))?;
     install::install(&[XDELTA, CASYNC, ZSTD, TIME])?;
     let ferofs = programs::ferofs()?;
     let tools = [("ferofs", ferofs.as_path(), "--version"), ("xdelta3", "xdelta3".as_ref(), "-V")];
     let report = Report::new("patch", &[&tools[..], &[("zstd", "zstd".as_ref(), "--version")]].concat())?;
     let work_dir = scratch();
     let mut rows = Vec::new();
-    for (name, pair, encodings) in UPDATES.iter().filter(|(name, ..)| options.has_part(name)) {
+    for (name, pair, encodings) in UPDATES.iter().filter(|(name, ..)| parts.has(name)) {
         let trees = trees::complete(&format!("update-{name}"), |dir| pair.make(dir))?;
         for encoding in *encodings {
             let [old, new] = ["old", "new"].map(|part| trees.join(part));
@@ -81,7 +81,7 @@ pub(crate) fn patch(options: &[&str]) -> Result<()> {
         rows: rows.into_iter().map(|(_, row)| row).collect(),
     };
     report.add(&table);
-    if options.publish {
+    if parts.publish {
         report.publish("one run each; sizes do not depend on the machine.", table, 1, 2)?;
     }
     Ok(())

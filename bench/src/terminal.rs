@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use clap::Args;
 use ferofs_devtools::svg::{Picture, Style, Theme};
 use ferofs_devtools::{install, shell};
 use ferofs_tests::need;
@@ -48,19 +49,25 @@ struct Step {
     output: String,
 }
 
-pub(crate) fn terminal(options: &[&str]) -> Result<()> {
+#[derive(Args)]
+pub(crate) struct TerminalArgs {
+    /// Write it and its picture to docs/pictures
+    #[arg(long)]
+    publish: bool,
+    /// Make the picture from what is published
+    #[arg(long, conflicts_with = "publish")]
+    draw: bool,
+}
+
+pub(crate) fn terminal(TerminalArgs { publish, draw }: &TerminalArgs) -> Result<()> {
     let repository = shell::repository();
-    match options {
-        [] => record()?.iter().for_each(|step| println!("$ {}\n{}", step.command, step.output.trim_end())),
-        ["--publish"] => {
-            let json = serde_json::to_string_pretty(&record()?)? + "\n";
-            fs::create_dir_all(repository.join("docs/pictures"))?;
-            fs::write(repository.join(RECORD), json)?;
-            draw_all(repository)?;
-        }
-        ["--draw"] => draw_all(repository)?,
-        _ => bail!("terminal takes --publish or --draw"),
+    if *publish {
+        fs::write(repository.join(RECORD), serde_json::to_string_pretty(&record()?)? + "\n")?;
     }
+    if *publish || *draw {
+        return draw_all(repository);
+    }
+    record()?.iter().for_each(|step| println!("$ {}\n{}", step.command, step.output.trim_end()));
     Ok(())
 }
 

@@ -11,11 +11,12 @@ use std::process::Command;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use clap::Args;
 use ferofs::read::{Image, OpenOptions, Source};
 use ferofs_tests::rng::Rng;
 use ferofs_tests::{run, scratch};
 
-use crate::hostile::test_image::TestImage;
+use crate::hostile::base_images::TestImage;
 use crate::linux::digest::{Entry, OurReader, entries, total};
 use crate::linux::guest::{self, Case};
 use crate::linux::machine::{Answer, Machine};
@@ -65,39 +66,25 @@ const LAYOUTS: [(&str, &str); 31] = [
 /// What Debian leaves out of a release, and so refuses: the release, and a part of the options.
 const LEFT_OUT: [(&str, &str); 1] = [("6.1", "lzma")];
 
-const HELP: &str = "\
-cargo xtask test --kernels [--few] [--random N] [--seed S]
-
-  --few       three releases and ten layouts, and nothing else
-  --random N  also N images of random options for each release (200)
-  --seed S    the images of seed S (1)
-
-Each release of Linux runs in a virtual machine, and reads all images. Needs root or sudo once.";
-
 /// Bytes of images for one start of a machine, which keeps them in memory.
 const BATCH: usize = 128 << 20;
 
-struct Options {
+/// Releases of Linux read images in virtual machines; needs root or sudo once
+#[derive(Args)]
+#[command(override_usage = "cargo xtask test --kernels [OPTIONS]")]
+pub(crate) struct KernelArgs {
+    /// Three releases and ten layouts, and nothing else
+    #[arg(long)]
     few: bool,
-    random: u64,
+    /// Also N images of random options for each release
+    #[arg(long, value_name = "N", default_value = "200", default_value_if("few", "true", "0"))]
+    pub(crate) random: u64,
+    /// The images of seed S
+    #[arg(long, value_name = "S", default_value = "1")]
     seed: u64,
 }
 
-pub(crate) fn run(words: &[&str]) -> Result<()> {
-    let mut options = Options { few: false, random: 200, seed: 1 };
-    let mut words = words.iter();
-    while let Some(word) = words.next() {
-        let mut number = || words.next().and_then(|word| word.parse().ok()).context(HELP);
-        match *word {
-            "--few" => (options.few, options.random) = (true, 0),
-            "--random" => options.random = number()?,
-            "--seed" => options.seed = number()?,
-            _ => {
-                println!("{HELP}");
-                return Ok(());
-            }
-        }
-    }
+pub(crate) fn run(options: &KernelArgs) -> Result<()> {
     let work_dir = scratch::target_dir().join("kernels");
     fs::create_dir_all(&work_dir)?;
     let scratch = scratch::scratch_in_memory();

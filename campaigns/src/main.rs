@@ -12,19 +12,32 @@ mod linux {
 }
 mod options;
 
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
+use std::thread::available_parallelism;
+
+use clap::Parser;
+
+/// Long searches for defects
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask fuzz", max_term_width = 120)]
+enum Campaign {
+    Options(options::Plan),
+    Faults(faults::FaultArgs),
+    Hostile(hostile::HostileArgs),
+    Kernels(kernels::KernelArgs),
+    /// The program in the virtual machine
+    #[command(hide = true)]
+    Guest,
+}
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    let result = match words.as_slice() {
-        ["options", rest @ ..] => options::run(rest),
-        ["faults", rest @ ..] => faults::run(rest),
-        ["hostile", rest @ ..] => hostile::run(rest),
-        ["kernels", rest @ ..] => kernels::run(rest),
-        // The program in the virtual machine.
-        ["guest"] => linux::guest::run(),
-        _ => Err(anyhow::anyhow!("usage: ferofs-campaigns options|faults|hostile|kernels [OPTIONS]")),
+    let result = match Campaign::parse() {
+        Campaign::Options(plan) => options::run(&plan),
+        Campaign::Faults(args) => faults::run(&args),
+        Campaign::Hostile(args) => hostile::run(&args),
+        Campaign::Kernels(args) => kernels::run(&args),
+        Campaign::Guest => linux::guest::run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -32,5 +45,32 @@ fn main() -> ExitCode {
             eprintln!("ferofs-campaigns: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Commands or processes at a time, if the user does not say: one for each processor.
+fn jobs(wanted: Option<NonZeroUsize>) -> usize {
+    wanted.or_else(|| available_parallelism().ok()).map_or(1, NonZeroUsize::get)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Campaign::command().debug_assert();
+        let parse = |words: &[&str]| Campaign::try_parse_from([&["campaigns"], words].concat());
+        for (words, seconds) in [(&["options"][..], Some(60)), (&["options", "--images", "9"], None)] {
+            let Ok(Campaign::Options(plan)) = parse(words) else { panic!("{words:?}") };
+            assert_eq!(plan.seconds, seconds);
+        }
+        for (words, random) in [(&["kernels"][..], 200), (&["kernels", "--few"], 0)] {
+            let Ok(Campaign::Kernels(args)) = parse(words) else { panic!("{words:?}") };
+            assert_eq!(args.random, random);
+        }
+        assert!(parse(&["faults", "--every", "0"]).is_err());
     }
 }

@@ -7,7 +7,6 @@
 //! - [`c_library`] installs libferofs, the library for C programs.
 //! - [`cgroup`] limits and measures the memory of a group of processes.
 //! - [`svg`] draws the pictures of the documentation.
-//! - [`units`] formats sizes and rates for people.
 #![forbid(unsafe_code)]
 
 pub mod c_library;
@@ -16,4 +15,3 @@ pub mod install;
 pub mod peers;
 pub mod shell;
 pub mod svg;
-pub mod units;

@@ -1,9 +1,10 @@
-//! Runs other programs and prints their command lines, builds `ferofs`, and styles text for terminals.
+//! Runs other programs and prints their command lines, builds `ferofs`, and styles text and formats sizes for terminals.
 
 use std::env;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -37,6 +38,26 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
+/// Runs a command, and returns what it prints.
+///
+/// # Errors
+/// When it cannot be started, or fails: with its command line and standard error.
+pub fn output(command: &mut Command) -> Result<Vec<u8>> {
+    let output = command.output().with_context(|| format!("{command:?}"))?;
+    if !output.status.success() {
+        bail!("{command:?}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(output.stdout)
+}
+
+/// Runs a command, and prints its output only after an error.
+///
+/// # Errors
+/// As [`output`].
+pub fn run_quietly(command: &mut Command) -> Result<()> {
+    output(command).map(drop)
+}
+
 /// Builds ferofs and returns the path of the program. The profile `checked` is as fast as `release` and also detects integer
 /// overflows.
 ///
@@ -67,4 +88,33 @@ pub fn colour(text: &str, code: &str) -> String {
 fn style(text: &str, code: &str, stream: &impl IsTerminal) -> String {
     let wanted = stream.is_terminal() && env::var_os("NO_COLOR").is_none();
     if wanted { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+}
+
+/// A size in powers of ten, as disks are sold: `1.2 MB`.
+pub fn size(bytes: u64) -> String {
+    let units = ["kB", "MB", "GB", "TB"];
+    let mut value = bytes as f64 / 1e3;
+    let mut unit = 0;
+    while value >= 1e3 && unit < units.len() - 1 {
+        value /= 1e3;
+        unit += 1;
+    }
+    format!("{value:.1} {}", units[unit])
+}
+
+/// Bytes per second.
+pub fn rate(bytes: u64, time: Duration) -> String {
+    format!("{}/s", size((bytes as f64 / time.as_secs_f64().max(1e-9)) as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(size(999), "1.0 kB");
+        assert_eq!(size(1_234_567), "1.2 MB");
+        assert_eq!(rate(2_000_000, Duration::from_secs(2)), "1.0 MB/s");
+    }
 }

@@ -236,10 +236,14 @@ fn shell_code(status: std::process::ExitStatus) -> i32 {
 
 /// The largest resident set of this process, in bytes.
 fn own_peak() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kilobytes = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
-    kilobytes.unwrap_or(0) << 10
+    proc_bytes("/proc/self/status", "VmHWM:").unwrap_or(0)
+}
+
+/// The bytes in the line of a file of /proc that begins with `name` and gives a number of kB.
+pub fn proc_bytes(file: impl AsRef<Path>, name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
 }
 
 #[cfg(test)]

@@ -8,6 +8,8 @@ use std::sync::OnceLock;
 use rustix::fs::{StatVfsMountFlags, XattrFlags};
 use tempfile::TempDir;
 
+use crate::run;
+
 /// Directories here are in memory.
 const MEMORY: &str = "/dev/shm";
 /// Free bytes that tests want in memory. They use much less.
@@ -38,7 +40,7 @@ pub fn scratch_in_memory() -> TempDir {
     crate::need::many_open_files();
     let created = || TempDir::with_prefix_in("ferofs-", MEMORY).ok();
     // Asked for each directory: other programs also use memory.
-    let has_room = available_memory() >= ENOUGH_MEMORY
+    let has_room = run::proc_bytes("/proc/meminfo", "MemAvailable:").unwrap_or(0) >= ENOUGH_MEMORY
         && rustix::fs::statvfs(MEMORY).is_ok_and(|space| space.f_bavail * space.f_frsize >= ENOUGH_MEMORY);
     let dir = if has_room { created() } else { None };
     dir.filter(|dir| *IS_SUITABLE.get_or_init(|| has_all_features(dir.path()))).unwrap_or_else(scratch)
@@ -51,13 +53,6 @@ fn has_all_features(dir: &Path) -> bool {
     rustix::fs::statvfs(dir).is_ok_and(|space| !space.f_flag.intersects(refused))
         && set("user.ferofs")
         && (!crate::need::is_root() || set("trusted.ferofs"))
-}
-
-/// Bytes of memory that programs can get without swapping; 0 if unknown.
-fn available_memory() -> u64 {
-    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()).unwrap_or(0) << 10
 }
 
 /// Cargo's target directory, derived from the path of the running program: target/PROFILE/PROGRAM or target/PROFILE/deps/PROGRAM.

@@ -42,6 +42,7 @@ pub const TEST_TOOLS: &[Tool] = &[
     tool("pkg-config", "pkgconf"),
     tool("prlimit", "util-linux"),
     tool("pseudo", "pseudo"),
+    tool("readelf", "binutils"),
     tool("script", "bsdutils"),
     tool("setfattr", "attr"),
     tool("setpriv", "util-linux"),

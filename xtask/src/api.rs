@@ -83,12 +83,7 @@ fn install_rust() -> Result<()> {
     if present.status.success() {
         return Ok(());
     }
-    let mut rustup = Command::new(program);
-    let output = rustup.args(["toolchain", "install", RUST, "--profile", "minimal"]).output()?;
-    if !output.status.success() {
-        bail!("rustup: {}", String::from_utf8_lossy(&output.stderr));
-    }
-    Ok(())
+    shell::run_quietly(Command::new(program).args(["toolchain", "install", RUST, "--profile", "minimal"]))
 }
 
 /// The public items of a library with all its features.
@@ -104,10 +99,7 @@ fn items(library: &str) -> Result<String> {
         .env("RUSTC_BOOTSTRAP", "1")
         .env_remove("RUSTDOCFLAGS")
         .current_dir(shell::repository());
-    let output = rustdoc.output().context("cargo rustdoc")?;
-    if !output.status.success() {
-        bail!("cargo rustdoc of {library}: {}", String::from_utf8_lossy(&output.stderr));
-    }
+    shell::run_quietly(&mut rustdoc)?;
     read(&target.join("doc").join(library.replace('-', "_")).with_extension("json"))
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use ferofs_devtools::install::{self, FUSE, MODPROBE, MOUNT};
-use ferofs_devtools::{shell, units};
+use ferofs_devtools::shell;
 use ferofs_tests::mount::is_mounted;
 use ferofs_tests::{Mount, Report, compare, need, scratch};
 
@@ -44,11 +44,11 @@ pub(crate) fn demo(dir: &Path) -> Result<()> {
     println!(
         "\n{}  {entries} names, {} of data",
         shell::bold(&dir.display().to_string()),
-        units::size(bytes)
+        shell::size(bytes)
     );
     let percent = size as f64 / bytes.max(1) as f64 * 100.0;
-    println!("image     of {}, {percent:.0} % of the data", units::size(size));
-    println!("built     in {}, {}", seconds(built), units::rate(bytes, built));
+    println!("image     of {}, {percent:.0} % of the data", shell::size(size));
+    println!("built     in {}, {}", seconds(built), shell::rate(bytes, built));
     println!("checked   in {}", seconds(checked));
     println!("FUSE      {fuse}");
     match &kernel {
@@ -103,7 +103,7 @@ impl std::fmt::Display for Compared {
         write!(
             f,
             "mounted, {entries} names and {} compared in {}: {verdict}",
-            units::size(bytes),
+            shell::size(bytes),
             seconds(self.time)
         )
     }

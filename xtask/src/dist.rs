@@ -6,11 +6,9 @@
 //! a package.
 
 mod debian;
-mod elf;
 mod licences;
 mod program;
 mod source;
-mod version;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,12 +19,13 @@ use ferofs_tests::scratch;
 use ferofs_tests::tools::Tool;
 use sha2::{Digest, Sha256};
 
-use version::Version;
+use source::Version;
 
 /// The programs that make packages.
 const TOOLS: &[Tool] = &[
     Tool { program: "dpkg-deb", package: "dpkg" },
     Tool { program: "git", package: "git" },
+    Tool { program: "readelf", package: "binutils" },
     Tool { program: "tar", package: "tar" },
 ];
 
@@ -42,7 +41,7 @@ pub(crate) fn dist(dir: Option<&Path>) -> Result<Release> {
     let dir = dir.unwrap_or(&work);
     let release = make(dir, &work)?;
     for file in &release.files {
-        println!("{} {}", ferofs_devtools::units::size(fs::metadata(file)?.len()), file.display());
+        println!("{} {}", ferofs_devtools::shell::size(fs::metadata(file)?.len()), file.display());
     }
     Ok(release)
 }

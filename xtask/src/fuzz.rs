@@ -1,14 +1,22 @@
 //! `cargo xtask fuzz [TARGET] [--seconds N]`: coverage-guided fuzzing with libFuzzer and AddressSanitizer, on the nightly
 //! toolchain. Without a target it runs all of them, one after the other. The seeds are images that `cargo xtask fuzz hostile` made,
 //! and parts of them.
+//!
+//! `cargo xtask fuzz mutants [PART]... [--shard K/N]`: changes the code in many small ways, one at a time, and lists the changes that no
+//! unit test of the crate notices. cargo-mutants does it in a copy of the repository; the command needs it, and does not install it.
+//!
+//! `cargo xtask fuzz options|faults|hostile`: builds ferofs and the campaigns, and starts one of them.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use ferofs_devtools::shell;
+use ferofs_devtools::install::{self, EROFS_UTILS, FUSE, MOUNT};
+use ferofs_devtools::{peers, shell};
 use ferofs_tests::scratch;
+
+use crate::test::VIRTUAL_MACHINE_TOOLS;
 
 const TARGETS: [&str; 10] = [
     "superblock",
@@ -141,4 +149,118 @@ fn write_archive_seeds(corpus: &Path) -> Result<()> {
         fs::write(corpus.join(format), [vec![number as u8], fs::read(&tar)?].concat())?;
     }
     Ok(())
+}
+
+/// The parts of the code that decide what an image contains or what is accepted: name, crate, files.
+const PARTS: [(&str, &str, &[&str]); 9] = [
+    ("format", "ferofs-format", &["crates/format/src/**"]),
+    ("verity", "ferofs-verity", &["crates/verity/src/**"]),
+    ("metadata", "ferofs-read", &["crates/read/src/metadata/**"]),
+    ("output", "ferofs-build", &["crates/build/src/output.rs", "crates/build/src/output/**"]),
+    (
+        "dedupe",
+        "ferofs-build",
+        &["crates/build/src/data/encode/dedupe.rs", "crates/build/src/data/encode/dedupe/**"],
+    ),
+    ("image", "ferofs-patch", &["crates/patch/src/image.rs", "crates/patch/src/image/**"]),
+    ("apply", "ferofs-patch", &["crates/patch/src/apply.rs", "crates/patch/src/apply/**"]),
+    ("target", "ferofs", &["crates/ferofs/src/extract/target.rs"]),
+    ("check", "ferofs", &["crates/ferofs/src/check.rs", "crates/ferofs/src/check/**"]),
+];
+
+/// Runs the parts, all without a name. A shard is every N-th change, beginning with the K-th, so that it has some of each file.
+pub(crate) fn mutants(options: &[&str]) -> Result<()> {
+    let all = PARTS.map(|(name, ..)| name);
+    let (mut names, mut shard, mut options) = (Vec::new(), None, options.iter());
+    while let Some(option) = options.next() {
+        match *option {
+            "--shard" => shard = Some(options.next().context("--shard needs K/N")?),
+            name if all.contains(&name) => names.push(name),
+            unknown => bail!("no part {unknown}: {}", all.join(", ")),
+        }
+    }
+    if !shell::cargo().args(["mutants", "--version"]).output().is_ok_and(|output| output.status.success()) {
+        bail!("cargo-mutants is missing: cargo install --locked cargo-mutants");
+    }
+    let target = scratch::target_dir();
+    let mut survivors = Vec::new();
+    for (name, package, files) in PARTS.iter().filter(|(name, ..)| names.is_empty() || names.contains(name)) {
+        let output = target.join("mutants").join(name);
+        std::fs::create_dir_all(&output)?;
+        let mut cargo = shell::cargo();
+        cargo
+            .args(["mutants", "--package", package, "--minimum-test-timeout", "20", "--output"])
+            .arg(&output);
+        // A warning about code that a change made unused is no test's success.
+        cargo.args(["--cap-lints", "true", "--jobs", "1"]);
+        for file in *files {
+            cargo.args(["--file", file]);
+        }
+        if let Some(shard) = shard {
+            cargo.args(["--sharding", "round-robin", "--shard", shard]);
+        }
+        // No examples of the documentation, which are compiled one by one; the tests of `ferofs` beside the library run its programs.
+        cargo.args(["--", if *package == "ferofs" { "--lib" } else { "--tests" }]);
+        // Kept between runs: only the changed crate is compiled again, without the debug information that nobody reads.
+        cargo.env("CARGO_TARGET_DIR", target.join("mutants/target")).env("CARGO_PROFILE_DEV_DEBUG", "0");
+        if shell::run(&mut cargo).is_err() {
+            survivors.push(output.join("mutants.out/missed.txt").display().to_string());
+        }
+    }
+    match survivors.is_empty() {
+        true => Ok(()),
+        false => bail!("no test notices the changes in {}", survivors.join(", ")),
+    }
+}
+
+/// `cargo xtask fuzz NAME OPTIONS`: builds both programs and runs the campaign.
+pub(crate) fn campaign(name: &str, options: &[&str]) -> Result<()> {
+    install::install(&[FUSE, MOUNT, EROFS_UTILS])?;
+    if options.iter().any(|option| option.starts_with("--linux")) {
+        install::install(VIRTUAL_MACHINE_TOOLS)?;
+    }
+    shell::run(&mut build_command())?;
+    run_campaign(name, options, &ferofs())
+}
+
+/// `cargo xtask test --kernels OPTIONS`: releases of Linux read images in virtual machines.
+pub(crate) fn kernels(options: &[&str]) -> Result<()> {
+    install::install(VIRTUAL_MACHINE_TOOLS)?;
+    shell::run(&mut build_command())?;
+    run_campaign("kernels", options, &ferofs())
+}
+
+/// Builds ferofs, with overflow checks, and the program of the campaigns. One command for both: two would select different features of
+/// shared dependencies, and compile them twice.
+pub(crate) fn build_command() -> Command {
+    let mut cargo = shell::cargo();
+    // Not the whole workspace: benchmarks turn on features that the published programs do not have.
+    cargo.args([
+        "build",
+        "--profile",
+        "checked",
+        "-p",
+        "ferofs-cli",
+        "-p",
+        "ferofs-device",
+        "-p",
+        "ferofs-campaigns",
+    ]);
+    cargo
+}
+
+/// The ferofs that [`build_command`] builds.
+pub(crate) fn ferofs() -> PathBuf {
+    scratch::target_dir().join("checked/ferofs")
+}
+
+/// Runs a campaign that is built already.
+pub(crate) fn run_campaign(name: &str, options: &[&str], ferofs: &Path) -> Result<()> {
+    let target = scratch::target_dir();
+    let mut run = Command::new(target.join("checked/ferofs-campaigns"));
+    run.arg(name).args(options).env("FEROFS_BIN", ferofs);
+    if let Some(bin) = peers::installed(&target) {
+        run.env("FEROFS_PEERS", bin);
+    }
+    shell::run(&mut run)
 }

@@ -3,11 +3,9 @@
 #![forbid(unsafe_code)]
 
 mod api;
-mod campaigns;
 mod demo;
 mod dist;
 mod fuzz;
-mod mutants;
 mod soak;
 mod test;
 
@@ -83,7 +81,7 @@ fn dispatch(args: &[String]) -> Result<()> {
         ["test", "--full"] => test::test(Scope::Full)?,
         ["test", "--containers", modes @ ..] => test::containers(modes)?,
         ["test", "--vm"] => test::virtual_machine()?,
-        ["test", "--kernels", options @ ..] => campaigns::kernels(options)?,
+        ["test", "--kernels", options @ ..] => fuzz::kernels(options)?,
         ["test", "--processors", names @ ..] => test::processors::run(names)?,
         ["test", "--packages"] => test::packages()?,
         ["dist"] => drop(dist::dist(None)?),
@@ -96,9 +94,9 @@ fn dispatch(args: &[String]) -> Result<()> {
         ["bench", "gate", options @ ..] => gate(options)?,
         ["bench", arguments @ ..] => bench(arguments)?,
         ["fuzz", campaign @ ("options" | "faults" | "hostile"), options @ ..] => {
-            campaigns::campaign(campaign, options)?;
+            fuzz::campaign(campaign, options)?;
         }
-        ["fuzz", "mutants", parts @ ..] => mutants::mutants(parts)?,
+        ["fuzz", "mutants", parts @ ..] => fuzz::mutants(parts)?,
         ["fuzz", options @ ..] => fuzz::fuzz(options)?,
         _ => bail!("no such command: {}\n\n{USAGE}", args.join(" ")),
     }
@@ -126,7 +124,7 @@ fn bench(arguments: &[&str]) -> Result<()> {
 
 /// `cargo xtask bench gate`: the program that it measures is the one that the tests run, so that `cargo xtask test` builds no other.
 fn gate(options: &[&str]) -> Result<()> {
-    shell::run(&mut campaigns::build_command())?;
+    shell::run(&mut fuzz::build_command())?;
     run_gate(options)
 }
 
@@ -135,7 +133,7 @@ pub(crate) fn run_gate(options: &[&str]) -> Result<()> {
     // The whole workspace selects the features that the tests were compiled with.
     shell::run(shell::cargo().args(["build", "--workspace", "--bin", "ferofs-bench"]))?;
     let mut gate = Command::new(scratch::target_dir().join("debug/ferofs-bench"));
-    shell::run(gate.arg("gate").args(options).env("FEROFS_BIN", campaigns::ferofs()))
+    shell::run(gate.arg("gate").args(options).env("FEROFS_BIN", fuzz::ferofs()))
 }
 
 fn install_c_library(prefix: &Path) -> Result<()> {

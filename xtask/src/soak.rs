@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use ferofs_devtools::cgroup::Cgroup;
-use ferofs_devtools::{peers, shell, units};
+use ferofs_devtools::{peers, shell};
 use ferofs_tests::rng::Rng;
+use ferofs_tests::run::proc_bytes;
 use ferofs_tests::{Mount, scratch, tree};
 
 /// Reading processes.
@@ -184,7 +185,7 @@ fn kill_readers(mounts: &[Mount], source: &Path, time: Duration, limit: Option<&
     for reader in &mut readers {
         bytes_read += end(reader)?;
     }
-    println!("{READERS} readers, {killed} killed, {} compared", units::size(bytes_read));
+    println!("{READERS} readers, {killed} killed, {} compared", shell::size(bytes_read));
     // While the daemons fill their caches, in the first quarter, memory grows.
     let later = &samples[samples.len() / 4..];
     let (first_half, second_half) = later.split_at(later.len() / 2);
@@ -217,10 +218,8 @@ fn end((reader, started): &mut (Child, Instant)) -> Result<u64> {
 
 fn private_dirty(mount: &Mount) -> Result<u64> {
     let daemon = mount.daemon_id().context("no daemon")?;
-    let map = fs::read_to_string(format!("/proc/{daemon}/smaps_rollup"))?;
-    let line =
-        map.lines().find_map(|line| line.strip_prefix("Private_Dirty:")).context("no Private_Dirty")?;
-    Ok(line.trim().trim_end_matches(" kB").parse()?)
+    let bytes = proc_bytes(format!("/proc/{daemon}/smaps_rollup"), "Private_Dirty:");
+    Ok(bytes.context("no Private_Dirty")? >> 10)
 }
 
 /// Reads files of the mount with random sizes and offsets, and ends at the first difference from the source.

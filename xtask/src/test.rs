@@ -4,14 +4,12 @@
 //! use all processors (compiling, campaigns) run one after the other.
 
 pub(crate) mod processors;
-mod watchdog;
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use anyhow::{Context, Result, bail};
 use ferofs_devtools::install::{self, DEBOOTSTRAP, EROFS_UTILS, FUSE, MODPROBE, MOUNT};
@@ -19,8 +17,9 @@ use ferofs_devtools::{peers, shell};
 use ferofs_tests::tools::{TEST_TOOLS, Tool};
 use ferofs_tests::{need, scratch};
 use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{api, campaigns, dist};
+use crate::{api, dist, fuzz};
 
 /// The programs that pull and run containers, besides containerd.
 const CONTAINER_TOOLS: &[Tool] = &[
@@ -48,6 +47,9 @@ const FAULTS_STEP: &str = "5";
 
 /// The `options` campaign makes this many images: half a minute on two processors. Longer runs with other seeds find rarer defects.
 const OPTIONS_IMAGES: &str = "600";
+
+/// Tests that run longer hang: they take less than a third of this. Commands that they start end after ten minutes.
+const TESTS_HANG: Duration = Duration::from_secs(45 * 60);
 
 /// Cases of each property test with `--quick`, a quarter of the usual ones.
 const QUICK_CASES: &str = "64";
@@ -120,6 +122,7 @@ fn run_stages(scope: Scope, stages: &Stages) -> Result<()> {
         tests.env("FEROFS_PEERS", bin);
     }
     stages.run("compile", || shell::run(shell::cargo().args(["test", "--workspace", "--no-run"])))?;
+    let limit = if scope == Scope::Full { TESTS_HANG * 2 } else { TESTS_HANG };
     thread::scope(|scope| {
         let lint = scope.spawn(|| {
             if has_subcommand("clippy")? {
@@ -134,7 +137,7 @@ fn run_stages(scope: Scope, stages: &Stages) -> Result<()> {
             stages.run_silently("api", api::check)?;
             stages.run_silently("msrv", check_with_oldest_rust)
         });
-        let tests = stages.run("tests", || watchdog::run(&mut tests));
+        let tests = stages.run("tests", || run_tests(&mut tests, limit));
         let lint = lint.join().unwrap_or_else(|_| bail!("the thread of the stage clippy panicked"));
         tests.and(lint)
     })?;
@@ -142,14 +145,45 @@ fn run_stages(scope: Scope, stages: &Stages) -> Result<()> {
         stages.run("gate", || crate::run_gate(&[]))?;
         if cfg!(target_arch = "x86_64") {
             let options = ["--every", FAULTS_STEP];
-            stages.run("faults", || campaigns::run("faults", &options, &campaigns::ferofs()))?;
+            stages.run("faults", || fuzz::run_campaign("faults", &options, &fuzz::ferofs()))?;
         } else {
             left_out("the campaign of failing system calls", need::X86_64)?;
         }
         let options = ["--images", OPTIONS_IMAGES, "--seed", "1"];
-        stages.run("options", || campaigns::run("options", &options, &campaigns::ferofs()))?;
+        stages.run("options", || fuzz::run_campaign("options", &options, &fuzz::ferofs()))?;
     }
     Ok(())
+}
+
+/// Runs the tests, and ends them when they hang: Rust's harness has then named each one that runs for more than a minute, but waits for it
+/// without end.
+fn run_tests(cargo: &mut Command, limit: Duration) -> Result<()> {
+    let mut child = cargo.spawn().with_context(|| format!("{cargo:?}"))?;
+    let start = Instant::now();
+    while start.elapsed() <= limit {
+        match child.try_wait()? {
+            Some(status) if status.success() => return Ok(()),
+            Some(status) => bail!("cargo test: {status}"),
+            None => thread::sleep(Duration::from_millis(50)),
+        }
+    }
+    kill_with_descendants(Pid::from_child(&child));
+    child.wait()?;
+    bail!("the tests have run for {} minutes: one that is named above hangs", limit.as_secs() / 60)
+}
+
+/// Kills a process and everything that it has started. Not by process group: in a group of its own, cargo would not get the terminal's
+/// Ctrl-C.
+fn kill_with_descendants(process: Pid) {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    let children: Vec<Pid> = lists
+        .flat_map(|list| list.split_whitespace().map(str::parse).collect::<Vec<_>>())
+        .filter_map(|number| Pid::from_raw(number.ok()?))
+        .collect();
+    // An error means that it has ended.
+    let _ = kill_process(process, Signal::KILL);
+    children.into_iter().for_each(kill_with_descendants);
 }
 
 /// Says what the run changes on this machine, and what it costs.
@@ -172,7 +206,7 @@ fn install_tools() -> Result<()> {
     install::install(TEST_TOOLS)?;
     // Without it, the test that needs it says so.
     if need::find_tool("rustup").is_some() {
-        let _ = run_silently(Command::new("rustup").args(["target", "add", WASM]));
+        let _ = shell::run_quietly(Command::new("rustup").args(["target", "add", WASM]));
     }
     install::install(&tools_besides_tests())
 }
@@ -190,37 +224,24 @@ fn tools_besides_tests() -> Vec<Tool> {
 /// use, so that cargo does not compile the libraries twice.
 fn build(is_quick: bool) -> Result<PathBuf> {
     if is_quick {
-        shell::run(shell::cargo().args([
-            "build",
-            "--workspace",
-            "--bin",
-            "ferofs",
-            "--bin",
-            "ferofs-device",
-        ]))?;
+        shell::run(shell::cargo().args("build --workspace --bin ferofs --bin ferofs-device".split(' ')))?;
         return Ok(scratch::target_dir().join("debug/ferofs"));
     }
-    shell::run(&mut campaigns::build_command())?;
-    Ok(campaigns::ferofs())
+    shell::run(&mut fuzz::build_command())?;
+    Ok(fuzz::ferofs())
 }
 
 /// Checks all code with clippy. A warning is an error.
 fn lint() -> Result<()> {
-    run_silently(shell::cargo().args([
-        "clippy",
-        "--quiet",
-        "--workspace",
-        "--all-targets",
-        "--",
-        "-D",
-        "warnings",
-    ]))
+    shell::run_quietly(
+        shell::cargo().args("clippy --quiet --workspace --all-targets -- -D warnings".split(' ')),
+    )
 }
 
 /// Makes the documentation of the libraries. A warning, for example of a link that leads nowhere, is an error.
 fn document() -> Result<()> {
     let mut cargo = shell::cargo();
-    run_silently(
+    shell::run_quietly(
         cargo
             .args(["doc", "--quiet", "--workspace", "--lib", "--no-deps"])
             .env("RUSTDOCFLAGS", "-D warnings"),
@@ -249,7 +270,7 @@ fn check_features() -> Result<()> {
             "--features",
             features,
         ]);
-        run_silently(
+        shell::run_quietly(
             check
                 .env("RUSTFLAGS", "-D warnings")
                 .arg("--target-dir")
@@ -304,7 +325,7 @@ fn package() -> Result<()> {
     for name in PUBLIC_CRATES {
         package.args(["--package", name]);
     }
-    run_silently(package.arg("--target-dir").arg(scratch::target_dir().join("package")))
+    shell::run_quietly(package.arg("--target-dir").arg(scratch::target_dir().join("package")))
 }
 
 /// Whether the name of the crate is that of a library in C. `linux-raw-sys` is Rust: numbers of system calls.
@@ -323,7 +344,7 @@ fn check_with_oldest_rust() -> Result<()> {
     let version = version.with_context(|| format!("{}: no rust-version", manifest.display()))?;
     let mut install = Command::new("rustup");
     install.args(["toolchain", "install", version, "--profile", "minimal"]);
-    if need::find_tool("rustup").is_none() || run_silently(&mut install).is_err() {
+    if need::find_tool("rustup").is_none() || shell::run_quietly(&mut install).is_err() {
         return left_out(&format!("a check with Rust {version}"), "rustup, which can install it");
     }
     let mut check = Command::new("rustup");
@@ -340,16 +361,7 @@ fn check_with_oldest_rust() -> Result<()> {
     ]);
     // Not beside the other build: the two versions of Rust would wait for each other.
     check.arg("--target-dir").arg(scratch::target_dir().join("msrv")).current_dir(shell::repository());
-    run_silently(&mut check)
-}
-
-/// Runs a command, and prints its output only after an error, because the tests print at the same time.
-fn run_silently(command: &mut Command) -> Result<()> {
-    let output = command.output().with_context(|| format!("{command:?}"))?;
-    if !output.status.success() {
-        bail!("{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
-    }
-    Ok(())
+    shell::run_quietly(&mut check)
 }
 
 /// The times of the stages.
@@ -448,4 +460,20 @@ fn left_out(what: &str, missing: &str) -> Result<()> {
     }
     eprintln!("left out: {what}: needs {missing}");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hanging_tests_are_ended() {
+        let run = |script, seconds| {
+            run_tests(Command::new("sh").args(["-c", script]), Duration::from_secs(seconds))
+                .map_err(|error| error.to_string())
+        };
+        assert!(run("sleep 1000 & wait", 1).unwrap_err().contains("hangs"));
+        assert!(run("exit 3", 600).unwrap_err().contains("exit status: 3"));
+        run("true", 600).unwrap();
+    }
 }

@@ -9,6 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use clap::Args;
 use ferofs_devtools::shell;
 use ferofs_tests::Outcome;
 use serde_json::Value;
@@ -16,7 +17,7 @@ use tempfile::TempDir;
 
 use self::contests::{CONTESTS, Contest, ESTIMATE, Job, PRESETS, TREES_OF_PRESETS};
 use crate::charts;
-use crate::common::options::Options;
+use crate::common::options::{SizeArgs, rounds};
 use crate::common::programs::{Programs, TIMEOUT, Tool, succeed};
 use crate::common::report::{Report, Table, number};
 use crate::common::rounds::{Spread, rotated_order};
@@ -43,13 +44,28 @@ struct Row {
     badness: f64,
 }
 
-pub(crate) fn build(options: &[&str]) -> Result<()> {
+#[derive(Args)]
+pub(crate) struct BuildArgs {
+    #[command(flatten)]
+    parts: SizeArgs,
+    /// These trees instead of those of the contests
+    #[arg(long, value_name = "NAME", conflicts_with = "publish")]
+    trees: Vec<String>,
+    /// Measure N times
+    #[arg(long, value_name = "N", value_parser = rounds())]
+    rounds: Option<usize>,
+    /// Where the images go
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
+    into: PathBuf,
+}
+
+pub(crate) fn build(args: &BuildArgs) -> Result<()> {
     let mut contests: Vec<&str> = CONTESTS.iter().map(|contest| contest.name).collect();
     contests.extend([PRESETS, ESTIMATE]);
-    let options = Options::parse(options, &contests, &["--rounds", "--into", "--trees"], |_, _| {})?;
+    let BuildArgs { parts, trees: chosen, rounds, into } = args;
+    parts.check(&contests)?;
     let programs = Programs::install()?;
     let report = Report::new("build", &programs.versions())?;
-    let into = options.dir.as_deref().unwrap_or(Path::new("/dev/shm"));
     let into = TempDir::new_in(into).with_context(|| into.display().to_string())?;
     let (mut rows, mut trees) = (Vec::new(), BTreeMap::new());
     let mut bench = |tree: &Tree| -> Result<Bench> {
@@ -58,21 +74,21 @@ pub(crate) fn build(options: &[&str]) -> Result<()> {
         }
         Ok(Bench { programs: &programs, tree: tree.get()?, into: into.path() })
     };
-    for contest in CONTESTS.iter().filter(|contest| options.has_part(contest.name)) {
-        for tree in chosen_trees(&options, contest.trees)? {
-            rows.extend(bench(&tree)?.contest(contest, &tree, options.rounds).context(contest.name)?);
+    for contest in CONTESTS.iter().filter(|contest| parts.has(contest.name)) {
+        for tree in chosen_trees(chosen, contest.trees)? {
+            rows.extend(bench(&tree)?.contest(contest, &tree, *rounds).context(contest.name)?);
         }
     }
-    if options.has_part(PRESETS) || options.has_part(ESTIMATE) {
-        for tree in chosen_trees(&options, &TREES_OF_PRESETS)? {
-            let all = bench(&tree)?.presets(&tree, options.rounds.unwrap_or(1)).context(PRESETS)?;
-            rows.extend(all.into_iter().filter(|row| options.has_part(row.contest)));
+    if parts.has(PRESETS) || parts.has(ESTIMATE) {
+        for tree in chosen_trees(chosen, &TREES_OF_PRESETS)? {
+            let all = bench(&tree)?.presets(&tree, rounds.unwrap_or(1)).context(PRESETS)?;
+            rows.extend(all.into_iter().filter(|row| parts.has(row.contest)));
         }
     }
     rows.sort_by(|a, b| b.badness.total_cmp(&a.badness));
     let table = table(&rows, trees.values());
     report.add(&table);
-    if options.publish {
+    if parts.publish {
         report.publish("medians of 1 to 3 rounds, in which the programs that are compared took turns, with the trees and images in memory.", table, 2, 3)?;
     }
     Ok(())
@@ -222,8 +238,8 @@ fn table<'a>(rows: &[Row], trees: impl Iterator<Item = &'a String>) -> Table {
 }
 
 /// The trees that `--trees` names, else those of the contest.
-fn chosen_trees(options: &Options, usual: &[&str]) -> Result<Vec<Tree>> {
-    let wanted: Vec<&str> = options.trees.iter().map(String::as_str).collect();
+fn chosen_trees(chosen: &[String], usual: &[&str]) -> Result<Vec<Tree>> {
+    let wanted: Vec<&str> = chosen.iter().map(String::as_str).collect();
     let names = if wanted.is_empty() { usual } else { &wanted };
     names.iter().map(|name| trees::named(name)).collect()
 }
@@ -234,10 +250,9 @@ mod tests {
 
     #[test]
     fn every_contest_has_known_trees() {
-        let other = Options { trees: vec!["part".into()], ..Options::default() };
         for Contest { name, trees, .. } in &CONTESTS {
-            assert!(!chosen_trees(&Options::default(), trees).unwrap().is_empty(), "{name}");
-            assert_eq!(chosen_trees(&other, trees).unwrap()[0].name, "part");
+            assert!(!chosen_trees(&[], trees).unwrap().is_empty(), "{name}");
+            assert_eq!(chosen_trees(&["part".into()], trees).unwrap()[0].name, "part");
         }
     }
 }

@@ -7,23 +7,22 @@
 //! `--publish` writes the figures (JSON), the pictures and the tables into docs; `--draw` makes pictures and tables again from the
 //! published figures, and a test compares them.
 
-mod bars;
 mod measure;
 mod peers;
-mod record;
 mod settings;
 
 use std::fs;
 
 use anyhow::{Context, Result, bail};
+use clap::Args;
 use ferofs_devtools::install::{self, FUSE, SQUASHFUSE};
 use ferofs_devtools::shell;
 
 use measure::Bench;
-use record::Record;
+use measure::Record;
 pub(crate) use settings::PRESETS;
 
-use crate::common::options::Options;
+use crate::common::options::rounds;
 use crate::common::programs::Programs;
 use crate::trees;
 
@@ -58,18 +57,29 @@ const PARTS: [Part; 2] = [
     },
 ];
 
-pub(crate) fn charts(options: &[&str]) -> Result<()> {
-    let draw = options.contains(&"--draw");
-    let others: Vec<&str> = options.iter().copied().filter(|option| *option != "--draw").collect();
-    // Each part has a page of its own.
-    let takes = ["--only", "--rounds"];
-    let options = Options::parse(&others, &PARTS.map(|part| part.name), &takes, |_, _| {})?;
-    let rounds = options.rounds.unwrap_or(3);
-    if options.publish && rounds < 3 {
+#[derive(Args)]
+pub(crate) struct ChartsArgs {
+    /// One of both parts
+    #[arg(long, value_parser = PARTS.map(|part| part.name))]
+    only: Option<String>,
+    /// Measure N times
+    #[arg(long, value_name = "N", default_value = "3", value_parser = rounds())]
+    rounds: usize,
+    /// Write the figures, the pictures and the tables of README.md and docs/guide; needs 3 rounds
+    #[arg(long)]
+    publish: bool,
+    /// Make pictures and tables from the published figures
+    #[arg(long, conflicts_with = "publish")]
+    draw: bool,
+}
+
+pub(crate) fn charts(args: &ChartsArgs) -> Result<()> {
+    let rounds = args.rounds;
+    if args.publish && rounds < 3 {
         bail!("--publish needs at least 3 rounds");
     }
-    let parts = PARTS.iter().filter(|part| options.has_part(part.name));
-    if draw {
+    let parts = PARTS.iter().filter(|part| args.only.as_ref().is_none_or(|name| name == part.name));
+    if args.draw {
         for part in parts {
             let record = Record::read(&shell::repository().join(part.figures))?;
             write((part.pages)(&record)?)?;
@@ -84,7 +94,7 @@ pub(crate) fn charts(options: &[&str]) -> Result<()> {
         let bench = Bench::new(&programs, source, title, rounds)?;
         let record = (part.measure)(&bench).with_context(|| part.name)?;
         println!("{}", record.text()?);
-        if options.publish {
+        if args.publish {
             // First, so that a mistake in a picture does not lose an hour's figures.
             write(vec![(part.figures, record.json()?)])?;
             write((part.pages)(&record)?)?;

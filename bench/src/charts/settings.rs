@@ -8,11 +8,10 @@ use anyhow::{Context, Result};
 use ferofs_devtools::shell;
 
 use super::Page;
-use super::measure::{Bench, Candidate};
-use super::record::{Record, Row};
+use super::measure::{Bench, Candidate, Record, Row};
 use crate::common::machine;
 use crate::common::programs::Tool;
-use crate::common::report::number;
+use crate::common::report::{markdown, number};
 
 const PAGE: &str = "docs/guide/settings.md";
 /// What `--publish` writes is between these lines.
@@ -81,21 +80,21 @@ fn tables(record: &Record) -> Result<String> {
         ),
     ];
     for (title, cell) in cells {
-        let _ =
-            write!(text, "\n{title}\n\n| `-z` | {} |\n", CLUSTERS.map(|c| format!("`-C {c}`")).join(" | "));
-        let _ = writeln!(text, "|---|{}", "---|".repeat(CLUSTERS.len()));
+        let mut rows = Vec::new();
         for algorithm in ALGORITHMS {
-            let _ = write!(text, "| `{algorithm}` |");
+            let mut line = vec![format!("`{algorithm}`")];
             for cluster in CLUSTERS {
                 let options = grid_options(algorithm, cluster);
                 let row = record.rows.iter().find(|row| row.options == options);
                 let value = cell(row.with_context(|| format!("no row for {options}"))?)?;
-                let is_size = title.starts_with("Size");
-                let bold = if is_size && best.contains(options.as_str()) { "**" } else { "" };
-                let _ = write!(text, " {bold}{value}{bold} |");
+                let is_best = title.starts_with("Size") && best.contains(options.as_str());
+                line.push(if is_best { format!("**{value}**") } else { value });
             }
-            text.push('\n');
+            rows.push(line);
         }
+        let clusters = CLUSTERS.map(|cluster| format!("`-C {cluster}`"));
+        let head: Vec<&str> = std::iter::once("`-z`").chain(clusters.iter().map(String::as_str)).collect();
+        let _ = write!(text, "\n{title}\n\n{}", markdown(&head, &rows));
     }
     let _ = writeln!(
         text,
@@ -104,12 +103,14 @@ fn tables(record: &Record) -> Result<String> {
         number(none.build()?),
         number(none.read()?)
     );
-    text.push_str("\nThe same for presets:\n\n| option | size, % | build, CPU s | random read, CPU µs |\n|---|---|---|---|\n");
-    for row in record.rows.iter().filter(|row| row.group != GRID) {
-        let size = row.megabytes() / source * 100.0;
-        let (build, read) = (number(row.build()?), number(row.read()?));
-        let _ = writeln!(text, "| `{}` | {size:.1} | {build} | {read} |", row.options);
-    }
+    let preset = |row: &Row| {
+        let size = format!("{:.1}", row.megabytes() / source * 100.0);
+        Ok(vec![format!("`{}`", row.options), size, number(row.build()?), number(row.read()?)])
+    };
+    let presets =
+        record.rows.iter().filter(|row| row.group != GRID).map(preset).collect::<Result<Vec<_>>>()?;
+    text.push_str("\nThe same for presets:\n\n");
+    text.push_str(&markdown(&["option", "size, %", "build, CPU s", "random read, CPU µs"], &presets));
     let _ = write!(text, "\nThe machine and the programs:\n\n{}\n", machine::list(&record.machine));
     Ok(text)
 }

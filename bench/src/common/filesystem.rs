@@ -1,20 +1,21 @@
 //! Mounts a file system by one of several drivers, and measures the memory and processor time of its daemon.
 
-use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use anyhow::{Context, Result, bail};
 use ferofs_devtools::cgroup::Cgroup;
-pub(crate) use ferofs_devtools::cgroup::Unavailable;
 use ferofs_tests::mount::is_mounted;
 use ferofs_tests::need;
+use ferofs_tests::run::proc_bytes;
 
-use super::process::resident_peak;
-use super::rounds::run_quietly;
+use super::programs::resident_peak;
+use ferofs_devtools::shell::run_quietly;
+
+pub(crate) use ferofs_devtools::cgroup::Unavailable;
 
 /// A daemon that has mounted nothing after this time hangs.
 const MOUNT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -175,9 +176,7 @@ impl Mounted {
 
     /// Bytes of the daemon's private dirty memory now; `None` without a daemon.
     pub(crate) fn private_dirty(&self) -> Option<u64> {
-        let map = fs::read_to_string(self.proc("smaps_rollup")?).ok()?;
-        let line = map.lines().find_map(|line| line.strip_prefix("Private_Dirty:"))?;
-        Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
+        proc_bytes(self.proc("smaps_rollup")?, "Private_Dirty:")
     }
 
     /// The largest resident set of the daemon so far, in bytes; `None` without a daemon.

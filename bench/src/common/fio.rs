@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use ferofs_devtools::shell;
 use serde_json::Value;
 
 /// Bytes from the start of one read to the start of the next in [`Pattern::Stride`].
@@ -118,11 +119,7 @@ impl Job {
 
 /// Runs the command of a [`Job`] and waits for it.
 pub(crate) fn run(fio: &mut Command) -> Result<Reading> {
-    let output = fio.stdin(Stdio::null()).output().context("fio")?;
-    if !output.status.success() {
-        bail!("fio: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
-    }
-    Reading::parse(&String::from_utf8_lossy(&output.stdout))
+    Reading::parse(&String::from_utf8_lossy(&shell::output(fio.stdin(Stdio::null()))?))
 }
 
 #[cfg(test)]

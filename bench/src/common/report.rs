@@ -148,15 +148,18 @@ impl Table {
     }
 
     fn markdown(&self) -> String {
-        let mut text = format!("\n### {}\n\n{}\n\n", self.title, self.text);
-        let mut line = |cells: &[String]| {
-            let _ = writeln!(text, "| {} |", cells.join(" | "));
-        };
-        line(&self.head.iter().map(|&cell| cell.to_owned()).collect::<Vec<_>>());
-        line(&vec!["---".to_owned(); self.head.len()]);
-        self.rows.iter().for_each(|row| line(row));
-        text
+        format!("\n### {}\n\n{}\n\n{}", self.title, self.text, markdown(&self.head, &self.rows))
     }
+}
+
+/// A table in Markdown.
+pub(crate) fn markdown(head: &[&str], rows: &[Vec<String>]) -> String {
+    let mut text = format!("| {} |\n|{}\n", head.join(" | "), "---|".repeat(head.len()));
+    for row in rows {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "| {} |", row.join(" | "));
+    }
+    text
 }
 
 fn replace_measured(text: &str, begin: &str, measured: &str) -> Result<String> {

@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
+use ferofs_devtools::shell::run_quietly;
 
 /// Statistics over the rounds of one measurement. The median of an even number of values is the lower of the two middle ones, not
 /// their mean, so that each printed figure is a measured one.
@@ -53,15 +54,6 @@ pub(crate) fn set_page_cache(file: &Path, state: PageCache) -> Result<()> {
             run_quietly(dd.arg(argument("of=")).args(["oflag=nocache", "conv=notrunc,fdatasync", "count=0"]))
         }
     }
-}
-
-/// Runs a command and shows its output only if it fails.
-pub(crate) fn run_quietly(command: &mut Command) -> Result<()> {
-    let output = command.output().with_context(|| format!("{:?}", command.get_program()))?;
-    if !output.status.success() {
-        bail!("{command:?}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
-    }
-    Ok(())
 }
 
 #[cfg(test)]

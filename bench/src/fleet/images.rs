@@ -11,8 +11,7 @@ use anyhow::{Context, Result, bail};
 use ferofs_devtools::shell;
 use ferofs_test_server::Server;
 
-use crate::common::walk::each_file;
-use crate::trees;
+use crate::trees::{self, each_file};
 
 /// Where the bytes of the large file come from: no other image has them.
 const LARGE_SOURCE: &str = "sqlalchemy";

@@ -4,26 +4,25 @@
 //! The server is that of the tests, which adds latency and limits the bandwidth. Programs that are compared take turns. The report prints
 //! tables, compares figures with their aims, and writes those into `docs/results/fleet.md`.
 
-mod complete;
 mod first_file;
 mod images;
 mod many;
-mod processes;
+mod reads;
 mod remote;
-mod sequential;
 
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use clap::Args;
 use ferofs_devtools::install::{self, CURL};
 use ferofs_test_server::Server;
 use ferofs_tests::{need, scratch};
 
 use self::images::{Image, Which};
 use self::remote::Ferofs;
-use crate::common::options::Options;
+use crate::common::options::PartArgs;
 use crate::common::programs;
 use crate::common::report::Report;
 
@@ -66,7 +65,7 @@ impl Traffic {
 
 /// What all measurements use.
 pub(crate) struct Bench {
-    options: Options,
+    is_quick: bool,
     rounds: usize,
     /// Images, servers, caches, mount points.
     dir: PathBuf,
@@ -83,15 +82,24 @@ type Measure = fn(&mut Bench) -> Result<()>;
 const PARTS: [(&str, Measure); 5] = [
     ("first-file", first_file::first_file),
     ("remount", first_file::remount),
-    ("complete", complete::complete),
-    ("sequential", sequential::sequential),
+    ("complete", reads::complete),
+    ("sequential", reads::sequential),
     ("many", many::many),
 ];
 
-pub(crate) fn fleet(options: &[&str]) -> Result<()> {
-    let takes = ["--rounds", "--quick", "--dir"];
-    let options = Options::parse(options, &PARTS.map(|(name, _)| name), &takes, |_, _| {})?;
-    let rounds = options.rounds.unwrap_or(if options.quick { 1 } else { 3 });
+#[derive(Args)]
+pub(crate) struct FleetArgs {
+    #[command(flatten)]
+    common: PartArgs,
+    /// Smaller images, one round, two minutes
+    #[arg(long, conflicts_with = "publish")]
+    quick: bool,
+}
+
+pub(crate) fn fleet(FleetArgs { common, quick: is_quick }: FleetArgs) -> Result<()> {
+    let PartArgs { parts, rounds, dir } = common;
+    parts.check(&PARTS.map(|(name, _)| name))?;
+    let rounds = rounds.unwrap_or(if is_quick { 1 } else { 3 });
     if !need::is_root() {
         bail!("mounting 200 images, and reading the memory of their processes, needs root");
     }
@@ -100,11 +108,11 @@ pub(crate) fn fleet(options: &[&str]) -> Result<()> {
     }
     install::install(&[CURL])?;
     let program = programs::ferofs()?;
-    let dir = options.dir.clone().unwrap_or_else(|| scratch::target_dir().join("bench-fleet"));
+    let dir = dir.unwrap_or_else(|| scratch::target_dir().join("bench-fleet"));
     fs::create_dir_all(dir.join("mount"))?;
     let dir = fs::canonicalize(dir)?;
     let ferofs = Ferofs::copy(&program, &dir)?;
-    let image = |which| Image::get(&ferofs.program, &dir, which, options.quick);
+    let image = |which| Image::get(&ferofs.program, &dir, which, is_quick);
     let (tree, container) = (image(Which::Tree)?, image(Which::Container)?);
     let images = format!(
         " The image for first files has {} MB in {} files, the one for complete reads {} MB in {} files.",
@@ -115,14 +123,14 @@ pub(crate) fn fleet(options: &[&str]) -> Result<()> {
     );
     println!("{images}");
     let report = Report::new("fleet", &[("ferofs", &program, "--version")])?;
-    let mut bench = Bench { options, rounds, dir, ferofs, tree, container, report };
+    let mut bench = Bench { is_quick, rounds, dir, ferofs, tree, container, report };
     for (name, measure) in PARTS {
-        if bench.options.has_part(name) {
+        if parts.has(name) {
             measure(&mut bench).with_context(|| name.to_owned())?;
         }
     }
     bench.report.print_aims();
-    if bench.options.publish {
+    if parts.publish {
         bench.report.publish_aims(bench.rounds, &images)?;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! The cells: what is measured. A change of the presets changes [`PRESETS`] alone.
+//! The cells: what is measured.
 
 use std::fs;
 use std::path::Path;
@@ -7,9 +7,7 @@ use anyhow::Result;
 use ferofs_tests::rng::Rng;
 
 use super::trees;
-
-/// The presets of `ferofs build`.
-const PRESETS: [&str; 6] = ["default", "fast", "small", "smallest", "android", "backup"];
+use crate::charts::PRESETS;
 
 /// Settings of `ferofs build`, besides the presets: name, options, source. The name says what is special.
 const SETTINGS: [(&str, &str, &str); 13] = [
@@ -81,9 +79,8 @@ pub(super) fn preparations() -> Vec<Vec<String>> {
 /// All cells. `dir` is the directory of the benchmark, with the trees and the images.
 pub(super) fn all(dir: &Path) -> Result<Vec<Cell>> {
     let mut cells = Vec::new();
-    for name in PRESETS {
-        let arguments = build(&format!("--preset {name}"), "trees/mixed", OUTPUT);
-        cells.push(Cell::command(format!("build preset {name}"), arguments));
+    for (name, options) in PRESETS {
+        cells.push(Cell::command(format!("build preset {name}"), build(options, "trees/mixed", OUTPUT)));
     }
     for (name, options, source) in SETTINGS {
         cells.push(Cell::command(format!("build {name}"), build(options, source, OUTPUT)));

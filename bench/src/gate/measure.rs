@@ -14,8 +14,8 @@ use ferofs_tests::tools::Tool;
 
 use super::accepted::Figures;
 use super::cells::{Cell, Job, OUTPUT, Reads};
-use crate::common::process::{self, resident_peak};
-use crate::common::walk;
+use crate::common::programs::{self, resident_peak};
+use crate::trees;
 
 /// The programs that measure.
 pub(super) const TOOLS: [Tool; 3] = [VALGRIND, STRACE, TIME];
@@ -69,7 +69,7 @@ impl Place<'_> {
             arguments.iter().map(|word| if word == OUTPUT { output.clone() } else { word.clone() }).collect();
         let run = |tool: &[&str]| -> Result<()> {
             self.reset(&output, copy_of)?;
-            process::run(self.ferofs(tool).args(&arguments))?;
+            programs::run(self.ferofs(tool).args(&arguments))?;
             Ok(())
         };
         let log = self.path("log");
@@ -172,11 +172,11 @@ impl Place<'_> {
 impl Reads {
     fn run(self, mounted: &Path) -> Result<()> {
         match self {
-            Self::All => walk::each_file(mounted, &mut |path, _| {
+            Self::All => trees::each_file(mounted, &mut |path, _| {
                 fs::read(path)?;
                 Ok(())
             }),
-            Self::Names => walk::each_file(mounted, &mut |_, _| Ok(())),
+            Self::Names => trees::each_file(mounted, &mut |_, _| Ok(())),
             Self::Pages(share) => {
                 let file = File::open(mounted.join("large.txt"))?;
                 let pages = file.metadata()?.len() / PAGE;

@@ -11,15 +11,15 @@ mod measure;
 mod trees;
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::num::NonZeroUsize;
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::thread;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
+use std::{fs, thread};
 
 use anyhow::{Context, Result, bail};
+use clap::Args;
 use ferofs_devtools::{install, shell};
 use ferofs_tests::{need, scratch};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -27,23 +27,34 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use self::accepted::{AcceptedFile, Figures, METRICS, Verdict};
 use self::cells::Cell;
 use self::measure::Place;
-use crate::common::{machine, process, report};
+use crate::common::options::rounds;
+use crate::common::{machine, programs, report};
 
 /// Cells that run at the same time.
 const PLACES: usize = 2;
-#[derive(Debug, Default, PartialEq)]
-struct Options {
-    /// The reason for new accepted values; `None`: compare.
+
+#[derive(Args)]
+pub(crate) struct GateArgs {
+    /// Write what was measured to bench/gate.tsv, with the reason
+    #[arg(long, value_name = "WHY", value_parser = reason)]
     accept: Option<String>,
-    /// Only cells whose name contains this text.
+    /// Only cells whose name contains TEXT
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     only: String,
-    /// Measure each cell this many times, and print how much its values differ.
+    /// Measure each cell N times, and print how much its values differ
+    #[arg(long, value_name = "N", default_value = "1", value_parser = rounds())]
     rounds: usize,
 }
 
+fn reason(why: &str) -> Result<String, &'static str> {
+    match why.trim().is_empty() || why.contains(['\t', '\n']) {
+        true => Err("it needs a reason, in one line"),
+        false => Ok(why.to_owned()),
+    }
+}
+
 /// Measures all cells, and compares them with the accepted values, or accepts them.
-pub(crate) fn gate(options: &[&str]) -> Result<()> {
-    let options = Options::parse(options)?;
+pub(crate) fn gate(options: &GateArgs) -> Result<()> {
     let start = Instant::now();
     install::install(&measure::TOOLS)?;
     if !measure::is_allowed() {
@@ -105,7 +116,7 @@ fn prepare(dir: &Path, program: &Path) -> Result<()> {
     // Without debug information, which valgrind would read for each cell.
     shell::run(Command::new("strip").arg("-o").arg(dir.join("ferofs")).arg(program))?;
     for arguments in cells::preparations() {
-        process::run(Command::new("./ferofs").args(arguments).current_dir(dir))?;
+        programs::run(Command::new("./ferofs").args(arguments).current_dir(dir))?;
     }
     Ok(())
 }
@@ -244,42 +255,9 @@ fn processor_features() -> Vec<&'static str> {
     Vec::new()
 }
 
-impl Options {
-    fn parse(options: &[&str]) -> Result<Self> {
-        let mut parsed = Self { rounds: 1, ..Self::default() };
-        let mut options = options.iter();
-        while let Some(option) = options.next() {
-            let value = options.next().with_context(|| format!("{option} needs a value"))?;
-            match *option {
-                "--accept" => parsed.accept = Some((*value).to_owned()),
-                "--only" => parsed.only = (*value).to_owned(),
-                "--rounds" => parsed.rounds = value.parse::<NonZeroUsize>().context("--rounds")?.get(),
-                unknown => bail!("unknown option {unknown}"),
-            }
-        }
-        if parsed.accept.as_ref().is_some_and(|why| why.trim().is_empty() || why.contains(['\t', '\n'])) {
-            bail!("--accept needs a reason, in one line");
-        }
-        Ok(parsed)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn new_values_need_a_reason() {
-        let options =
-            Options::parse(&["--only", "lz4", "--accept", "a larger window", "--rounds", "3"]).unwrap();
-        let accept = Some("a larger window".to_owned());
-        assert_eq!(options, Options { accept, only: "lz4".into(), rounds: 3 });
-        for wrong in
-            [&["--accept"][..], &["--accept", " "], &["--accept", "a\tb"], &["--rounds", "0"], &["--x", "1"]]
-        {
-            assert!(Options::parse(wrong).is_err(), "{wrong:?}");
-        }
-    }
 
     #[test]
     fn of_several_rounds_the_smallest_value_of_each_figure_counts() {

@@ -9,7 +9,7 @@ use ferofs_tests::content::Content;
 use ferofs_tests::rng::Rng;
 use ferofs_tests::tar;
 
-use crate::common::walk;
+use crate::trees;
 
 /// The seed of everything. Another one changes all accepted values.
 const SEED: u64 = 23;
@@ -46,7 +46,7 @@ pub(super) fn make(dir: &Path) -> Result<()> {
 /// The paths of the files of `tree` relative to it, in the order of the tree.
 pub(super) fn files(tree: &Path) -> Result<Vec<String>> {
     let mut files = Vec::new();
-    walk::each_file(tree, &mut |path, _| {
+    trees::each_file(tree, &mut |path, _| {
         files.push(path.strip_prefix(tree)?.display().to_string());
         Ok(())
     })?;

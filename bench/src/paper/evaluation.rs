@@ -10,9 +10,9 @@ use ferofs_devtools::shell;
 
 use super::experiments::EXPERIMENTS;
 use super::record::{Key, Log, Outcome, Values};
-use super::setup::scale;
-use super::setup::workspace::Workspace;
+use super::setup::{self, Workspace};
 use crate::common::filesystem::Unavailable;
+use crate::common::options::SizeArgs;
 use crate::common::rounds::rotated_order;
 
 /// The outcome of a measurement that did not start because of the time limit.
@@ -28,16 +28,13 @@ pub(crate) struct Evaluation {
 
 impl Evaluation {
     pub(crate) fn new(workspace: Workspace, log: Log) -> Self {
-        let deadline = Instant::now() + Duration::from_secs(60 * scale::MINUTES);
+        let deadline = Instant::now() + Duration::from_secs(60 * setup::MINUTES);
         Self { workspace, log, deadline }
     }
 
     /// Makes the experiments of these names, or all if there are none.
-    pub(crate) fn run_experiments(&mut self, only: &[String]) -> Result<()> {
-        for (name, experiment) in EXPERIMENTS {
-            if !only.is_empty() && !only.iter().any(|wanted| wanted == name) {
-                continue;
-            }
+    pub(crate) fn run_experiments(&mut self, parts: &SizeArgs) -> Result<()> {
+        for (name, experiment) in EXPERIMENTS.into_iter().filter(|(name, _)| parts.has(name)) {
             let start = Instant::now();
             println!("{}", shell::bold(name));
             if let Err(error) = experiment(self) {

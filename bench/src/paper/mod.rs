@@ -10,64 +10,67 @@ mod experiments;
 pub(crate) mod policy;
 mod record;
 mod report;
-/// What the experiments work on: the machine, the test data, the systems to compare, and their images.
-mod setup {
-    pub(crate) mod data;
-    pub(crate) mod machine;
-    pub(crate) mod scale;
-    pub(crate) mod systems;
-    pub(crate) mod workspace;
-}
+mod setup;
 
 use std::fs;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use clap::Args;
 use ferofs_devtools::install::{self, BTRFS, FIO, FUSE, MKE2FS, MOUNT, SQUASHFUSE};
 use ferofs_tests::scratch;
 
 use self::evaluation::Evaluation;
 use self::experiments::EXPERIMENTS;
 use self::record::Log;
-use self::setup::machine;
-use self::setup::workspace::Workspace;
-use crate::common::options::Options;
+use self::setup::Workspace;
+use crate::common::options::SizeArgs;
 use crate::common::programs::Programs;
-use crate::trees::linux_source;
+use crate::trees::packages;
 
-pub(crate) fn paper(options: &[&str]) -> Result<()> {
-    let only_report = options.contains(&"--report");
-    let others: Vec<&str> = options.iter().copied().filter(|option| *option != "--report").collect();
-    let options = Options::parse(&others, &EXPERIMENTS.map(|(name, _)| name), &["--out"], |_, _| {})?;
-    let dir = options.dir.clone().unwrap_or_else(|| scratch::target_dir().join("bench-paper"));
+#[derive(Args)]
+pub(crate) struct PaperArgs {
+    #[command(flatten)]
+    parts: SizeArgs,
+    /// Where the log and the report are
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Measure nothing
+    #[arg(long)]
+    report: bool,
+}
+
+pub(crate) fn paper(PaperArgs { parts, out, report }: &PaperArgs) -> Result<()> {
+    parts.check(&EXPERIMENTS.map(|(name, _)| name))?;
+    let dir = out.clone().unwrap_or_else(|| scratch::target_dir().join("bench-paper"));
     fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
     let dir = dir.canonicalize()?;
     let raw = dir.join("raw.jsonl");
-    let log = if only_report {
+    let log = if *report {
         Log::parse(&fs::read_to_string(&raw).with_context(|| raw.display().to_string())?)?
     } else {
         install::install(&[FIO, FUSE, MOUNT, SQUASHFUSE, MKE2FS, BTRFS])?;
-        if linux_source::archive().is_err() {
+        if packages::archive().is_err() {
             install::install_package("linux-source")?;
         }
         let programs = Programs::install()?;
-        let machine = machine::describe(&programs, &dir)?;
+        let machine = setup::describe(&programs, &dir)?;
         // Figures and images of another commit do not count any more; a run with --out keeps them.
         let log = fs::read_to_string(&raw).ok().map(|text| Log::parse(&text)).transpose()?;
-        if options.dir.is_none() && log.is_some_and(|log| log.machine.get("commit") != machine.get("commit"))
-        {
+        if out.is_none() && log.is_some_and(|log| log.machine.get("commit") != machine.get("commit")) {
             fs::remove_file(&raw)?;
             fs::remove_dir_all(dir.join("images"))?;
         }
         let log = Log::open(&raw, machine)?;
         let workspace = Workspace { dir: dir.clone(), programs };
         workspace.remove_stale_mounts()?;
-        machine::touch_memory()?;
+        setup::touch_memory()?;
         let mut evaluation = Evaluation::new(workspace, log);
-        evaluation.run_experiments(&options.only)?;
+        evaluation.run_experiments(parts)?;
         evaluation.log
     };
     report::write(&log, &dir)?;
-    if options.publish {
+    if parts.publish {
         report::publish(&log, &dir)?;
     }
     println!("{}", dir.join("report.md").display());

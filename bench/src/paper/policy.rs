@@ -1,10 +1,11 @@
 //! `bench policy NAME IMAGE DIR`: mounts an image through FUSE with one of the policies of decoding that the paper compares. The command
 //! `ferofs` does not contain them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
+use clap::Args;
 use ferofs_fuse::{Access, MountOptions};
 use ferofs_read::{FileSource, Image, LowMemory, OpenOptions, Policy, Strategy};
 
@@ -20,15 +21,21 @@ pub(super) const POLICIES: [(&str, Policy); 8] = [
     ("direct", Policy::Always(Strategy::Direct)),
 ];
 
+#[derive(Args)]
+pub(crate) struct PolicyArgs {
+    name: String,
+    image: PathBuf,
+    dir: PathBuf,
+}
+
 /// Serves until the unmount.
-pub(crate) fn policy(arguments: &[&str]) -> Result<()> {
-    let [name, image, dir] = arguments else { bail!("policy takes a name, an image and a directory") };
+pub(crate) fn policy(PolicyArgs { name, image, dir }: &PolicyArgs) -> Result<()> {
     let found = POLICIES.iter().find(|(known, _)| known == name);
     let (_, policy) = found.with_context(|| format!("no such policy: {name}"))?;
     let mut options = OpenOptions::default();
     options.engine.policy = *policy;
     options.engine.low_memory = LowMemory::Auto;
-    mount(Path::new(image), Path::new(dir), &options)
+    mount(image, dir, &options)
 }
 
 fn mount(image: &Path, dir: &Path, options: &OpenOptions) -> Result<()> {

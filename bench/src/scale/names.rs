@@ -1,16 +1,15 @@
 //! Time and memory by the number of names: build, check, extract, and `find` through mounts.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use super::Bench;
 use crate::common::filesystem::{Driver, FileSystem};
-use crate::common::process::{self, Cost};
+use crate::common::programs::{self, Cost};
 use crate::common::report::{Table, Wanted, number};
-use crate::trees::small_files::small_files;
 
 /// The most bytes for each name that a build may take.
 const BUILD_BYTES: f64 = 250.0;
@@ -63,34 +62,34 @@ fn measure(
     let (own, theirs, squashfs) = (image("ferofs"), image("erofs-utils"), image("squashfs"));
     let build = |bench: &Bench| {
         let command = &mut Command::new(&bench.programs.ferofs);
-        process::run(command.args(["build", "--quiet", "--preset", "fast"]).args([source, &own]))
+        programs::run(command.args(["build", "--quiet", "--preset", "fast"]).args([source, &own]))
     };
     // The first run reads the tree into memory.
     build(bench)?;
     add("build", "ferofs", Some(build(bench)?));
     let mkfs = &mut Command::new(bench.programs.peer("mkfs.erofs"));
-    add("build", "mkfs.erofs", Some(process::run(mkfs.args(["--quiet", "-zlz4"]).args([&theirs, source]))?));
+    add("build", "mkfs.erofs", Some(programs::run(mkfs.args(["--quiet", "-zlz4"]).args([&theirs, source]))?));
     let mksquashfs = &mut Command::new(bench.programs.peer("mksquashfs"));
     mksquashfs.args([source, &squashfs]).args(["-comp", "lz4", "-noappend", "-no-progress", "-quiet"]);
     // Its search for identical files compares each file with all files of the same size: more than ten minutes for a million.
     if size >= 1_000_000 {
         mksquashfs.arg("-no-duplicates");
     }
-    add("build", "mksquashfs", Some(process::run(mksquashfs)?));
+    add("build", "mksquashfs", Some(programs::run(mksquashfs)?));
     fs::remove_file(&squashfs)?;
     let check = &mut Command::new(&bench.programs.ferofs);
-    add("check", "ferofs", Some(process::run(check.arg("check").arg(&own))?));
+    add("check", "ferofs", Some(programs::run(check.arg("check").arg(&own))?));
     let fsck = &mut Command::new(bench.programs.peer("fsck.erofs"));
-    add("check", "fsck.erofs", Some(process::run(fsck.arg(&theirs))?));
+    add("check", "fsck.erofs", Some(programs::run(fsck.arg(&theirs))?));
     let target = bench.images.join("extracted");
     // Two more trees of ten million files do not fit into memory.
     if size <= 1_000_000 {
         let extract = &mut Command::new(&bench.programs.ferofs);
-        add("extract", "ferofs", Some(process::run(extract.arg("extract").args([&own, &target]))?));
+        add("extract", "ferofs", Some(programs::run(extract.arg("extract").args([&own, &target]))?));
         fs::remove_dir_all(&target)?;
         let fsck = &mut Command::new(bench.programs.peer("fsck.erofs"));
         let option = format!("--extract={}", target.display());
-        add("extract", "fsck.erofs", Some(process::run(fsck.arg(option).arg("--preserve").arg(&theirs))?));
+        add("extract", "fsck.erofs", Some(programs::run(fsck.arg(option).arg("--preserve").arg(&theirs))?));
         fs::remove_dir_all(&target)?;
     } else {
         add("extract", "ferofs", None);
@@ -177,4 +176,44 @@ fn report(bench: &mut Bench, sizes: &[usize], lines: &[Line]) {
             _ => {}
         }
     }
+}
+
+/// Files of a directory.
+const PER_DIRECTORY: usize = 1000;
+
+/// A random number for each `n`: SplitMix64.
+fn random(n: u64) -> u64 {
+    let mut z = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// A tree of `files` small files below `dir`, in directories of 1,000. Their names have 16 bytes, and their content has up to 24 words.
+pub(crate) fn small_files(dir: &Path, files: usize) -> Result<PathBuf> {
+    let root = dir.join(format!("tree-{files}"));
+    if root.is_dir() {
+        return Ok(root);
+    }
+    let unfinished = dir.join("unfinished");
+    if unfinished.exists() {
+        fs::remove_dir_all(&unfinished)?;
+    }
+    let mut at = PathBuf::new();
+    for file in 0..files {
+        if file % PER_DIRECTORY == 0 {
+            at = unfinished.join(format!("d{:03}/s{:05}", file / PER_DIRECTORY / 100, file / PER_DIRECTORY));
+            fs::create_dir_all(&at)?;
+        }
+        let words = 1 + random(file as u64) % 24;
+        let mut text = String::new();
+        for word in 0..words {
+            let word = random(random(file as u64 * 32 + word) % 2000);
+            text.push_str(&format!("{:x} ", word >> 16));
+        }
+        let path = at.join(format!("file-{file:07}.txt"));
+        fs::write(&path, text).with_context(|| path.display().to_string())?;
+    }
+    fs::rename(unfinished, &root)?;
+    Ok(root)
 }

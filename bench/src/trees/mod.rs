@@ -1,9 +1,8 @@
 //! The trees that benchmarks measure: those that users put into images, and many versions of the same files. Each is made below
 //! target/bench-trees when a run first needs it; later runs use it again.
 
-pub(crate) mod linux_source;
-mod packages;
-pub(crate) mod small_files;
+/// Packages, and the Linux source, which one of them has.
+pub(crate) mod packages;
 mod systems;
 mod versions;
 
@@ -17,7 +16,7 @@ use ferofs_devtools::shell;
 use ferofs_tests::scratch;
 
 use crate::common::report::number;
-use crate::common::walk::each_file;
+
 pub(crate) use packages::{debian, wheel};
 
 /// Makes a tree in an empty directory.
@@ -100,4 +99,19 @@ pub(crate) fn complete(name: &str, make: impl FnOnce(&Path) -> Result<()>) -> Re
 /// Sets all times below `dir` to one second: otherwise they would be those of the fetching.
 fn set_times(dir: &Path) -> Result<()> {
     shell::run(Command::new("find").arg(dir).args(["-exec", "touch", "-hd", "@1700000000", "{}", "+"]))
+}
+
+/// Calls `visit` with the path and the size of each regular file below `dir`, sorted by name.
+pub(crate) fn each_file(dir: &Path, visit: &mut dyn FnMut(&Path, u64) -> Result<()>) -> Result<()> {
+    let mut entries = fs::read_dir(dir)?.collect::<std::io::Result<Vec<_>>>()?;
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        let meta = entry.metadata()?;
+        if meta.is_dir() {
+            each_file(&entry.path(), visit)?;
+        } else if meta.is_file() {
+            visit(&entry.path(), meta.len())?;
+        }
+    }
+    Ok(())
 }

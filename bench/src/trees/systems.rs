@@ -5,11 +5,10 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
-use ferofs_devtools::install;
-use ferofs_devtools::{peers, shell};
+use ferofs_devtools::{install, peers, shell};
 
-use super::packages::{debian_with_dependencies, wheel};
-use super::{complete, linux_source, set_times};
+use super::packages::{self, debian_with_dependencies, wheel};
+use super::{complete, set_times};
 
 /// Debian's release.
 const SUITE: &str = "bookworm";
@@ -66,10 +65,10 @@ pub(super) fn programs(root: &Path) -> Result<()> {
 }
 
 pub(super) fn kernel(dir: &Path) -> Result<()> {
-    if linux_source::archive().is_err() {
+    if packages::archive().is_err() {
         install::install_package("linux-source")?;
     }
-    shell::run(Command::new("tar").arg("-xf").arg(linux_source::archive()?).arg("-C").arg(dir))
+    shell::run(Command::new("tar").arg("-xf").arg(packages::archive()?).arg("-C").arg(dir))
 }
 
 /// Libraries, programs that take the place of compiled applications, and archives with stored pictures and libraries and deflated other

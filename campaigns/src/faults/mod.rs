@@ -8,22 +8,33 @@ mod syscalls;
 mod tracer;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use clap::Args;
 
 use scenario::{Fixture, SCENARIOS, Scenario};
 use syscalls::{CALLS, Fault};
 use tracer::{Injection, trace};
 
-const HELP: &str = "\
-cargo xtask fuzz faults [--only SCENARIO] [--every N] [--jobs N] [--repeat SCENARIO:CALL:NUMBER:FAULT]
-
-  --only SCENARIO  one scenario of those that are listed when it starts, or `mount`
-  --every N        every Nth failure only (1)
-  --jobs N         commands at a time (one for each processor)
-  --repeat CASE    one failure alone, as the campaign names it";
+/// Failing system calls and kills
+#[derive(Args)]
+pub(crate) struct FaultArgs {
+    /// One scenario of those that are listed when it starts, or `mount`
+    #[arg(long, value_name = "SCENARIO")]
+    only: Option<String>,
+    /// Every Nth failure only
+    #[arg(long, value_name = "N", default_value = "1")]
+    every: NonZeroUsize,
+    /// Commands at a time; one for each processor if it is not given
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+    /// One failure alone, SCENARIO:CALL:NUMBER:FAULT, as the campaign names it
+    #[arg(long, value_name = "CASE")]
+    repeat: Option<String>,
+}
 
 /// A command that takes longer hangs: on these small trees, even traced, none takes a tenth of this.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -41,27 +52,12 @@ impl Case {
     }
 }
 
-pub(crate) fn run(words: &[&str]) -> Result<()> {
+pub(crate) fn run(args: &FaultArgs) -> Result<()> {
     if !cfg!(target_arch = "x86_64") {
         bail!("the registers of system calls are known for x86-64 only");
     }
-    let mut jobs = thread::available_parallelism().map_or(1, usize::from);
-    let (mut only, mut every, mut repeat) = (None, 1, None);
-    let mut words = words.iter();
-    while let Some(word) = words.next() {
-        if *word == "--help" {
-            println!("{HELP}");
-            return Ok(());
-        }
-        let value = *words.next().with_context(|| format!("{word} needs a value\n\n{HELP}"))?;
-        match *word {
-            "--only" => only = Some(value),
-            "--every" => every = value.parse::<usize>().context("--every")?.max(1),
-            "--jobs" => jobs = value.parse::<usize>().context("--jobs")?.max(1),
-            "--repeat" => repeat = Some(value),
-            _ => bail!("no option {word}\n\n{HELP}"),
-        }
-    }
+    let (only, repeat) = (args.only.as_deref(), args.repeat.as_deref());
+    let (jobs, every) = (crate::jobs(args.jobs), args.every.get());
     let start = Instant::now();
     let fixture = Fixture::new().context("the trees and images to start from")?;
     let mut total = Total::default();

@@ -108,18 +108,15 @@ impl DaemonFixture {
         command.args(["mount", "--fuse", "-f"]).arg(self.dir.path().join("image")).arg(&mount);
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let ended = AtomicBool::new(false);
-        let (traced, mut seen) = thread::scope(|scope| {
+        let (traced, seen) = thread::scope(|scope| {
             let reader = scope.spawn(|| self.read(&mount, &ended));
             let traced = trace(command, inject, TIMEOUT);
             ended.store(true, Ordering::Relaxed);
             (traced, reader.join())
         });
         let traced = traced.context("tracing")?;
-        let seen = match &mut seen {
-            Ok(seen) => std::mem::take(seen),
-            Err(_) => Seen { appeared: true, wrong: vec!["the reader panicked".to_owned()] },
-        };
-        let mut seen = seen;
+        let mut seen =
+            seen.unwrap_or_else(|_| Seen { appeared: true, wrong: vec!["the reader panicked".to_owned()] });
         // The unmount helper removes the mount of a daemon that was killed. That takes a moment.
         let start = Instant::now();
         while is_mounted(&mount) && start.elapsed() < READ_TIMEOUT {

@@ -183,6 +183,16 @@ impl Attempt<'_> {
     fn fixture(&self, name: &str) -> PathBuf {
         self.fixture.dir.path().join(name)
     }
+
+    /// The words of a command with the paths of the files that they name.
+    fn arguments(&self, words: &[&str]) -> Vec<PathBuf> {
+        let argument = |word: &&str| match word.as_bytes().first() {
+            Some(b'@') => self.fixture(&word[1..]),
+            Some(b'%') => self.path(&word[1..]),
+            _ => PathBuf::from(word),
+        };
+        words.iter().map(argument).collect()
+    }
 }
 
 impl Scenario {
@@ -191,15 +201,9 @@ impl Scenario {
         let mut command = Command::new(ferofs_path());
         match self.kind {
             Kind::Writes { words, .. } | Kind::Updates { words, .. } | Kind::Prints { words } => {
-                for word in words {
-                    match word.as_bytes().first() {
-                        Some(b'@') => command.arg(attempt.fixture(&word[1..])),
-                        Some(b'%') => command.arg(attempt.path(&word[1..])),
-                        _ => command.arg(word),
-                    };
-                }
-                if words[0] == "build" || words[1] == "squash" {
-                    command.args(IDENTITY.iter().take(if words[0] == "build" { 4 } else { 0 }));
+                command.args(attempt.arguments(words));
+                if words[0] == "build" {
+                    command.args(IDENTITY);
                 }
             }
             Kind::Extracts => {
@@ -300,15 +304,7 @@ fn judge_update(attempt: &Attempt<'_>, words: &[&str], good: bool, states: [&str
         wrong.push("the image shows neither the old nor the new tree".to_owned());
     }
     if old && !new {
-        let mut again = ferofs();
-        for word in words {
-            again = match word.as_bytes().first() {
-                Some(b'@') => again.arg(attempt.fixture(&word[1..])),
-                Some(b'%') => again.arg(attempt.path(&word[1..])),
-                _ => again.arg(word),
-            };
-        }
-        let outcome = again.run();
+        let outcome = ferofs().args(attempt.arguments(words)).run();
         let shown = attempt.path("shown-again");
         if outcome.code != 0 {
             wrong.push(format!("the command cannot be repeated: {}", outcome.stderr.trim()));

@@ -13,8 +13,8 @@ use ferofs_tests::{Mount, need};
 use rustix::fs::SeekFrom;
 use tempfile::TempDir;
 
+use super::base_images::TestImage;
 use super::operations::{MEMORY, TIME, TIME_PER_MB};
-use super::test_image::TestImage;
 
 /// Time after which a command is killed. Other programs share the machine, so this is far above the CPU time allowed.
 const TIMEOUT: Duration = Duration::from_secs(400);

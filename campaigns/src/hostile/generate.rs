@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ferofs_format::superblock;
 use ferofs_tests::rng::Rng;
 
-use super::test_image::TestImage;
+use super::base_images::TestImage;
 
 const DIRECTORY: u16 = 0o040_000;
 const REGULAR: u16 = 0o100_000;

@@ -16,8 +16,8 @@ use ferofs::check;
 use ferofs::read::{Image, OpenOptions};
 use ferofs_tests::rng::Rng;
 
+use super::base_images::TestImage;
 use super::mutate::BaseImage;
-use super::test_image::TestImage;
 use super::worker::keep_image;
 use crate::linux::digest::{Entry, OurReader, entries, total};
 use crate::linux::guest::{self, Case};

@@ -2,7 +2,7 @@
 //! images that were never valid. The limits for each image: no panic, 10 s of CPU time plus 1 s per MB of the image, and 128 MB of memory
 //! plus the size of the image.
 
-mod base_images;
+pub(crate) mod base_images;
 mod commands;
 mod content;
 mod fields;
@@ -11,111 +11,87 @@ mod linux;
 mod memory;
 mod mutate;
 mod operations;
-pub(crate) mod test_image;
 mod worker;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 use std::{env, thread};
 
 use anyhow::{Context, Result, bail};
+use clap::Args;
 use ferofs_tests::scratch;
 
 use worker::{HANG, Range};
 
-const HELP: &str = "\
-cargo xtask fuzz hostile [--images N] [--seed S] [--jobs N] [--commands N] [--repeat CASE]
-cargo xtask fuzz hostile --linux [--images N] [--seed S] | --linux-files DIR
-
-  --images N     test N images (20,000)
-  --seed S       the images of seed S (1)
-  --jobs N       processes (one for each processor)
-  --commands N   every Nth image goes through the commands and a FUSE mount, too (500; 0: none)
-  --repeat CASE  test image number CASE of the seed alone, with all commands, and keep it
-  --linux        let Linux read the images in virtual machines, and compare with check --deep and our reader
-  --linux-files  the same with the images in a directory
-
-Images that fail are kept in target/hostile/kept.";
-
-struct Options {
+/// Images with false fields; those that fail are kept in target/hostile/kept
+#[derive(Args)]
+pub(crate) struct HostileArgs {
+    /// Test N images
+    #[arg(long, value_name = "N", default_value = "20000")]
     images: u64,
+    /// The images of seed S
+    #[arg(long, value_name = "S", default_value = "1")]
     seed: u64,
-    jobs: u64,
+    /// Processes; one for each processor if it is not given
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+    /// Every Nth image goes through the commands and a FUSE mount, too; 0: none
+    #[arg(long, value_name = "N", default_value = "500")]
     commands: u64,
+    /// Test this image of the seed alone, with all commands, and keep it
+    #[arg(long, value_name = "CASE")]
     repeat: Option<u64>,
-    /// The number of the first image; only set in worker processes.
+    /// Let Linux read the images in virtual machines, and compare with check --deep and our reader
+    #[arg(long)]
+    linux: bool,
+    /// The same with the images in a directory
+    #[arg(long, value_name = "DIR")]
+    linux_files: Option<PathBuf>,
+    /// The number of the first image; only in worker processes
+    #[arg(long, hide = true)]
     worker: Option<u64>,
 }
 
-impl Options {
-    fn parse(words: &[&str]) -> Result<Self> {
-        let jobs = thread::available_parallelism().map_or(1, |n| n.get() as u64);
-        let mut options = Self { images: 20_000, seed: 1, jobs, commands: 500, repeat: None, worker: None };
-        let mut words = words.iter();
-        while let Some(word) = words.next() {
-            let value = words.next().with_context(|| format!("{word} needs a number\n\n{HELP}"))?;
-            let value: u64 = value.parse().with_context(|| format!("{word} {value}"))?;
-            match *word {
-                "--images" => options.images = value,
-                "--seed" => options.seed = value,
-                "--jobs" => options.jobs = value.max(1),
-                "--commands" => options.commands = value,
-                "--repeat" => options.repeat = Some(value),
-                "--worker" => options.worker = Some(value),
-                _ => bail!("no option {word}\n\n{HELP}"),
-            }
-        }
-        Ok(options)
-    }
-}
-
-pub(crate) fn run(words: &[&str]) -> Result<()> {
-    if words.contains(&"--help") {
-        println!("{HELP}");
-        return Ok(());
-    }
+pub(crate) fn run(args: &HostileArgs) -> Result<()> {
     let work_dir = scratch::target_dir().join("hostile");
     let kept = work_dir.join("kept");
-    if let ["--linux-files", dir] = words {
-        return linux::files(Path::new(dir), &work_dir, &kept);
+    if let Some(dir) = &args.linux_files {
+        return linux::files(dir, &work_dir, &kept);
     }
-    let (in_linux, words) = match words {
-        ["--linux", rest @ ..] => (true, rest),
-        words => (false, words),
-    };
-    let options = Options::parse(words)?;
-    if let Some(first) = options.worker {
+    let HostileArgs { seed, commands, images, .. } = *args;
+    if let Some(first) = args.worker {
         let base_images = base_images::load(&work_dir)?;
-        let Options { seed, jobs, commands, images, .. } = options;
-        return worker::work(&base_images, &Range { seed, first, end: images, step: jobs, commands }, &kept);
+        let step = crate::jobs(args.jobs) as u64;
+        return worker::work(&base_images, &Range { seed, first, end: images, step, commands }, &kept);
     }
     std::fs::create_dir_all(&work_dir)?;
     base_images::build(&work_dir)?;
-    if in_linux {
-        let bases = base_images::load(&work_dir)?;
-        return linux::campaign(&bases, options.seed, options.images, &work_dir, &kept);
+    let base_images = base_images::load(&work_dir)?;
+    if args.linux {
+        return linux::campaign(&base_images, seed, images, &work_dir, &kept);
     }
-    if let Some(case) = options.repeat {
-        let base_images = base_images::load(&work_dir)?;
-        let (what, image, ..) = worker::make(&base_images, options.seed, case);
+    if let Some(case) = args.repeat {
+        let (what, image, ..) = worker::make(&base_images, seed, case);
         worker::keep_image(&kept, case, &image);
         println!("{what}: {}", kept.join(format!("{case}.erofs")).display());
-        let range = Range { seed: options.seed, first: case, end: case + 1, step: 1, commands: 1 };
+        let range = Range { seed, first: case, end: case + 1, step: 1, commands: 1 };
         return worker::work(&base_images, &range, &kept);
     }
-    campaign(&options, &kept)
+    campaign(args, &kept)
 }
 
 /// Runs the worker processes. Restarts a process that hung, with the next image.
-fn campaign(options: &Options, kept: &Path) -> Result<()> {
+fn campaign(args: &HostileArgs, kept: &Path) -> Result<()> {
     let start = Instant::now();
-    let Options { images, seed, jobs, .. } = *options;
+    let HostileArgs { images, seed, .. } = *args;
+    let jobs = crate::jobs(args.jobs) as u64;
     println!("{images} images of seed {seed} in {jobs} processes");
     let totals: Vec<Result<Total>> = thread::scope(|scope| {
-        let process = |first| scope.spawn(move || process(options, first));
+        let process = |first| scope.spawn(move || process(args, jobs, first));
         let running: Vec<_> = (0..jobs).map(process).collect();
         let joined = running.into_iter().map(|thread| thread.join());
         joined.map(|total| total.unwrap_or_else(|_| bail!("a thread panicked"))).collect()
@@ -132,16 +108,16 @@ fn campaign(options: &Options, kept: &Path) -> Result<()> {
     }
 }
 
-fn process(options: &Options, first: u64) -> Result<Total> {
+fn process(args: &HostileArgs, jobs: u64, first: u64) -> Result<Total> {
     let (mut total, mut next) = (Total::default(), first);
-    while next < options.images {
+    while next < args.images {
         let program = env::current_exe()?;
         let numbers = [
             ("--worker", next),
-            ("--images", options.images),
-            ("--seed", options.seed),
-            ("--jobs", options.jobs),
-            ("--commands", options.commands),
+            ("--images", args.images),
+            ("--seed", args.seed),
+            ("--jobs", jobs),
+            ("--commands", args.commands),
         ];
         let mut command = Command::new(program);
         command.arg("hostile");
@@ -167,7 +143,7 @@ fn process(options: &Options, first: u64) -> Result<Total> {
                 total.failures += 1;
             }
         }
-        next = reached + options.jobs;
+        next = reached + jobs;
     }
     Ok(total)
 }

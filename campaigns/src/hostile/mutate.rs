@@ -7,9 +7,9 @@ use ferofs::read::{Image, OpenOptions};
 use ferofs_format::superblock;
 use ferofs_tests::rng::Rng;
 
+use super::base_images::TestImage;
 use super::content::{Content, read_content};
 use super::fields::{self, Field};
-use super::test_image::TestImage;
 
 /// Values that have caused defects in readers: limits of integer types, and sizes whose sums or products overflow.
 const EXTREMES: [u64; 18] = [

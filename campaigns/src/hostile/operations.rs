@@ -18,9 +18,9 @@ use ferofs::read::{FileOffset, Image, OpenOptions};
 use ferofs_tests::rng::Rng;
 use rustix::time::{ClockId, clock_gettime};
 
+use super::base_images::TestImage;
 use super::content::read_content;
 use super::memory;
-use super::test_image::TestImage;
 
 /// The limit on the CPU time of each operation, in microseconds: a constant part, and a part per MB of the image.
 pub(crate) const TIME: u64 = 10_000_000;

@@ -11,11 +11,11 @@ use anyhow::{Context, Result};
 use ferofs_tests::rng::Rng;
 use parking_lot::Mutex;
 
+use super::base_images::TestImage;
 use super::commands::Commands;
 use super::generate::generate;
 use super::mutate::BaseImage;
 use super::operations::{self, Outcome, cpu, run_operations};
-use super::test_image::TestImage;
 
 /// Exit code of a process that its watchdog ended.
 pub(crate) const HANG: i32 = 3;

@@ -13,8 +13,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-use crate::hostile::test_image::TestImage;
-use crate::linux::digest::{Entry, Mounted, entries, total};
+use super::digest::{Entry, Mounted, entries, total};
+use crate::hostile::base_images::TestImage;
 
 const LOOP: &str = "/dev/loop0";
 /// The extra device of an image that has one.

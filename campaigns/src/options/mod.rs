@@ -6,22 +6,18 @@
 
 /// Executes the steps of a case, and compares each image with the expected tree.
 mod execute {
-    pub(crate) mod archive;
     pub(crate) mod oracles;
     pub(crate) mod perform;
-    pub(crate) mod refusal;
     pub(crate) mod sources;
     pub(crate) mod workspace;
 }
 /// The tree that an image must show, in memory, and the effects of settings on it.
 mod expected {
-    pub(crate) mod effect;
     pub(crate) mod model;
 }
 /// Generates cases from a seed, and makes a failing case smaller.
 pub(crate) mod generate {
     pub(crate) mod case;
-    pub(crate) mod choose;
     pub(crate) mod sequence;
     pub(crate) mod settings;
     pub(crate) mod shrink;
@@ -30,10 +26,13 @@ pub(crate) mod generate {
 mod known;
 mod report;
 
+use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
+use clap::Args;
+use clap::builder::ArgPredicate;
 use ferofs_tests::need;
 use parking_lot::Mutex;
 
@@ -43,62 +42,37 @@ use execute::workspace::{Finding, Stop, Workspace};
 use generate::case::Case;
 use report::Report;
 
-const USAGE: &str = "\
-Usage: cargo xtask fuzz options [OPTIONS]
-
-Makes random trees, and images of them by random settings and sequences of commands, and compares each image with its tree
-through the kernel, FUSE, the library and erofs-utils. Needs root. Below Linux 6.17, which mounts all of them, FUSE takes the
-kernel's place.
-
-  --seconds N    how long (60)
-  --images N     stop after N images, however long it takes
-  --seed S       the seed (1); the same seed gives the same cases
-  --jobs N       cases at a time (one for each processor)
-  --repeat CASE  run only this case (printed for each failure), with all oracles, and keep its files
-  --help         this text
-
-The search makes a failing case small, prints it for --repeat, and keeps its files and a script of its commands under
-target/fuzz-options.";
-
-/// The options of the search.
-struct Plan {
-    seconds: Option<u64>,
+/// Random trees and random settings, checked through the kernel, FUSE, the library and erofs-utils
+///
+/// Makes random trees, and images of them by random settings and sequences of commands, and compares each image with its tree. Needs root. Below
+/// Linux 6.17, which mounts all of them, FUSE takes the kernel's place. The search makes a failing case small, prints it for --repeat, and
+/// keeps its files and a script of its commands under target/fuzz-options.
+#[derive(Args)]
+pub(crate) struct Plan {
+    /// How long; 60 unless --images says when to stop
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_if("images", ArgPredicate::IsPresent, None),
+        default_value = "60"
+    )]
+    pub(crate) seconds: Option<u64>,
+    /// Stop after N images, however long it takes
+    #[arg(long, value_name = "N")]
     images: Option<u64>,
+    /// The same seed gives the same cases
+    #[arg(long, value_name = "S", default_value = "1")]
     seed: u64,
-    jobs: usize,
+    /// Cases at a time; one for each processor if it is not given
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+    /// Run only this case (printed for each failure), with all oracles, and keep its files
+    #[arg(long, value_name = "CASE")]
     repeat: Option<Case>,
 }
 
-impl Plan {
-    fn parse(words: &[&str]) -> Result<Option<Self>> {
-        let jobs = std::thread::available_parallelism().map_or(2, usize::from);
-        let mut plan = Self { seconds: None, images: None, seed: 1, jobs, repeat: None };
-        let mut words = words.iter();
-        while let Some(word) = words.next() {
-            let mut value = || words.next().copied().with_context(|| format!("{word} needs a value"));
-            match *word {
-                "--help" | "-h" => return Ok(None),
-                "--seconds" => plan.seconds = Some(value()?.parse()?),
-                "--images" => plan.images = Some(value()?.parse()?),
-                "--seed" => plan.seed = value()?.parse()?,
-                "--jobs" => plan.jobs = value()?.parse::<usize>()?.max(1),
-                "--repeat" => plan.repeat = Some(value()?.parse()?),
-                _ => bail!("{word}: no such option\n\n{USAGE}"),
-            }
-        }
-        if plan.seconds.is_none() && plan.images.is_none() {
-            plan.seconds = Some(60);
-        }
-        Ok(Some(plan))
-    }
-}
-
 /// Runs the search.
-pub(crate) fn run(options: &[&str]) -> Result<()> {
-    let Some(plan) = Plan::parse(options)? else {
-        println!("{USAGE}");
-        return Ok(());
-    };
+pub(crate) fn run(plan: &Plan) -> Result<()> {
     if !need::root("random options") {
         return Ok(());
     }
@@ -109,7 +83,7 @@ pub(crate) fn run(options: &[&str]) -> Result<()> {
         return repeat(case, &oracles);
     }
     let search = Search {
-        plan: &plan,
+        plan,
         oracles: &oracles,
         next: AtomicU64::new(0),
         images: AtomicU64::new(0),
@@ -118,7 +92,7 @@ pub(crate) fn run(options: &[&str]) -> Result<()> {
         report: Mutex::default(),
     };
     let results: Vec<Result<()>> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..plan.jobs).map(|_| scope.spawn(|| search.work())).collect();
+        let workers: Vec<_> = (0..crate::jobs(plan.jobs)).map(|_| scope.spawn(|| search.work())).collect();
         let join = |worker: std::thread::ScopedJoinHandle<'_, Result<()>>| match worker.join() {
             Ok(result) => result,
             Err(_) => bail!("a worker panicked"),

@@ -6,7 +6,6 @@ pub(crate) mod exclude;
 pub(crate) mod features;
 pub(crate) mod hidden;
 pub(crate) mod image;
-pub(crate) mod image_name;
 pub(crate) mod overwrite;
 pub(crate) mod seal;
 pub(crate) mod signature;

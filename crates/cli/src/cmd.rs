@@ -3,13 +3,14 @@
 pub(crate) mod build;
 mod cat;
 pub(crate) mod check;
+mod completions;
 mod diff;
 pub(crate) mod extract;
 mod inspect;
+mod links;
 pub(crate) mod ls;
 pub(crate) mod mount;
 mod patch;
-mod setup;
 mod verity;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -65,9 +66,9 @@ pub(crate) enum Command {
     #[command(hide = true)]
     UnmountHelper(mount::unmount_helper::Args),
     Cat(cat::Args),
-    Links(setup::links::Args),
-    Completions(setup::completions::CompletionsArgs),
-    Man(setup::completions::ManArgs),
+    Links(links::Args),
+    Completions(completions::CompletionsArgs),
+    Man(completions::ManArgs),
 }
 
 /// The definitions of the command lines of other names of the program, each with the section of its manual page.
@@ -91,8 +92,8 @@ pub(crate) fn run(command: Command, others: OtherNames) -> Outcome {
         Command::Servers(command) => command.run(),
         Command::UnmountHelper(args) => mount::unmount_helper::run(&args),
         Command::Cat(args) => cat::run(&args),
-        Command::Links(args) => setup::links::run(&args),
-        Command::Completions(args) => setup::completions::completions(&args, Cli::command()),
-        Command::Man(args) => setup::completions::man(&args, Cli::command(), others()),
+        Command::Links(args) => links::run(&args),
+        Command::Completions(args) => completions::completions(&args, Cli::command()),
+        Command::Man(args) => completions::man(&args, Cli::command(), others()),
     }
 }

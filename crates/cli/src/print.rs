@@ -3,8 +3,6 @@
 pub(crate) mod color;
 pub(crate) mod output;
 pub(crate) mod progress;
-pub(crate) mod reading;
-pub(crate) mod verbosity;
 
 use std::path::Path;
 

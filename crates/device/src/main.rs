@@ -8,7 +8,6 @@ mod change;
 mod check;
 mod failure;
 mod mount;
-mod seal;
 
 use std::process::ExitCode;
 
@@ -61,7 +60,7 @@ fn run(command: Command) -> Outcome {
         Command::Rollback { image, to, grow_over } => change::rollback(&image, to, grow_over),
         Command::Repair { image } => change::repair(&image),
         Command::Check { image, deep } => check::run(&image, deep),
-        Command::Verify { image, seal } => seal::verify(&image, &seal),
+        Command::Verify { image, seal } => check::verify(&image, &seal),
         Command::Mount(args) => mount::run(&args),
         Command::Serve(args) => mount::serve(&args),
     }

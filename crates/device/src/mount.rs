@@ -21,8 +21,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::args::MountArgs;
+use crate::check::OpenSeal;
 use crate::failure::{About, FAILURE, Failure, Outcome};
-use crate::seal::OpenSeal;
 
 /// Mounts, and waits until the process that answers requests has ended.
 pub(crate) fn run(args: &MountArgs) -> Outcome {

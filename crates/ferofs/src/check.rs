@@ -11,7 +11,6 @@
 )]
 
 mod checker;
-mod findings;
 mod inodes;
 mod linux;
 mod owners;

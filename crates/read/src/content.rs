@@ -21,15 +21,15 @@ use crate::engine::request::Request;
 use crate::engine::run::{RUN_EXTENT_SIZE, Run};
 use crate::engine::state::Engine;
 use crate::error::{Corruption, OfInode, Result};
+use crate::metadata::ReadMetadata;
 use crate::metadata::extent::{Extent, ExtentData, Location};
 use crate::metadata::inode::{Inode, read_inode};
 use crate::metadata::map::FileMap;
-use crate::metadata::reader::ReadMetadata;
 use crate::metadata::slow_lookups::SlowLookups;
 use crate::metadata::xattr;
 use crate::numbers::to_u64;
+use crate::volume::MetadataPlace;
 use crate::volume::Volume;
-use crate::volume::place::MetadataPlace;
 use batch::{Batch, Wanted, adjacent};
 use prefetch::{announce_range, announce_step};
 

@@ -17,12 +17,12 @@ use crate::content::{ContentReader, InodeReader};
 use crate::engine::options::EngineOptions;
 use crate::engine::state::Engine;
 use crate::error::{Error, Result};
+use crate::metadata::ReadMetadata;
 use crate::metadata::inode::{Inode, read_inode};
 use crate::metadata::map::Extents;
-use crate::metadata::reader::ReadMetadata;
 use crate::metadata::xattr;
 use crate::numbers::to_u64;
-use crate::volume::place::MetadataPlace;
+use crate::volume::MetadataPlace;
 use crate::volume::source::Source;
 use crate::volume::{Header, Volume};
 

@@ -180,7 +180,7 @@ pub use accounting::pressure::{LowMemory, PressureFile};
 pub use accounting::stats::{Io, Stats};
 pub use content::{BOOKKEEPING, InodeReader};
 #[cfg(feature = "comparison")]
-pub use engine::comparison::policy::Policy;
+pub use engine::comparison::Policy;
 pub use engine::options::EngineOptions;
 #[cfg(feature = "comparison")]
 pub use engine::strategy::Strategy;
@@ -193,9 +193,9 @@ pub use metadata::extent::{Extent, ExtentData, Location};
 pub use metadata::inode::Inode;
 pub use metadata::map::Extents;
 pub use metadata::xattr::Xattr;
-pub use profile::pin::Pinned;
-pub use profile::ranges::ProfileRanges;
-pub use profile::recording::Recording;
+pub use profile::Pinned;
+pub use profile::ProfileRanges;
+pub use profile::Recording;
 pub use profile::text::{HotRange, Profile, ProfileError};
 #[cfg(unix)]
 pub use replaced::keep_access;
@@ -203,8 +203,8 @@ pub use tree::dir::{DirCookie, DirEntry, ReadDir};
 pub use tree::file::File;
 pub use tree::inode_ref::InodeRef;
 pub use tree::{device_range, walk};
+pub use volume::MetadataPlace;
 pub use volume::fetched_source::{Attempt, FetchedSource};
 #[cfg(unix)]
 pub use volume::file_source::FileSource;
-pub use volume::place::MetadataPlace;
 pub use volume::source::{Access, BytesSource, ReadRange, SeekSource, Source};

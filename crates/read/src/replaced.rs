@@ -22,8 +22,7 @@ const ACL_SIZE: usize = 1 << 16;
 /// # Errors
 /// The reason why the permissions cannot be set. Only root can give files to others, so another owner is no error.
 pub fn keep_access(file: &File, replaced: &Path, permissions: u32) -> io::Result<()> {
-    let Ok(old) = std::fs::metadata(replaced) else { return set_permissions(file, permissions & 0o777) };
-    let trust = trust(&old, replaced);
+    let Ok((old, trust)) = trusted(replaced) else { return set_permissions(file, permissions & 0o777) };
     // Each id by itself: a user may give a file to another group, but not to another owner.
     let group = file.metadata()?.gid();
     let keeps_group =
@@ -32,7 +31,7 @@ pub fn keep_access(file: &File, replaced: &Path, permissions: u32) -> io::Result
     let mut kept = old.mode() & 0o777;
     if let Some(acl) = &acl {
         // With an access control list, these bits of the mode are not those of the group, but its mask.
-        kept = kept & !0o070 | group_of_acl(acl) << 3;
+        kept &= !0o070 | group_of_acl(acl) << 3;
     }
     if !keeps_group {
         // Members of the old group are others now, and others may be members of the new one.
@@ -68,23 +67,27 @@ enum Trust {
     All,
 }
 
-/// Who can have planted the file with this name: whoever may write to its directory.
-fn trust(old: &Metadata, path: &Path) -> Trust {
-    let is_link = std::fs::symlink_metadata(path).is_ok_and(|named| named.is_symlink());
+/// The file with this name, and who can have planted it: whoever may write to its directory.
+fn trusted(path: &Path) -> io::Result<(Metadata, Trust)> {
+    // Another user may replace the file by a link at any time, so no second call tells whether the name is a link.
+    let named = std::fs::symlink_metadata(path)?;
+    let is_link = named.is_symlink();
+    let old = if is_link { std::fs::metadata(path)? } else { named };
     let user = rustix::process::geteuid().as_raw();
     // Other names could be links that others have made to a file that is somewhere else.
     if old.uid() == user && old.nlink() == 1 && !is_link {
-        return Trust::All;
+        return Ok((old, Trust::All));
     }
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    match std::fs::metadata(dir) {
+    let trust = match std::fs::metadata(dir) {
         Ok(dir) if is_link || dir.mode() & 0o002 != 0 || ![0, user, old.uid()].contains(&dir.uid()) => {
             Trust::Nothing
         }
         Ok(dir) if dir.mode() & 0o020 == 0 => Trust::All,
         Ok(dir) if dir.gid() == old.gid() => Trust::Group,
         _ => Trust::Nothing,
-    }
+    };
+    Ok((old, trust))
 }
 
 /// Sets the permissions unless the file has them: some file systems refuse each call.
@@ -172,11 +175,10 @@ mod tests {
         assert_eq!(replace(dir, (0, 0, 0o755), (0, 0, 0o666)), (0, 0, 0o644));
     }
 
-    #[test]
-    fn an_access_control_list_is_kept_or_its_mask_gives_the_group_nothing() {
-        // The owner: rw-, user 7: rw-, the group: ---, mask: rw-, others: ---.
+    /// The owner: rw-, user 7: rw-, the group: ---, mask: rw-, others: ---.
+    fn list() -> Vec<u8> {
         let entry = |tag: u8, permissions: u8, id: u32| [[tag, 0, permissions, 0], id.to_le_bytes()].concat();
-        let acl = [
+        [
             vec![2, 0, 0, 0],
             entry(1, 6, u32::MAX),
             entry(2, 6, 7),
@@ -184,7 +186,46 @@ mod tests {
             entry(16, 6, u32::MAX),
             entry(32, 0, u32::MAX),
         ]
-        .concat();
+        .concat()
+    }
+
+    #[test]
+    fn a_file_that_takes_the_place_of_a_link_gives_no_list() {
+        let dir = tempfile::tempdir().unwrap();
+        let [path, new, planted, link, own] =
+            ["image", "new", "planted", "link", "own"].map(|name| dir.path().join(name));
+        std::fs::write(&own, "").unwrap();
+        let new = File::create(new).unwrap();
+        std::fs::write(&planted, "").unwrap();
+        if !rustix::process::geteuid().is_root()
+            || rustix::fs::setxattr(&planted, ACL, &list(), XattrFlags::empty()).is_err()
+        {
+            return;
+        }
+        std::os::unix::fs::chown(&planted, Some(5), Some(6)).unwrap();
+        std::fs::set_permissions(dir.path(), Permissions::from_mode(0o1777)).unwrap();
+        let ends = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ends.load(std::sync::atomic::Ordering::Relaxed) {
+                    std::os::unix::fs::symlink(&own, &link).unwrap();
+                    std::fs::rename(&link, &path).unwrap();
+                    std::fs::rename(&planted, &path).unwrap();
+                    std::fs::rename(&path, &planted).unwrap();
+                }
+            });
+            let given = (0..300_000).find(|_| {
+                keep_access(&new, &path, 0o644).unwrap();
+                rustix::fs::fgetxattr(&new, ACL, [0; 100].as_mut_slice()).is_ok()
+            });
+            ends.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert_eq!(given, None);
+        });
+    }
+
+    #[test]
+    fn an_access_control_list_is_kept_or_its_mask_gives_the_group_nothing() {
+        let acl = list();
         assert_eq!(group_of_acl(&acl), 0);
         let dir = tempfile::tempdir().unwrap();
         let (path, new) = (dir.path().join("image"), File::create(dir.path().join("new")).unwrap());

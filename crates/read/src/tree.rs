@@ -5,6 +5,5 @@ pub(crate) mod dir;
 pub(crate) mod file;
 pub(crate) mod fs;
 pub(crate) mod inode_ref;
-pub(crate) mod os_names;
 pub(crate) mod path;
 pub mod walk;

@@ -7,26 +7,23 @@ pub(crate) mod devices;
 pub(crate) mod fetched_source;
 #[cfg(unix)]
 pub(crate) mod file_source;
-pub(crate) mod place;
 pub(crate) mod source;
-pub(crate) mod superblock;
 
 use std::sync::Arc;
 
-use ferofs_format::algorithm::CompressionConfigs;
-use ferofs_format::device::DeviceSlot;
-use ferofs_format::superblock::Superblock;
-use ferofs_format::{BlockAddr, BytePos, DeviceId, Fault, Nid, Structure};
+use block_cache::{BlockCache, Key};
+use devices::{Devices, check_bounds};
+use ferofs_format::algorithm::{CompressionConfigs, LZ4_MAX_DISTANCE, Lz4Config};
+use ferofs_format::device::{DEVICE_SLOT_SIZE, DeviceSlot};
+use ferofs_format::superblock::{self, Compression, Superblock};
+use ferofs_format::{BlockAddr, BytePos, Compat, DeviceId, Fault, Nid, Structure};
+use source::{Access, ReadRange, Source};
 
 use crate::accounting::budget::Budget;
 use crate::accounting::memory::Memory;
 use crate::accounting::stats::{Cause, Counters};
-use crate::error::{Corruption, Error, Result};
+use crate::error::{Corruption, Error, Locate, Result};
 use crate::numbers::to_u64;
-use block_cache::{BlockCache, Key};
-use devices::{Devices, check_bounds};
-use place::MetadataPlace;
-use source::{Access, ReadRange, Source};
 
 /// The key of the metabox's content in the block cache. No primary device has this number, and blocks of other devices
 /// are not metadata.
@@ -49,9 +46,9 @@ impl Header {
         verify: bool,
         may_miss: bool,
     ) -> Result<Self> {
-        let superblock = superblock::read_superblock(&*source, verify)?;
-        let configs = superblock::read_configs(&*source, &superblock)?;
-        let device_slots = superblock::read_device_slots(&*source, &superblock)?;
+        let superblock = read_superblock(&*source, verify)?;
+        let configs = read_configs(&*source, &superblock)?;
+        let device_slots = read_device_slots(&*source, &superblock)?;
         let devices = Devices::new(source, extra, &device_slots, &superblock, may_miss)?;
         Ok(Self { superblock, configs, device_slots, devices })
     }
@@ -221,5 +218,83 @@ impl Volume {
         self.devices
             .locate(device, pos)
             .is_some_and(|(source, pos)| pos.get().checked_add(len).is_some_and(|end| end <= source.size()))
+    }
+}
+
+pub(crate) fn read_superblock(source: &dyn Source, verify: bool) -> Result<Superblock> {
+    let offset = BytePos::new(to_u64(superblock::OFFSET));
+    let mut bytes = vec![0; superblock::SIZE + 255 * superblock::EXT_SLOT_SIZE];
+    let sb = Superblock::parse(read_up_to(source, offset, &mut bytes)?).located_at(offset)?;
+    if verify && sb.compat.contains(Compat::SB_CHKSUM) {
+        bytes.resize(sb.checksum_len(), 0);
+        sb.verify_checksum(read_up_to(source, offset, &mut bytes)?).located_at(offset)?;
+    }
+    Ok(sb)
+}
+
+pub(crate) fn read_configs(source: &dyn Source, sb: &Superblock) -> Result<CompressionConfigs> {
+    let Compression::Configured { available } = sb.compression else {
+        let Compression::Lz4Only { max_distance } = sb.compression else { return Ok(Default::default()) };
+        let max_distance = match max_distance {
+            0 => LZ4_MAX_DISTANCE,
+            distance => distance,
+        };
+        let lz4 = Lz4Config { max_distance, max_pcluster_blocks: 1 };
+        return Ok(CompressionConfigs { lz4: Some(lz4), ..Default::default() });
+    };
+    let pos = BytePos::new(to_u64(superblock::OFFSET.saturating_add(sb.size())));
+    // Four records of at most 64 KiB; real ones have 14 bytes.
+    let mut bytes = vec![0; 4 * (2 + 14)];
+    CompressionConfigs::parse(available, read_up_to(source, pos, &mut bytes)?).located_at(pos)
+}
+
+pub(crate) fn read_device_slots(source: &dyn Source, sb: &Superblock) -> Result<Vec<DeviceSlot>> {
+    let mut slots = Vec::new();
+    let mut at = sb.device_table;
+    for _ in 0..sb.extra_devices {
+        let mut bytes = [0; DEVICE_SLOT_SIZE];
+        check_bounds(source, at, bytes.len(), Structure::DeviceTable)?;
+        source.read_exact_at(at.get(), &mut bytes).map_err(|e| Error::io_unnamed("read image", e))?;
+        slots.push(DeviceSlot::parse(&bytes, sb.incompat).located_at(at)?);
+        let overflow = || Corruption::new(Structure::DeviceTable, Fault::Overflow("devt_slotoff"));
+        at = at.checked_add(to_u64(bytes.len())).ok_or_else(overflow)?;
+    }
+    Ok(slots)
+}
+
+/// Fills as much of `buf` as the source has bytes; returns that part.
+fn read_up_to<'b>(source: &dyn Source, pos: BytePos, buf: &'b mut [u8]) -> Result<&'b [u8]> {
+    let have = usize::try_from(source.size().saturating_sub(pos.get())).unwrap_or(usize::MAX);
+    let (buf, _) = buf.split_at_mut(have.min(buf.len()));
+    source.read_exact_at(pos.get(), buf).map_err(|e| Error::io_unnamed("read image", e))?;
+    Ok(buf)
+}
+
+/// The place of metadata: at a position of the image, or in the decoded content of the metabox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetadataPlace {
+    /// In the metabox, and not on the primary device.
+    pub in_metabox: bool,
+    /// Bytes from the start of either.
+    pub pos: BytePos,
+}
+
+impl MetadataPlace {
+    /// A position on the primary device.
+    #[must_use]
+    pub const fn on_device(pos: BytePos) -> Self {
+        Self { in_metabox: false, pos }
+    }
+
+    /// `len` bytes further on.
+    pub(crate) fn offset(self, len: u64) -> Result<Self> {
+        let overflow = || Corruption::new(Structure::Inode, Fault::Overflow("position")).at(self.pos);
+        Ok(Self { pos: self.pos.checked_add(len).ok_or_else(overflow)?, ..self })
+    }
+
+    /// The next multiple of `align`.
+    pub(crate) fn align_up(self, align: u64) -> Result<Self> {
+        let overflow = || Corruption::new(Structure::Inode, Fault::Overflow("position")).at(self.pos);
+        Ok(Self { pos: self.pos.align_up(align).ok_or_else(overflow)?, ..self })
     }
 }

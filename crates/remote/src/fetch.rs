@@ -8,7 +8,6 @@ mod attempts;
 mod check;
 mod fetcher;
 mod join;
-mod latency;
 mod options;
 mod queue;
 mod reuse;

@@ -5,7 +5,6 @@
 //! servers and of S3 stores are.
 
 mod client;
-mod netrc;
 mod object;
 mod range;
 mod s3;

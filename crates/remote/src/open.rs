@@ -1,12 +1,10 @@
 //! Opens a remote image: finds its hash tree, its entry in the cache, and what is known of it without the server.
 
 mod bases;
-mod first_bytes;
 mod image;
 mod known;
 mod lazy;
 mod options;
-mod profile;
 mod repair;
 mod verify;
 

@@ -8,11 +8,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 
-use crate::answer::Answer;
 use crate::fault::Rule;
-use crate::object::Object;
+use crate::object::{Answer, Object};
 use crate::request::Request;
-use crate::shape::Shape;
+use crate::server::Shape;
 
 /// What requests below a path must have.
 #[derive(Clone, Debug, PartialEq, Eq)]

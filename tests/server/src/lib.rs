@@ -19,18 +19,16 @@
 //! text, for the program.
 #![forbid(unsafe_code)]
 
-mod answer;
 mod fault;
 mod handle;
 mod object;
 mod request;
 pub mod script;
 mod server;
-mod shape;
 
-pub use answer::Answer;
 pub use fault::{Fault, Rule};
 pub use handle::{Auth, Counts, Handle};
+pub use object::Answer;
 pub use object::Object;
 pub use request::Request;
 pub use server::Server;

@@ -19,9 +19,9 @@
 
 use std::time::Duration;
 
-use crate::answer::Answer;
 use crate::fault::{Fault, Rule};
 use crate::handle::{Auth, Handle};
+use crate::object::Answer;
 use crate::request::Request;
 
 /// Executes the lines of `text`.

@@ -6,10 +6,9 @@
 //! inode number that a directory lists must agree with the entry itself. The link counts of the right tree are compared with the number
 //! of names in the left tree, because the source may have links from outside, and some file systems do not count directories.
 //!
-//! `entry` compares one name, `links` checks hard links, `walk` divides the work between threads.
+//! `entry` compares one name, `walk` divides the work between threads and checks hard links.
 
 mod entry;
-mod links;
 mod walk;
 
 use std::fmt;

@@ -1,17 +1,13 @@
 //! Creates a directory tree with all kinds of inodes, names and attributes that a file system supports. The same seed gives the same
 //! tree.
 //!
-//! One module for each topic: `files` (sizes and content), `sparse` (holes), `kinds` (file types and links), `names`, `meta` (modes, owners,
-//! times), `attrs` (xattrs and ACLs), `deep` (deep and wide directories). All use a [`DirWriter`], which works with an open directory, so
-//! that no path is too long.
+//! One module for each topic: `files` (sizes, content and holes), `kinds` (file types, links, modes, owners and times), `names` (also deep
+//! and wide directories), `attrs` (xattrs and ACLs). All use a [`DirWriter`], which works with an open directory, so that no path is too long.
 
 mod attrs;
-mod deep;
 mod files;
 mod kinds;
-mod meta;
 mod names;
-mod sparse;
 mod writer;
 
 use std::io;
@@ -70,16 +66,16 @@ pub fn create(dir: &Path, options: &Options) -> io::Result<()> {
     let root = DirWriter::open(dir, Rng::new(options.seed), options.root)?;
     root.sub(b"empty", |_| Ok(()))?;
     root.sub(b"files", |writer| files::create(writer, options.largest))?;
-    root.sub(b"sparse", |writer| sparse::create(writer, options.huge))?;
+    root.sub(b"sparse", |writer| files::create_sparse(writer, options.huge))?;
     root.sub(b"kinds", kinds::create)?;
     root.sub(b"names", names::create)?;
-    root.sub(b"meta", meta::create)?;
+    root.sub(b"meta", kinds::create_metadata)?;
     root.sub(b"attrs", attrs::create)?;
     if options.deep > 0 {
-        root.sub(b"deep", |writer| deep::create_deep(writer, options.deep))?;
+        root.sub(b"deep", |writer| names::create_deep(writer, options.deep))?;
     }
     if options.wide > 0 {
-        root.sub(b"wide", |writer| deep::create_wide(writer, options.wide))?;
+        root.sub(b"wide", |writer| names::create_wide(writer, options.wide))?;
     }
     root.finish()
 }

@@ -92,7 +92,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
             &["lib"],
         ],
     ),
-    ("device", &[&["failure"], &["args"], &["change", "check", "seal"], &["mount"], &["lib"]]),
+    ("device", &[&["failure"], &["args"], &["change", "check"], &["mount"], &["lib"]]),
     ("capi", &[&["status"], &["image"], &["content"], &["names"], &["lib"]]),
     (
         "fuse",

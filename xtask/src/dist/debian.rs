@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use ferofs_devtools::shell;
 use flate2::{Compression, GzBuilder};
 
-use super::version::Version;
+use super::source::Version;
 
 /// The folder of the links with the names of erofs-utils.
 const LINKS: &str = "/usr/lib/ferofs";
@@ -58,7 +58,7 @@ pub(super) fn package(
     }
     tree.manual(program, &names)?;
     for (shell, path) in COMPLETIONS {
-        tree.write(path, &output(Command::new(program).args(["completions", shell]))?, 0o644)?;
+        tree.write(path, &shell::output(Command::new(program).args(["completions", shell]))?, 0o644)?;
     }
     tree.copy(&texts.join("copyright"), "usr/share/doc/ferofs/copyright", 0o644)?;
     tree.compress("usr/share/doc/ferofs/licences.gz", licences.as_bytes())?;
@@ -66,7 +66,7 @@ pub(super) fn package(
     tree.compress("usr/share/doc/ferofs/changelog.Debian.gz", changelog(version).as_bytes())?;
     tree.copy(&texts.join("lintian-overrides"), "usr/share/lintian/overrides/ferofs", 0o644)?;
 
-    let architecture = output(Command::new("dpkg").arg("--print-architecture"))?;
+    let architecture = shell::output(Command::new("dpkg").arg("--print-architecture"))?;
     let architecture = String::from_utf8_lossy(&architecture).trim_end().to_owned();
     let control = read(&texts.join("control.in"))?
         .replace("@VERSION@", &format!("{version}-1"))
@@ -170,7 +170,7 @@ impl Tree<'_> {
         let dir = tempfile::tempdir()?;
         let mut man = Command::new(program);
         man.arg("man").arg(dir.path()).env("SOURCE_DATE_EPOCH", self.version.time.to_string());
-        output(&mut man)?;
+        shell::output(&mut man)?;
         let mut pages: Vec<PathBuf> =
             fs::read_dir(dir.path())?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
         pages.sort();
@@ -212,7 +212,7 @@ fn installed_size(root: &Path) -> Result<u64> {
 fn md5sums(root: &Path) -> Result<Vec<u8>> {
     let files = files(root)?;
     let paths = files.iter().filter(|(_, is_file)| *is_file).map(|(path, _)| path);
-    output(Command::new("md5sum").args(paths).current_dir(root))
+    shell::output(Command::new("md5sum").args(paths).current_dir(root))
 }
 
 /// The sorted paths of all files and links below `root`, relative to it, and whether each is a regular file.
@@ -234,12 +234,4 @@ fn files(root: &Path) -> Result<Vec<(PathBuf, bool)>> {
 
 fn read(path: &Path) -> Result<String> {
     fs::read_to_string(path).with_context(|| path.display().to_string())
-}
-
-fn output(command: &mut Command) -> Result<Vec<u8>> {
-    let output = command.output().with_context(|| format!("{command:?}"))?;
-    if !output.status.success() {
-        bail!("{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
-    }
-    Ok(output.stdout)
 }

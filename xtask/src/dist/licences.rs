@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use ferofs_devtools::shell;
 use serde_json::Value;
 
@@ -71,9 +71,5 @@ fn licence_texts(dir: &Path) -> Result<Vec<String>> {
 }
 
 fn cargo(sources: &Path, args: &[&str]) -> Result<Vec<u8>> {
-    let output = shell::cargo().args(args).current_dir(sources).output().context("starting cargo")?;
-    if !output.status.success() {
-        bail!("cargo {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr));
-    }
-    Ok(output.stdout)
+    shell::output(shell::cargo().args(args).current_dir(sources))
 }

@@ -4,14 +4,12 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
-use ferofs_devtools::install;
-use ferofs_devtools::shell;
+use anyhow::{Context, Result, bail};
+use ferofs_devtools::{install, shell};
 use ferofs_tests::need;
 use ferofs_tests::tools::Tool;
 
-use super::elf;
-use super::version::Version;
+use super::source::Version;
 
 /// Compiles C code for musl.
 const MUSL: Tool = Tool { program: "musl-gcc", package: "musl-tools" };
@@ -45,12 +43,23 @@ pub(super) fn build(sources: &Path, work: &Path, version: &Version) -> Result<Pr
             .env_remove("RUSTFLAGS");
         shell::run(&mut cargo)?;
         let path = build_dir.join(&target).join(profile).join(name);
-        elf::check_static(&path)?;
+        check_static(&path)?;
         Ok::<_, anyhow::Error>(path)
     };
     let ferofs = program("ferofs", "ferofs-cli", "dist")?;
     let device = program("ferofs-device", "ferofs-device", "small")?;
     Ok(Programs { ferofs, device, target })
+}
+
+/// Fails if the program asks for a dynamic loader.
+fn check_static(program: &Path) -> Result<()> {
+    let headers = Command::new("readelf").args(["--wide", "--program-headers"]).arg(program).output();
+    let headers = headers.context("starting readelf")?;
+    let text = String::from_utf8_lossy(&headers.stdout);
+    if !headers.status.success() || !text.contains("LOAD") || text.contains("INTERP") {
+        bail!("{}: not a static program: {}", program.display(), String::from_utf8_lossy(&headers.stderr));
+    }
+    Ok(())
 }
 
 /// The target with musl, whose programs need nothing of the system. If rustup cannot install it, the target of this machine: the programs then
@@ -84,4 +93,18 @@ fn has_target(target: &str) -> Result<bool> {
 fn cargo_home() -> Result<PathBuf> {
     let home = env::var_os("CARGO_HOME").map(PathBuf::from);
     home.or_else(|| Some(env::home_dir()?.join(".cargo"))).context("neither $CARGO_HOME nor a home directory")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_test_is_dynamic() {
+        if need::tool("readelf", "the search for a dynamic loader").is_some() {
+            let is_static = check_static(&env::current_exe().unwrap()).is_ok();
+            assert_eq!(is_static, cfg!(target_feature = "crt-static"));
+            assert!(check_static(Path::new("/etc/passwd")).is_err());
+        }
+    }
 }

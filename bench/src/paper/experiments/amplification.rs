@@ -7,23 +7,23 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
+use ferofs_devtools::shell;
 
-use super::super::evaluation::Evaluation;
-use super::super::record::{Values, values};
-use super::super::setup::scale;
-use super::super::setup::systems::{System, systems};
-use super::super::setup::workspace::{FILE, Workspace};
-use super::reads::ReadCase;
+use super::ReadCase;
 use crate::common::filesystem::{Driver, FileSystem};
 use crate::common::fio::{Job, Pattern, STRIDE};
-use crate::common::rounds::{PageCache, run_quietly, set_page_cache};
+use crate::common::rounds::{PageCache, set_page_cache};
+use crate::paper::evaluation::Evaluation;
+use crate::paper::record::{Values, values};
+use crate::paper::setup::{self, FILE, System, Workspace, systems};
+use ferofs_devtools::shell::run_quietly;
 
 const MIB: f64 = 1_048_576.0;
 
 pub(crate) fn amplification(evaluation: &mut Evaluation) -> Result<()> {
     let mut cases = Vec::new();
-    for dataset in scale::DATASETS {
+    for dataset in setup::DATASETS {
         cases.extend(Pattern::ALL.map(|pattern| ReadCase { dataset: dataset.to_owned(), pattern }));
     }
     // The count hardly differs between rounds: one is enough.
@@ -75,11 +75,9 @@ struct LoopDevice(PathBuf);
 
 impl LoopDevice {
     fn attach(image: &Path) -> Result<Self> {
-        let output = Command::new("losetup").args(["--find", "--show", "--read-only"]).arg(image).output()?;
-        if !output.status.success() {
-            bail!("losetup: {}", String::from_utf8_lossy(&output.stderr).trim());
-        }
-        Ok(Self(String::from_utf8_lossy(&output.stdout).trim().into()))
+        let mut losetup = Command::new("losetup");
+        let device = shell::output(losetup.args(["--find", "--show", "--read-only"]).arg(image))?;
+        Ok(Self(String::from_utf8_lossy(&device).trim().into()))
     }
 
     /// Sectors of 512 bytes read since the device was attached.

@@ -6,15 +6,14 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use ferofs_tests::need;
 
-use super::super::evaluation::Evaluation;
-use super::super::record::{Values, values};
-use super::super::setup::scale;
-use super::super::setup::systems::{System, main_systems};
-use super::super::setup::workspace::{FILE, Workspace};
-use crate::common::rounds::{PageCache, run_quietly, set_page_cache};
+use crate::common::rounds::{PageCache, set_page_cache};
+use crate::paper::evaluation::Evaluation;
+use crate::paper::record::{Values, values};
+use crate::paper::setup::{self, FILE, System, Workspace, main_systems};
+use ferofs_devtools::shell::run_quietly;
 
 /// The tree with the programs.
 pub(crate) const PROGRAMS_TREE: &str = "programs";
@@ -33,7 +32,7 @@ pub(crate) fn boot(evaluation: &mut Evaluation) -> Result<()> {
     for load in ["alone", "with load"] {
         cases.extend(PROGRAMS.iter().map(|(program, _)| format!("{program}, {load}")));
     }
-    let rounds = scale::ROUNDS;
+    let rounds = setup::ROUNDS;
     evaluation.measure_all("boot", rounds, &cases, &main_systems(), |workspace, case, system| {
         let (name, load) = case.split_once(", ").context("a case has two parts")?;
         start(workspace, name, load == "with load", system)
@@ -50,13 +49,10 @@ fn start(workspace: &Workspace, name: &str, load: bool, system: &System) -> Resu
     let mut chroot = Command::new(need::find_tool("chroot").context("no chroot")?);
     chroot.arg(mounted.path()).args(*command).env_clear().env("PATH", "/usr/bin");
     let start = Instant::now();
-    let output = chroot.stdin(Stdio::null()).output()?;
+    let started = run_quietly(chroot.stdin(Stdio::null()));
     let wall = start.elapsed();
     drop((load, null));
-    if !output.status.success() {
-        let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        bail!("{name}: {}: {message}", output.status);
-    }
+    started.with_context(|| name.to_owned())?;
     let mut all = values([("ms", wall.as_secs_f64() * 1e3)]);
     if let Some(cpu) = mounted.cpu() {
         all.extend(values([("daemon_ms", cpu * 1e3)]));

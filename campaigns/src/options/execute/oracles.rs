@@ -9,8 +9,8 @@ use ferofs_tests::compare::{self, Field, Report, compare};
 use ferofs_tests::rng::Rng;
 use ferofs_tests::{Mount, Run, need, run};
 
-use crate::options::execute::workspace::{Finding, Stop, Workspace};
-use crate::options::generate::choose::Choose;
+use super::workspace::{Finding, Stop, Workspace};
+use crate::options::generate::case::Choose;
 
 /// An image, and the options that commands need for it.
 #[derive(Clone, Debug, Default)]

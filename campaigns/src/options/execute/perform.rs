@@ -9,14 +9,11 @@ use ferofs_tests::Outcome;
 use ferofs_tests::compare::Field;
 use ferofs_tests::rng::Rng;
 
-use crate::options::execute::archive;
-use crate::options::execute::oracles::{self, Image, Oracles};
-use crate::options::execute::refusal;
-use crate::options::execute::sources::archived;
-use crate::options::execute::workspace::{Finding, Stop, Workspace};
-use crate::options::expected::effect::Effect;
-use crate::options::expected::model::Model;
-use crate::options::generate::choose::Choose;
+use super::oracles::{self, Image, Oracles};
+use super::sources::{self, archived};
+use super::workspace::{Finding, Stop, Workspace};
+use crate::options::expected::model::{Effect, Model};
+use crate::options::generate::case::Choose;
 use crate::options::generate::sequence::{Source, Step, Target};
 use crate::options::generate::settings::{Interface, Settings};
 use crate::options::generate::tree;
@@ -146,7 +143,7 @@ impl Account<'_> {
     }
 
     fn refused(&mut self, outcome: &Outcome) -> Result<(), Stop> {
-        match refusal::known(&outcome.stderr) {
+        match known(&outcome.stderr) {
             Some(reason) if outcome.code == 1 || outcome.code == 2 => {
                 *self.tally.refused.entry(reason).or_default() += 1;
                 Ok(())
@@ -337,7 +334,7 @@ impl Account<'_> {
         self.write_tree("upper", &upper)?;
         let mut source = "upper";
         if tar {
-            archive::tar(self.workspace, "upper", "upper.tar", false)?;
+            sources::pack_tar(self.workspace, "upper", "upper.tar", false)?;
             archived(&mut upper);
             source = "upper.tar";
         }
@@ -379,7 +376,7 @@ impl Account<'_> {
         let source = match target {
             Target::Directory => "next",
             Target::Tar => {
-                archive::tar(self.workspace, "next", "next.tar", false)?;
+                sources::pack_tar(self.workspace, "next", "next.tar", false)?;
                 archived(&mut next);
                 "next.tar"
             }
@@ -463,4 +460,28 @@ impl Account<'_> {
         self.states = vec![self.model.clone()];
         self.compare_image()
     }
+}
+
+/// A part of the message, and a short reason.
+const KNOWN: &[(&str, &str)] = &[
+    ("not a multiple of the block size", "a cluster size or -m below the block size"),
+    ("for compact inodes", "values that inodes of 32 bytes cannot have"),
+    ("but IDs are from 0 to 4294967294", "an offset that leads beyond the largest ID"),
+    ("chunk size: not a power of two from a block", "chunks smaller than a block"),
+    ("give -b", "--incremental into an image with another block size than -b"),
+    ("needs a compressor (-z)", "compressed metadata without a compressor"),
+    ("there is nothing to patch: both trees are the same", "a patch that changes nothing"),
+    ("leaves out the labels of --file-contexts", "options that exclude each other"),
+    ("cannot be used with", "options that exclude each other"),
+    ("cannot be used multiple times", "an option that is given twice"),
+    ("bytes name no device", "a device for chunks, whose addresses name no device"),
+    ("or smaller than a block", "chunks smaller than a block"),
+    ("the size is no multiple of the block size", "hints of clusters below the block size"),
+    ("largest extent: less than a block", "extents below the block size"),
+    ("no free slot for another root directory", "a small image that has no free slot for another root"),
+];
+
+/// The short reason, if the message of the command has a known one.
+pub(crate) fn known(said: &str) -> Option<&'static str> {
+    KNOWN.iter().find(|(text, _)| said.contains(text)).map(|(_, reason)| *reason)
 }

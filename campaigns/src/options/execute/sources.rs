@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 
+use anyhow::Result;
 use ferofs_tests::compare::Field;
 use ferofs_tests::rng::Rng;
+use serde_json::json;
+use sha2::{Digest, Sha256};
 
-use crate::options::execute::archive;
-use crate::options::execute::perform::{Account, words};
-use crate::options::execute::workspace::{Finding, Stop};
+use super::perform::{Account, words};
+use super::workspace::{Finding, Stop, Workspace};
 use crate::options::expected::model::{File, Kind, Model, Name, join, parent};
-use crate::options::generate::choose::Choose;
+use crate::options::generate::case::Choose;
 use crate::options::generate::sequence::{Packed, Source};
 use crate::options::generate::settings::Interface;
 use crate::options::generate::tree;
@@ -73,7 +75,7 @@ impl Account<'_> {
             Source::Oci { archive } => {
                 let packed = rng.pick(&[Packed::Plain, Packed::Gzip, Packed::Zstd]);
                 let layers = self.layers(&mut sources.model, packed, rng)?;
-                archive::layout(self.workspace, &layers)?;
+                layout(self.workspace, &layers)?;
                 sources.paths = words(&["oci"]);
                 if archive {
                     self.workspace.allow("oci.tar");
@@ -171,7 +173,7 @@ impl Account<'_> {
             None => {
                 let model = self.model.clone();
                 self.write_tree("tree", &model)?;
-                archive::tar(self.workspace, "tree", &tar, packed == Packed::Sparse)?;
+                pack_tar(self.workspace, "tree", &tar, packed == Packed::Sparse)?;
             }
         }
         if own && self.image.is_some() {
@@ -179,7 +181,7 @@ impl Account<'_> {
         } else {
             archived(&mut sources.model);
         }
-        let file = archive::pack(self.workspace, &tar, packed)?;
+        let file = pack(self.workspace, &tar, packed)?;
         sources.options = match interface {
             Interface::Build if index => words(&["--index-only"]),
             Interface::Build if rng.chance(30) => words(&["--from", "tar"]),
@@ -213,9 +215,9 @@ impl Account<'_> {
     fn layers(&mut self, model: &mut Model, packed: Packed, rng: &mut Rng) -> Result<Vec<String>, Stop> {
         let lower = model.clone();
         self.write_tree("tree", &lower)?;
-        archive::tar(self.workspace, "tree", "layer0.tar", false)?;
+        pack_tar(self.workspace, "tree", "layer0.tar", false)?;
         archived(model);
-        let mut names = vec![archive::pack(self.workspace, "layer0.tar", packed)?];
+        let mut names = vec![pack(self.workspace, "layer0.tar", packed)?];
         for number in 1..=rng.pick(&[0, 1, 1, 2]) {
             let mut upper = tree::addition(model, rng);
             let removed: Vec<Name> =
@@ -246,8 +248,8 @@ impl Account<'_> {
             }
             let (dir, file) = (format!("layer{number}"), format!("layer{number}.tar"));
             self.write_tree(&dir, &whiteouts)?;
-            archive::tar(self.workspace, &dir, &file, false)?;
-            names.push(archive::pack(self.workspace, &file, packed)?);
+            pack_tar(self.workspace, &dir, &file, false)?;
+            names.push(pack(self.workspace, &file, packed)?);
             *model = merged.overlaid(&upper);
         }
         Ok(names)
@@ -270,4 +272,77 @@ pub(crate) fn archived(model: &mut Model) {
             *number = files.len() - 1;
         }
     }
+}
+
+/// Makes the archive `file` of the directory `dir`, with everything that a tar archive can contain.
+pub(crate) fn pack_tar(workspace: &mut Workspace, dir: &str, file: &str, sparse: bool) -> Result<(), Stop> {
+    workspace.allow(file);
+    let mut words = vec![
+        "--format=pax",
+        "--xattrs",
+        "--xattrs-include=*",
+        "--acls",
+        "--sort=name",
+        "--warning=no-file-ignored",
+    ];
+    if sparse {
+        words.push("-S");
+    }
+    words.extend(["-cf", file, "-C", dir, "."]);
+    workspace.tool("tar", &words, None)?;
+    Ok(())
+}
+
+/// Compresses `file` and returns the name of the result.
+pub(crate) fn pack(workspace: &mut Workspace, file: &str, packed: Packed) -> Result<String, Stop> {
+    let (tool, suffix) = match packed {
+        Packed::Gzip => ("gzip", "gz"),
+        Packed::Xz => ("xz", "xz"),
+        Packed::Zstd => ("zstd", "zst"),
+        Packed::Plain | Packed::Sparse | Packed::Pipe => return Ok(file.to_owned()),
+    };
+    let name = format!("{file}.{suffix}");
+    let outcome = workspace.tool(tool, &["-c", "-1", file], None)?;
+    workspace.file(&name, &outcome.stdout)?;
+    Ok(name)
+}
+
+/// Makes an image layout in the directory `oci` with one image of these layers, and an empty image for another architecture.
+pub(crate) fn layout(workspace: &mut Workspace, layers: &[String]) -> Result<(), Stop> {
+    workspace.directory("oci")?;
+    fs::create_dir_all(workspace.path("oci/blobs/sha256"))?;
+    let mut listed = Vec::new();
+    for layer in layers {
+        let bytes = fs::read(workspace.path(layer))?;
+        let kind = match layer.rsplit('.').next() {
+            Some("gz") => "application/vnd.oci.image.layer.v1.tar+gzip",
+            Some("zst") => "application/vnd.oci.image.layer.v1.tar+zstd",
+            _ => "application/vnd.oci.image.layer.v1.tar",
+        };
+        listed.push(blob(workspace, kind, &bytes)?);
+    }
+    let wanted = image(workspace, "s390x", &listed)?;
+    let other = image(workspace, "riscv64", &[])?;
+    let index = json!({"schemaVersion": 2, "manifests": [other, wanted]});
+    fs::write(workspace.path("oci/index.json"), index.to_string())?;
+    fs::write(workspace.path("oci/oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#)?;
+    Ok(())
+}
+
+fn image(workspace: &Workspace, machine: &str, layers: &[serde_json::Value]) -> Result<serde_json::Value> {
+    let config =
+        json!({"architecture": machine, "os": "linux", "rootfs": {"type": "layers", "diff_ids": []}});
+    let config = blob(workspace, "application/vnd.oci.image.config.v1+json", config.to_string().as_bytes())?;
+    let manifest = json!({"schemaVersion": 2, "config": config, "layers": layers});
+    let mut manifest =
+        blob(workspace, "application/vnd.oci.image.manifest.v1+json", manifest.to_string().as_bytes())?;
+    manifest["platform"] = json!({"architecture": machine, "os": "linux"});
+    manifest["annotations"] = json!({"org.opencontainers.image.ref.name": machine});
+    Ok(manifest)
+}
+
+fn blob(workspace: &Workspace, kind: &str, bytes: &[u8]) -> Result<serde_json::Value> {
+    let digest: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    fs::write(workspace.path("oci/blobs/sha256").join(&digest), bytes)?;
+    Ok(json!({"mediaType": kind, "digest": format!("sha256:{digest}"), "size": bytes.len()}))
 }

@@ -6,10 +6,10 @@ use std::str::FromStr;
 use anyhow::{Context, bail};
 use ferofs_tests::rng::Rng;
 
+use super::sequence::{self, Step};
+use super::settings::Settings;
+use super::tree;
 use crate::options::expected::model::{Kind, Model, Name};
-use crate::options::generate::sequence::{self, Step};
-use crate::options::generate::settings::Settings;
-use crate::options::generate::tree;
 
 /// A case. Its text form is enough to repeat it.
 #[derive(Clone, Debug, PartialEq)]
@@ -180,6 +180,34 @@ pub(crate) fn settings_of(step: &mut Step) -> Option<&mut Settings> {
         | Step::Squash { settings }
         | Step::Extract { settings, .. } => Some(settings),
         Step::Rollback { .. } => None,
+    }
+}
+
+/// Adds choices to [`Rng`].
+pub(crate) trait Choose {
+    /// One of `from`, which must not be empty.
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T;
+    /// One of these words.
+    fn word(&mut self, words: &'static str) -> &'static str {
+        self.pick(&words.split(' ').collect::<Vec<_>>())
+    }
+    /// True in `percent` of 100 cases.
+    fn chance(&mut self, percent: u64) -> bool;
+    /// A number under `bound`, which must not be 0, as a length.
+    fn len(&mut self, bound: usize) -> usize;
+}
+
+impl Choose for Rng {
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.len(from.len())]
+    }
+
+    fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    fn len(&mut self, bound: usize) -> usize {
+        self.below(bound as u64) as usize
     }
 }
 

@@ -2,9 +2,9 @@
 
 use ferofs_tests::rng::Rng;
 
+use super::case::Choose;
+use super::settings::{self, Interface, Settings};
 use crate::options::expected::model::Model;
-use crate::options::generate::choose::Choose;
-use crate::options::generate::settings::{self, Interface, Settings};
 
 /// One step. A seed in it selects the change of the tree that the step makes.
 #[derive(Clone, Debug)]

@@ -5,9 +5,8 @@ use std::os::unix::ffi::OsStringExt;
 
 use ferofs_tests::rng::Rng;
 
-use crate::options::expected::effect::Effect;
-use crate::options::expected::model::Model;
-use crate::options::generate::choose::Choose;
+use super::case::Choose;
+use crate::options::expected::model::{Effect, Model};
 
 /// A setting, which an edit can leave out separately.
 #[derive(Clone, Debug)]
@@ -79,40 +78,14 @@ fn algorithm(rng: &mut Rng) -> &'static str {
         20..38 => {
             rng.pick(&["lz4hc", "lz4hc,1", "lz4hc,3", "lz4hc,9", "lz4hc,level=9", "lz4hc,12", "lz4hc,0"])
         }
-        38..62 => rng.pick(&[
-            "zstd",
-            "zstd,1",
-            "zstd,3",
-            "zstd,3",
-            "zstd,6",
-            "zstd,12",
-            "zstd,15",
-            "zstd,19",
-            "zstd,22",
-            "zstd,level=3,dictsize=1024",
-            "zstd,dictsize=65536",
-            "zstd,9,dictsize=1048576",
-        ]),
-        62..80 => rng.pick(&[
-            "deflate",
-            "deflate,1",
-            "deflate,6",
-            "deflate,6",
-            "deflate,9",
-            "deflate,12",
-            "deflate,0",
-        ]),
-        80..94 => rng.pick(&[
-            "lzma",
-            "lzma,0",
-            "lzma,1",
-            "lzma,6",
-            "lzma,9",
-            "lzma,100",
-            "lzma,109",
-            "lzma,1,dictsize=4096",
-            "lzma,dictsize=65536",
-        ]),
+        38..62 => rng.word(
+            "zstd zstd,1 zstd,3 zstd,3 zstd,6 zstd,12 zstd,15 zstd,19 zstd,22 \
+             zstd,level=3,dictsize=1024 zstd,dictsize=65536 zstd,9,dictsize=1048576",
+        ),
+        62..80 => rng.word("deflate deflate,1 deflate,6 deflate,6 deflate,9 deflate,12 deflate,0"),
+        80..94 => rng.word(
+            "lzma lzma,0 lzma,1 lzma,6 lzma,9 lzma,100 lzma,109 lzma,1,dictsize=4096 lzma,dictsize=65536",
+        ),
         _ => rng.pick(&["lz4:zstd,3", "lz4hc,9:lz4", "deflate:lzma,1", "zstd:lz4", "lz4:zstd:deflate:lzma"]),
     }
 }
@@ -140,14 +113,8 @@ fn features(settings: &mut Settings, rng: &mut Rng) {
         settings.add(&["-E", "legacy-compress"]);
     }
     if rng.chance(35) {
-        let kind = rng.pick(&[
-            "fragments",
-            "fragments",
-            "fragments=65536",
-            "fragments=1048576",
-            "all-fragments",
-            "all-fragments=65536",
-        ]);
+        let kind = rng
+            .word("fragments fragments fragments=65536 fragments=1048576 all-fragments all-fragments=65536");
         settings.add(&["-E", kind]);
         if rng.chance(25) {
             settings.add(&["-E", rng.pick(&["fragdedupe", "fragdedupe=inode", "fragdedupe=full"])]);

@@ -4,8 +4,8 @@ use ferofs_tests::acl::{self, Entry};
 use ferofs_tests::content::Content;
 use ferofs_tests::rng::Rng;
 
+use super::case::Choose;
 use crate::options::expected::model::{File, Kind, Model, Name, Piece, join, parent};
-use crate::options::generate::choose::Choose;
 
 /// Sizes around limits of the format: blocks, inline tails, clusters of 16 KiB to 128 KiB, blocks of compact indexes.
 const EDGES: [usize; 18] = [

@@ -1,15 +1,12 @@
 //! `ferofs build`: builds an image from a directory, archives, an OCI image layout, or EROFS images.
 
 mod compress;
-mod display;
 mod estimate;
 mod metadata;
-mod owners;
 pub(crate) mod preset;
 mod requirement;
 mod seal;
 mod summary;
-pub(crate) mod uuid;
 mod versions;
 
 use std::ffi::OsString;
@@ -18,6 +15,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::ValueEnum;
 use clap::error::ErrorKind;
@@ -36,12 +34,11 @@ use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::cmd::mount::memory::read_profile;
 use crate::exit::{Failure, OUTPUT_FAILURE, Outcome};
 use crate::print::output::{is_strict, json_text, message, print_line};
+use crate::print::progress::Display;
 use crate::signals::{GRACE_PERIOD, cancel_on_signals};
 use compress::CompressArgs;
-use display::Display;
-use metadata::MetadataArgs;
-pub(crate) use metadata::source_date_epoch;
-use owners::OwnerArgs;
+use metadata::{MetadataArgs, OwnerArgs};
+pub(crate) use metadata::{parse_uuid, source_date_epoch};
 use preset::{Form, Order};
 use requirement::Requirement;
 pub(crate) use seal::SealArgs;
@@ -140,7 +137,7 @@ pub(crate) struct Args {
     all_time: Option<Option<i64>>,
 
     /// UUID of the image; `clear` sets all zeroes [default: random]
-    #[arg(short = 'U', long, value_parser = uuid::parse)]
+    #[arg(short = 'U', long, value_parser = parse_uuid)]
     uuid: Option<[u8; 16]>,
 
     /// Label of the image, at most 16 bytes; with 16 bytes the image needs Linux 6.15 [default: empty]
@@ -284,11 +281,10 @@ pub(crate) fn execute(
     refuse_sources_as_output(options, image)?;
     cancel_on_signals(&options.run.cancel, GRACE_PERIOD)?;
     let interactive = !printed.quiet && std::io::stderr().is_terminal();
-    let display = interactive.then(|| Display::start(&options.run.progress));
+    let progress = Arc::clone(&options.run.progress);
+    let display = interactive.then(|| Display::start(move |bar| summary::show_progress(bar, &progress)));
     let result = build(options, image);
-    if let Some(display) = display {
-        display.stop();
-    }
+    drop(display);
     let summary = result.map_err(|error| {
         let is_output = image == Path::new("-")
             && matches!(&error, ferofs::build::Error::Io { action: "write", path: Some(path), .. } if path.as_os_str() == "standard output");

@@ -17,9 +17,9 @@ use indicatif::HumanBytes;
 use crate::args::image::{ImageArgs, refuse_as_outputs, writes_below};
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::exit::{About, FAILURE, Failure, OUTPUT_FAILURE, Outcome, warn};
+use crate::print::output::{OutputArgs, wants_summary};
 use crate::print::output::{is_strict, message, print_line};
 use crate::print::progress::Display;
-use crate::print::verbosity::{OutputArgs, wants_summary};
 use ferofs::escape::Escaped;
 
 /// Extract an image to a directory or to a tar archive

@@ -9,6 +9,7 @@ mod dm_verity;
 pub(crate) mod kernel;
 mod loop_device;
 pub(crate) mod memory;
+pub(crate) mod mount_table;
 pub(crate) mod options;
 pub(crate) mod remount;
 pub(crate) mod stats;

@@ -21,8 +21,8 @@ use crate::args::signature::SignArgs;
 use crate::cmd::build::source_date_epoch;
 use crate::cmd::verity::sidecar::warn_of_seal;
 use crate::exit::{About, Failure, Outcome};
+use crate::print::output::{OutputArgs, wants_summary};
 use crate::print::output::{is_strict, json_text, message, print_line};
-use crate::print::verbosity::{OutputArgs, wants_summary};
 use crate::signals::{GRACE_PERIOD, cancel_on_signals};
 
 /// Update an image in place with a small patch, go back to an earlier state, and show the history

@@ -1,7 +1,6 @@
 //! `ferofs verity`: makes hash trees of images, checks images against them, and signs their roots.
 
 mod format;
-mod params;
 pub(super) mod sidecar;
 
 use std::io::Write;
@@ -16,11 +15,11 @@ use crate::args::byte_size;
 use crate::args::signature::{self, SignArgs};
 use crate::args::threads;
 use crate::exit::{About, Failure, Outcome};
+use crate::print::output::{OutputArgs, wants_summary};
 use crate::print::output::{json_text, print_line};
-use crate::print::reading::CountedSource;
-use crate::print::verbosity::{OutputArgs, wants_summary};
+use crate::print::progress::CountedSource;
 use format::{FormatArgs, sealed_len};
-use params::{ParamsArgs, open};
+use format::{ParamsArgs, open};
 
 /// Seal images with hash trees, as dm-verity and fs-verity read them
 ///

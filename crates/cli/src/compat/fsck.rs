@@ -24,7 +24,6 @@ use crate::cmd::check::{CheckOutcome, check_opened, print_findings};
 use crate::cmd::extract::{FromArgs, execute};
 use crate::exit::{About, FAILURE, Failure, Outcome};
 use crate::print::output::message;
-use crate::print::verbosity;
 
 /// The level of `-d` from which on warnings are printed, and the default.
 const WARNINGS: u8 = 2;
@@ -255,7 +254,7 @@ impl Args {
         let from = self.from.find(image).about(&self.image.path)?;
         self.verify_digests(image)?;
         // As erofs-utils: no progress and no summary.
-        verbosity::set(true, false);
+        crate::print::output::set(true, false);
         let code = execute(&self.image.path, image, &from, target, &options)?;
         if code == 0 {
             self.print_success(image, "Extracted filesystem successfully")?;

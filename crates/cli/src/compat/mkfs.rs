@@ -6,14 +6,13 @@
 //! arguments, and search the text of `--help`: the tests in `callers` have their command lines.
 
 mod args;
-mod block_list;
 #[cfg(test)]
 mod callers;
 mod hints;
 mod incremental;
+mod lists;
 mod posix;
 mod sources;
-mod vmdk;
 
 use std::ffi::OsString;
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -304,7 +303,7 @@ impl Args {
         options.image.uuid = match self.uuid.as_deref() {
             None | Some("random") => None,
             Some(text) => {
-                let uuid = crate::cmd::build::uuid::parse(text);
+                let uuid = crate::cmd::build::parse_uuid(text);
                 Some(uuid.map_err(|reason| refusal("-U", text.to_owned(), reason.to_string()))?)
             }
         };
@@ -457,12 +456,12 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
             .map_err(|refusal| Failure::about(&args.image, refusal))?
             .open()?;
         let mut list = std::io::BufWriter::new(NewFile::create(path).map_err(Failure::without_subject)?);
-        block_list::write(&image, &options.attributes.target.mount_point, &mut list).about(path)?;
+        lists::write_block_list(&image, &options.attributes.target.mount_point, &mut list).about(path)?;
         let list = list.into_inner().map_err(|e| Failure::about(path, e.into_error()))?;
         list.finish().map_err(Failure::without_subject)?;
     }
     if let Some((path, files, mut file)) = descriptor {
-        vmdk::write(&files.open()?, &files, &mut file).map_err(|e| Failure::about(path, e))?;
+        lists::write_descriptor(&files.open()?, &files, &mut file).map_err(|e| Failure::about(path, e))?;
         file.finish().map_err(Failure::without_subject)?;
     }
     Ok(code)

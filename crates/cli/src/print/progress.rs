@@ -1,14 +1,16 @@
-//! A progress line on the terminal.
+//! A progress line on the terminal, and a source whose reads it shows.
 
+use std::io;
 use std::io::IsTerminal;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use indicatif::ProgressBar;
+use ferofs::read::Source;
+use indicatif::{HumanBytes, ProgressBar};
 
-use super::verbosity::shows_progress;
+use super::output::shows_progress;
 
 /// The progress line, and the thread that draws it. Dropping this value removes the line.
 pub(crate) struct Display {
@@ -49,5 +51,37 @@ impl Drop for Display {
             // A panic of the drawing code must not make the command fail.
             let _ = thread.join();
         }
+    }
+}
+
+/// A source that counts the bytes that are read, with a progress line that exists as long as the source.
+pub(crate) struct CountedSource<S> {
+    source: S,
+    bytes: Arc<AtomicU64>,
+    _display: Option<Display>,
+}
+
+impl<S: Source> CountedSource<S> {
+    /// Counts the reads of `source`; `done` is the word for what happens with the bytes: "hashed".
+    pub(crate) fn new(source: S, done: &'static str) -> Self {
+        let bytes = Arc::new(AtomicU64::new(0));
+        let (read, total) = (Arc::clone(&bytes), source.size());
+        let display = Display::on_terminal(move |bar| {
+            let read = HumanBytes(read.load(Ordering::Relaxed));
+            bar.set_message(format!("{read} of {} {done}", HumanBytes(total)));
+        });
+        Self { source, bytes, _display: display }
+    }
+}
+
+impl<S: Source> Source for CountedSource<S> {
+    fn size(&self) -> u64 {
+        self.source.size()
+    }
+
+    fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.source.read_exact_at(pos, buf)?;
+        self.bytes.fetch_add(buf.len() as u64, Ordering::Relaxed);
+        Ok(())
     }
 }

@@ -19,7 +19,7 @@ use super::scratch::{Scratch, cancel_on_signals};
 use super::transfer::{deadline, store};
 use crate::args::threads;
 use crate::exit::{Failure, Outcome};
-use crate::print::verbosity::OutputArgs;
+use crate::print::output::OutputArgs;
 use crate::servers::args::CacheArgs;
 use crate::servers::args::remote::{RemoteArgs, location};
 

@@ -29,8 +29,8 @@ use crate::args::byte_size;
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::args::threads;
 use crate::exit::{Failure, Outcome, warn};
+use crate::print::output::OutputArgs;
 use crate::print::output::{is_strict, json_text};
-use crate::print::verbosity::OutputArgs;
 use crate::servers::args::remote::{RemoteArgs, location};
 use crate::servers::args::{CacheArgs, cache_dir};
 

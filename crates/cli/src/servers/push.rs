@@ -20,7 +20,7 @@ use super::transfer::{deadline, store};
 use super::upper_layer;
 use crate::args::threads;
 use crate::exit::{About, Failure, Outcome};
-use crate::print::verbosity::OutputArgs;
+use crate::print::output::OutputArgs;
 use crate::servers::args::CacheArgs;
 use crate::servers::args::remote::{RemoteArgs, location};
 

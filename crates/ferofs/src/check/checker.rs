@@ -8,8 +8,8 @@ use ferofs_read::error::{Corruption, Result};
 use ferofs_read::walk::WalkEntry;
 use parking_lot::{Mutex, MutexGuard};
 
-use super::findings::Findings;
 use super::paths::{Name, Paths};
+use super::report::Findings;
 use super::used_space::UsedSpace;
 
 /// The names of the inodes that no directory contains.

@@ -2,13 +2,15 @@
 
 use std::num::NonZeroUsize;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use ferofs_format::BlockSize;
-use ferofs_read::error::Corruption;
+use ferofs_format::{BlockSize, Fault};
+use ferofs_read::Extent;
+use ferofs_read::error::{Corruption, Error, Result};
 use ferofs_read::escape::Escaped;
+use parking_lot::Mutex;
 
 /// The options of a check.
 #[derive(Clone, Debug)]
@@ -107,5 +109,176 @@ impl Report {
     #[must_use]
     pub const fn is_sound(&self) -> bool {
         self.findings.is_empty() && self.unlisted == 0
+    }
+}
+
+/// Listed findings per file. More are only counted.
+const PER_FILE: usize = 16;
+/// Bytes of all listed findings. More are only counted.
+const BUDGET: usize = 16 << 20;
+
+/// Whether Linux reads images that break this rule: it never frees inodes, so that a link count may be too large. Before 7.2, it reads the
+/// images of 2019, whose LZ4 data is not padded; from 7.2 on, all holes in compressed files.
+fn is_warning(fault: &Fault) -> bool {
+    match fault {
+        Fault::LinkCount { stored, found } => stored > found,
+        Fault::FeatureNotSet(feature) => *feature == "LZ4_0PADDING",
+        Fault::OlderLinux(_) => true,
+        _ => false,
+    }
+}
+
+/// The findings so far.
+#[derive(Debug, Default)]
+pub(super) struct Findings(Mutex<FoundRules>);
+
+#[derive(Debug, Default)]
+struct FoundRules {
+    findings: Vec<Finding>,
+    bytes: usize,
+    unlisted: u64,
+    failure: Option<Error>,
+}
+
+impl FoundRules {
+    /// Whether another finding may be listed. Otherwise counts it as not listed.
+    fn has_space(&mut self) -> bool {
+        let has_space = self.bytes <= BUDGET;
+        self.unlisted = self.unlisted.saturating_add((!has_space).into());
+        has_space
+    }
+
+    fn push(&mut self, finding: Finding) {
+        let also = finding.also.as_ref().map_or(0, |also| also.as_os_str().len());
+        let paths = finding.path.as_os_str().len().saturating_add(also);
+        self.bytes = self.bytes.saturating_add(size_of::<Finding>()).saturating_add(paths);
+        self.findings.push(finding);
+    }
+}
+
+impl Findings {
+    /// Adds a broken rule.
+    pub(super) fn add(
+        &self,
+        path: impl FnOnce() -> PathBuf,
+        corruption: Corruption,
+        extent: Option<&Extent>,
+    ) {
+        let mut state = self.0.lock();
+        if state.has_space() {
+            let content = extent.map(|extent| extent.start.get()..extent.end());
+            state.push(Finding { path: path(), corruption, content, also: None });
+        }
+    }
+
+    /// Adds a finding.
+    pub(super) fn push(&self, finding: Finding) {
+        let mut state = self.0.lock();
+        if state.has_space() {
+            state.push(finding);
+        }
+    }
+
+    /// The value of `result`. A broken rule becomes a finding; any other error ends the check.
+    pub(super) fn value_of<T>(
+        &self,
+        path: impl FnOnce() -> PathBuf,
+        extent: Option<&Extent>,
+        result: Result<T>,
+    ) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(Error::Corrupt(corruption) | Error::Unsupported(corruption)) => {
+                self.add(path, corruption, extent);
+                None
+            }
+            Err(error) => {
+                self.0.lock().failure.get_or_insert(error);
+                None
+            }
+        }
+    }
+
+    /// The damaged parts of the content of the file `path`.
+    pub(super) fn damaged_parts(&self, path: &Path) -> Vec<(Range<u64>, Corruption)> {
+        let state = self.0.lock();
+        let of_file = state.findings.iter().filter(|finding| finding.path == path);
+        of_file.filter_map(|finding| Some((finding.content.clone()?, finding.corruption.clone()))).collect()
+    }
+
+    /// Whether an error ended the check.
+    pub(super) fn has_failed(&self) -> bool {
+        self.0.lock().failure.is_some()
+    }
+
+    /// Sorts the findings, applies the limit per file, and puts them into `report`. The result is the error that ended the
+    /// check, if there is one.
+    pub(super) fn into_report(self, report: Report) -> (Report, Result<()>) {
+        let FoundRules { mut findings, mut unlisted, failure, .. } = self.0.into_inner();
+        findings.sort_by(|a, b| a.path.cmp(&b.path).then_with(|| a.key().cmp(&b.key())));
+        findings.dedup();
+        let (warnings, findings): (Vec<_>, Vec<_>) =
+            findings.into_iter().partition(|finding| is_warning(&finding.corruption.fault));
+        let mut listed: Vec<Finding> = Vec::new();
+        let mut of_file = 0usize;
+        for finding in findings {
+            let same = listed.last().is_some_and(|last| last.path == finding.path);
+            of_file = if same { of_file.saturating_add(1) } else { 1 };
+            if of_file <= PER_FILE {
+                listed.push(finding);
+            } else {
+                unlisted = unlisted.saturating_add(1);
+            }
+        }
+        (Report { findings: listed, warnings, unlisted, ..report }, failure.map_or(Ok(()), Err))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ferofs_format::{BytePos, Structure};
+
+    fn corruption(fault: Fault) -> Corruption {
+        Corruption::new(Structure::Inode, fault)
+    }
+
+    #[test]
+    fn findings_are_listed_once_and_up_to_a_limit_per_file() {
+        let findings = Findings::default();
+        for (path, count) in [("many", PER_FILE + 4), ("all", PER_FILE), ("many", 2)] {
+            for pos in 0..count as u64 {
+                findings.add(|| path.into(), corruption(Fault::Decode).at(BytePos::new(pos)), None);
+            }
+        }
+        for fault in [
+            Fault::LinkCount { stored: 3, found: 2 },
+            Fault::LinkCount { stored: 2, found: 3 },
+            Fault::FeatureNotSet("LZ4_0PADDING"),
+            Fault::FeatureNotSet("FRAGMENTS"),
+        ] {
+            findings.add(|| "few".into(), corruption(fault), None);
+        }
+        let (report, result) = findings.into_report(Report::default());
+        assert!(result.is_ok() && !report.is_sound());
+        let listed =
+            |path: &str| report.findings.iter().filter(|found| found.path == Path::new(path)).count();
+        assert_eq!([listed("all"), listed("many"), listed("few")], [PER_FILE, PER_FILE, 2]);
+        assert_eq!((report.warnings.len(), report.unlisted), (2, 4));
+    }
+
+    #[test]
+    fn long_paths_do_not_fill_the_memory() {
+        let (findings, path) = (Findings::default(), PathBuf::from("p".repeat(1 << 20)));
+        for pos in 0..20 {
+            let corruption = corruption(Fault::Decode).at(BytePos::new(pos));
+            if pos % 2 == 0 {
+                findings.add(|| path.clone(), corruption, None);
+            } else {
+                findings.push(Finding { path: path.clone(), corruption, content: None, also: None });
+            }
+        }
+        let (report, _) = findings.into_report(Report::default());
+        assert_eq!((report.findings.len(), report.unlisted), (16, 4));
     }
 }

@@ -1,7 +1,7 @@
 //! How much memory the engine may hold.
 
 #[cfg(feature = "comparison")]
-use super::comparison::policy::Policy;
+use super::comparison::Policy;
 use crate::accounting::pressure::LowMemory;
 
 /// Bytes of metadata blocks that are cached where memory is always short.

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 #[cfg(not(feature = "comparison"))]
 use super::buffer_pool::{BufferPool as Pool, PooledBuffer as PoolBuffer};
 #[cfg(feature = "comparison")]
-use super::comparison::pool::{Pool, PoolBuffer};
+use super::comparison::{Pool, PoolBuffer};
 use crate::accounting::memory::Memory;
 use crate::accounting::stats::{Counter, Counters};
 

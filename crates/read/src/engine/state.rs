@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::buffer_pool::BufferPool;
 use super::clusters::Clusters;
 #[cfg(feature = "comparison")]
-use super::comparison::{policy::Policy, pool::Pool};
+use super::comparison::{Policy, Pool};
 use super::options::EngineOptions;
 use super::pinned::Pins;
 use super::scratch::Scratch;

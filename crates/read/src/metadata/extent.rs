@@ -4,7 +4,7 @@
 
 use ferofs_format::{Algorithm, BytePos, DeviceId, FileOffset};
 
-use crate::volume::place::MetadataPlace;
+use crate::volume::MetadataPlace;
 
 /// Bytes at most of an encoded pcluster; Linux refuses larger ones. Source: FORMAT.md 6.1.
 pub(crate) const MAX_ENCODED: u64 = 1 << 20;

@@ -6,10 +6,10 @@ use ferofs_format::inode::{self, DataLayout, FileType, Rdev, Timestamp};
 use ferofs_format::xattr;
 use ferofs_format::{Nid, Structure};
 
-use super::reader::ReadMetadata;
+use super::ReadMetadata;
 use crate::error::{Locate, OfInode, Result};
 use crate::numbers::to_u64;
-use crate::volume::place::MetadataPlace;
+use crate::volume::MetadataPlace;
 
 /// An inode, and where it is stored.
 #[derive(Clone, Debug)]

@@ -3,21 +3,20 @@
 //! Reads metadata alone. A [`FileMap`] keeps what the last look-up read, so that walking a file from
 //! extent to extent costs little.
 
-mod chunk;
-mod flat;
 mod index;
 mod records;
+mod uncompressed;
 
 use ferofs_format::inode::Place as InodePlace;
 use ferofs_format::map::{MapHeader, header};
 use ferofs_format::{Fault, FileOffset, Incompat, Structure};
 
 use crate::error::{Corruption, Locate, OfInode, Result};
+use crate::metadata::ReadMetadata;
 use crate::metadata::extent::{Extent, ExtentData};
 use crate::metadata::inode::Inode;
-use crate::metadata::reader::ReadMetadata;
 use crate::numbers::to_u64;
-use crate::volume::place::MetadataPlace;
+use crate::volume::MetadataPlace;
 
 /// Extents that a map remembers: a request looks at its extents several times, and small requests have few.
 const RECENT: usize = 4;
@@ -34,8 +33,8 @@ pub(crate) struct FileMap<'a> {
 /// A map, by layout.
 #[derive(Debug)]
 enum Layout<'a> {
-    Flat(flat::FlatMap<'a>),
-    Chunks(chunk::ChunkMap<'a>),
+    Flat(uncompressed::FlatMap<'a>),
+    Chunks(uncompressed::ChunkMap<'a>),
     Index(index::IndexMap<'a>),
     Records(records::RecordMap<'a>),
     /// The whole file is a fragment; the header ends here.
@@ -46,10 +45,12 @@ impl<'a> FileMap<'a> {
     /// Reads what the map of `inode` starts with.
     pub(crate) fn open(metadata: &'a dyn ReadMetadata, inode: &'a Inode) -> Result<Self> {
         let layout = match inode.disk.place {
-            InodePlace::Chunked { format } => Layout::Chunks(chunk::ChunkMap::open(metadata, inode, format)?),
+            InodePlace::Chunked { format } => {
+                Layout::Chunks(uncompressed::ChunkMap::open(metadata, inode, format)?)
+            }
             InodePlace::Compressed { .. } => Layout::open_compressed(metadata, inode)?,
             InodePlace::Hole | InodePlace::Blocks(_) | InodePlace::Device(_) | InodePlace::Nothing => {
-                Layout::Flat(flat::FlatMap::new(metadata, inode))
+                Layout::Flat(uncompressed::FlatMap::new(metadata, inode))
             }
         };
         Ok(Self { layout, recent: [None; RECENT], oldest: 0 })

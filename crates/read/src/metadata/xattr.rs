@@ -4,11 +4,11 @@ use ferofs_format::superblock::PrefixTable;
 use ferofs_format::xattr::{ENTRY_HEADER_SIZE, Entry, LongPrefix, NameFilter, Region, shared_pos};
 use ferofs_format::{BytePos, Compat, Fault, Structure};
 
+use super::ReadMetadata;
 use super::inode::Inode;
-use super::reader::ReadMetadata;
 use crate::error::{Corruption, Locate, OfInode, Result};
 use crate::numbers::to_u64;
-use crate::volume::place::MetadataPlace;
+use crate::volume::MetadataPlace;
 
 /// An extended attribute.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

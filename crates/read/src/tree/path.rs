@@ -1,6 +1,6 @@
-//! Paths: from the root to an inode, through symbolic links.
+//! Paths: from the root to an inode, through symbolic links; and names, which are bytes in an image, and strings of the operating system in paths.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
 
 use ferofs_format::inode::FileType;
@@ -8,7 +8,6 @@ use ferofs_format::inode::FileType;
 use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::metadata::inode::Inode;
-use crate::tree::os_names;
 
 /// Symbolic links that one look-up follows, as in Linux. A path with more is an error, as the links may form a loop.
 const MAX_LINKS: u32 = 40;
@@ -32,7 +31,7 @@ impl Image {
             if !here.is_dir() {
                 return Err(Error::NotADirectory(path.to_owned()));
             }
-            let Some(entry) = self.lookup(&here, os_names::bytes_of(name.as_os_str()))? else {
+            let Some(entry) = self.lookup(&here, bytes_of(name.as_os_str()))? else {
                 return Err(Error::NotFound(path.to_owned()));
             };
             let inode = self.inode(entry.nid)?;
@@ -44,7 +43,7 @@ impl Image {
             if links > MAX_LINKS {
                 return Err(Error::TooManyLinks(path.to_owned()));
             }
-            let target = PathBuf::from(os_names::from_bytes(self.read_link(&inode)?));
+            let target = PathBuf::from(from_bytes(self.read_link(&inode)?));
             if target.is_absolute() {
                 parents.clear();
                 here = self.root()?;
@@ -65,4 +64,21 @@ fn components_reversed(path: &Path) -> Vec<PathBuf> {
     let mut names: Vec<PathBuf> = path.components().filter_map(walk).collect();
     names.reverse();
     names
+}
+
+/// The bytes of a name. On Unix these are its bytes; elsewhere its text as UTF-8.
+pub(crate) fn bytes_of(name: &OsStr) -> &[u8] {
+    name.as_encoded_bytes()
+}
+
+/// A name of these bytes.
+#[cfg(unix)]
+pub(crate) fn from_bytes(bytes: Vec<u8>) -> OsString {
+    std::os::unix::ffi::OsStringExt::from_vec(bytes)
+}
+
+/// A name of these bytes. What is not UTF-8 is replaced, because other systems have no names of any bytes.
+#[cfg(not(unix))]
+pub(crate) fn from_bytes(bytes: Vec<u8>) -> OsString {
+    String::from_utf8_lossy(&bytes).into_owned().into()
 }

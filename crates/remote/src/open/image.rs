@@ -1,5 +1,6 @@
 //! Opens a remote image, with the server or without it.
 
+use std::io::Read;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,18 +8,18 @@ use std::time::{Duration, Instant};
 use ferofs_format::superblock::{self, Superblock};
 use ferofs_read::{FileSource, Source};
 use ferofs_verity::{Params, SUPERBLOCK_SIZE, Seal, appended_position};
+use parking_lot::Mutex;
+use sha2::{Digest as _, Sha256};
 
 use super::bases::{bases, open_files};
-use super::first_bytes::WithFirstBytes;
 use super::known::Known;
 use super::lazy::{Connect, LazyObject, Piece, Preloaded};
 use super::options::{Connected, OpenRemote};
-use super::profile;
 use crate::cache::{Cache, Entry, UNIT};
-use crate::error::{Error, Result};
+use crate::error::{Error, FetchError, FetchErrorKind, Result};
 use crate::fetch::{Check, Checked, FetchOptions, Fetcher, KnownBlocks, TreeCheck};
 use crate::numbers::{narrowed, range_of, to_u64, to_usize};
-use crate::object::{RemoteObject, Validator, later};
+use crate::object::{Answer, RemoteObject, Validator, later};
 use crate::source::Supply;
 
 /// An opened remote image: its entry in the cache, and how its missing parts are fetched and checked.
@@ -187,7 +188,7 @@ impl RemoteImage {
     /// # Errors
     /// [`Error::Fetch`] if it does not come until `deadline`, or has another digest; [`Error::Document`] if it is too large; [`Error::Cache`].
     pub fn keep_profile(&self, deadline: Instant) -> Result<()> {
-        self.profile.as_ref().map_or(Ok(()), |server| profile::keep(&**server, &self.entry, deadline))
+        self.profile.as_ref().map_or(Ok(()), |server| keep_profile(&**server, &self.entry, deadline))
     }
 
     /// Starts the threads that fetch its parts.
@@ -293,3 +294,92 @@ fn seal_position(object: &mut Preloaded) -> Result<u64> {
 /// The smallest object with a seal.
 #[expect(clippy::as_conversions, reason = "`From` is not usable in a constant")]
 const _: () = assert!(SUPERBLOCK_SIZE as u64 <= SEAL);
+
+/// Answers one request for a part of the first bytes from memory: if the bytes are wrong, the server is asked the next time.
+struct WithFirstBytes {
+    object: Arc<dyn RemoteObject>,
+    first: Mutex<Option<Vec<u8>>>,
+}
+
+impl WithFirstBytes {
+    pub(super) fn new(object: Arc<dyn RemoteObject>, first: Vec<u8>) -> Self {
+        Self { object, first: Mutex::new(Some(first)) }
+    }
+}
+
+impl RemoteObject for WithFirstBytes {
+    fn size(&self) -> u64 {
+        self.object.size()
+    }
+
+    fn validator(&self) -> &Validator {
+        self.object.validator()
+    }
+
+    fn location(&self) -> &str {
+        self.object.location()
+    }
+
+    fn ask(&self, range: Range<u64>, deadline: Instant) -> Result<Box<dyn Answer + '_>, FetchErrorKind> {
+        let mut first = self.first.lock();
+        let Some(bytes) = first.take_if(|bytes| range.end <= to_u64(bytes.len())) else {
+            drop(first);
+            return self.object.ask(range, deadline);
+        };
+        Ok(Box::new(Memory { bytes, position: to_usize(range.start) }))
+    }
+}
+
+/// Bytes in memory.
+struct Memory {
+    bytes: Vec<u8>,
+    position: usize,
+}
+
+impl Answer for Memory {
+    fn fill(&mut self, buf: &mut [u8]) -> Result<(), FetchError> {
+        let end = self.position.saturating_add(buf.len());
+        let bytes = self.bytes.get(self.position..end).ok_or(FetchErrorKind::Short)?;
+        buf.copy_from_slice(bytes);
+        self.position = end;
+        Ok(())
+    }
+}
+
+/// The largest access profile that is fetched, in bytes: about 300,000 ranges.
+const LARGEST: u64 = 16 << 20;
+
+/// Fetches the profile `object` into `entry`, unless the entry has it: later mounts need no request for it.
+fn keep_profile(object: &dyn RemoteObject, entry: &Entry, deadline: Instant) -> Result<()> {
+    let (location, failed) =
+        (object.location(), |error| Error::Fetch { location: object.location().into(), error });
+    if object.size() > LARGEST {
+        let problem = format!("has {} bytes, and at most {LARGEST} are used", object.size());
+        return Err(Error::Document { location: location.into(), document: "access profile", problem });
+    }
+    let is_right = |bytes: &[u8]| match object.validator() {
+        Validator::Sha256(digest) => ferofs_read::Hex(&Sha256::digest(bytes)).to_string() == *digest,
+        _ => true,
+    };
+    let mut kept = Vec::new();
+    // One that cannot be read is replaced.
+    if let Ok(Some(file)) = entry.profile()
+        && file.take(LARGEST).read_to_end(&mut kept).is_ok()
+        && matches!(object.validator(), Validator::Sha256(_))
+        && is_right(&kept)
+    {
+        return Ok(());
+    }
+    let mut bytes = vec![0; to_usize(object.size())];
+    if let Err(error) = object.fetch(0, &mut bytes, deadline) {
+        // A connection of another request may have been closed by the server.
+        if !error.kind.is_temporary() {
+            return Err(failed(error));
+        }
+        object.fetch(0, &mut bytes, deadline).map_err(failed)?;
+    }
+    if !is_right(&bytes) {
+        return Err(failed(FetchError::from(FetchErrorKind::Digest)));
+    }
+    entry.store_profile(&bytes)
+}

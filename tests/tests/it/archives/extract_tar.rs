@@ -43,9 +43,7 @@ fn remove_sockets(dir: &Path) {
 
 #[test]
 fn gnu_tar_extracts_the_same_tree() {
-    if need::tool("tar", "archives of images").is_none() {
-        return;
-    }
+    require!(need::tool("tar", "archives of images").is_some());
     let fixture = Fixture::new(&tree::Options { deep: 30, wide: 300, ..tree::Options::default() });
     remove_sockets(&fixture.source());
     for compression in COMPRESSIONS {
@@ -79,9 +77,7 @@ fn an_archive_has_no_sockets_and_no_links_to_them() {
 
 #[test]
 fn large_ids_long_names_and_holes_are_archived() {
-    if !need::root("foreign owners") || need::tool("tar", "archives of images").is_none() {
-        return;
-    }
+    require!(need::root("foreign owners") && need::tool("tar", "archives of images").is_some());
     let fixture = Fixture::empty();
     let file = fs::File::create(fixture.source().join("sparse")).unwrap();
     // The comparison reads the whole file, so it is small in a quick run.
@@ -138,9 +134,7 @@ fn a_part_of_an_image_can_be_archived() {
 
 #[test]
 fn metadata_files_have_owners_modes_and_labels() {
-    if !need::root("owners and labels") {
-        return;
-    }
+    require!(need::root("owners and labels"));
     let fixture = Fixture::empty();
     let tool = fixture.source().join("bin/tool[1].sh");
     fs::create_dir(fixture.source().join("bin")).unwrap();

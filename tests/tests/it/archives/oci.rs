@@ -9,8 +9,8 @@ use ferofs_tests::tar::{archive, file, pax, soft_link};
 use ferofs_tests::{Mount, Run, ferofs, need, tree};
 use sha2::{Digest, Sha256};
 
+use crate::common::erofs_utils::mkfs_command;
 use crate::common::fixture::Fixture;
-use crate::common::mkfs::mkfs_command;
 
 const FIXED: [&str; 6] =
     ["-T", "2000000000", "-U", "c3ba3bd2-0e3c-4c6e-9a3f-0d0f3a5f6e71", "--preset", "fast"];

@@ -8,9 +8,8 @@ use std::path::{Path, PathBuf};
 use ferofs_tests::compare::{Field, compare};
 use ferofs_tests::{Mount, Run, ferofs, need, tree};
 
-use crate::common::erofs_utils::newest;
+use crate::common::erofs_utils::{assert_valid, newest};
 use crate::common::fixture::{Fixture, same};
-use crate::common::mkfs::assert_valid;
 
 const UUID: &str = "01234567-89ab-cdef-0123-456789abcdef";
 
@@ -248,9 +247,7 @@ fn fsck_and_dump_command_lines_of_callers_work() {
 
 #[test]
 fn a_block_device_is_written_in_place() {
-    if !need::root("a loop device") || need::tool("losetup", "a loop device").is_none() {
-        return;
-    }
+    require!(need::root("a loop device") && need::tool("losetup", "a loop device").is_some());
     let caller = CallerFixture::new();
     let disk = caller.fixture.path("disk");
     fs::File::create(&disk).unwrap().set_len(64 << 20).unwrap();
@@ -278,9 +275,7 @@ fn a_block_device_is_written_in_place() {
 
 #[test]
 fn a_build_on_a_full_device_reports_that_no_space_is_left() {
-    if !need::root("a loop device") || need::tool("losetup", "a loop device").is_none() {
-        return;
-    }
+    require!(need::root("a loop device") && need::tool("losetup", "a loop device").is_some());
     let caller = CallerFixture::new();
     let disk = caller.fixture.path("disk");
     fs::File::create(&disk).unwrap().set_len(64 << 10).unwrap();

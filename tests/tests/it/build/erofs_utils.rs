@@ -91,9 +91,7 @@ fn is_old(mkfs: &Path) -> bool {
 
 /// Compares the extracted tree with the image mounted by Linux. Not with the source: erofs-utils do not store all of it.
 fn assert_same_as_kernel(fixture: &Fixture, image: &Path, context: &str) {
-    if !need::kernel_erofs("images of erofs-utils through the kernel") {
-        return;
-    }
+    require!(need::kernel_erofs("images of erofs-utils through the kernel"));
     let dir = fixture.directory("mount");
     let extracted = fixture.extract(image, "extracted");
     let mount = Mount::kernel(image, &dir).unwrap();

@@ -15,9 +15,8 @@ use ferofs_tests::{Mount, Run, ferofs, need, tree};
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, lsetxattr, makedev, mknodat};
 use rustix::mount::{MountFlags, mount};
 
-use crate::common::erofs_utils::newest;
+use crate::common::erofs_utils::{assert_valid, mkfs_command, newest};
 use crate::common::fixture::{Fixture, same};
-use crate::common::mkfs::{assert_valid, mkfs_command};
 
 const FIXED: [&str; 4] = ["-T", "2000000000", "-U", "c3ba3bd2-0e3c-4c6e-9a3f-0d0f3a5f6e71"];
 

@@ -9,9 +9,8 @@ use std::path::{Path, PathBuf};
 use ferofs_tests::compare::{self, Field, compare};
 use ferofs_tests::{Mount, Run, ferofs, need, tree, xattr};
 
-use crate::common::erofs_utils::newest;
+use crate::common::erofs_utils::{assert_valid, mkfs, mkfs_command, newest};
 use crate::common::fixture::{Fixture, same};
-use crate::common::mkfs::{assert_valid, mkfs, mkfs_command};
 
 /// Builds an image, and fails unless both checkers accept it.
 fn built(fixture: &Fixture, name: &str, options: &str) -> PathBuf {
@@ -23,9 +22,7 @@ fn built(fixture: &Fixture, name: &str, options: &str) -> PathBuf {
 
 /// Fails if the image, mounted by Linux, differs from the source in other fields than `ignore`.
 fn assert_mounted(fixture: &Fixture, image: &Path, ignore: Vec<Field>) {
-    if !need::kernel_erofs("mkfs.erofs' options through the kernel") {
-        return;
-    }
+    require!(need::kernel_erofs("mkfs.erofs' options through the kernel"));
     let dir = fixture.directory("mount");
     let mount = Mount::kernel(image, &dir).unwrap();
     let mut options = same();
@@ -205,9 +202,7 @@ fn fsck_of_erofs_utils_accepts_the_digests() {
 
 #[test]
 fn too_large_xattrs_are_reported_with_size_and_limit() {
-    if !need::root("a file system with large attributes") {
-        return;
-    }
+    require!(need::root("a file system with large attributes"));
     let fixture = Fixture::empty();
     let disk = fixture.directory("disk");
     rustix::mount::mount("tmpfs", &disk, "tmpfs", rustix::mount::MountFlags::empty(), c"").unwrap();
@@ -232,9 +227,7 @@ fn too_large_xattrs_are_reported_with_size_and_limit() {
 
 #[test]
 fn labels_are_the_same_as_with_erofs_utils() {
-    if !need::kernel_erofs("labels through the kernel") {
-        return;
-    }
+    require!(need::kernel_erofs("labels through the kernel"));
     let fixture = Fixture::empty();
     fs::create_dir_all(fixture.source().join("bin")).unwrap();
     fs::create_dir_all(fixture.source().join("lib/modules")).unwrap();
@@ -286,9 +279,7 @@ fn labels_are_the_same_as_with_erofs_utils() {
 
 #[test]
 fn fs_config_sets_owners_modes_and_capabilities() {
-    if !need::kernel_erofs("fs_config through the kernel") {
-        return;
-    }
+    require!(need::kernel_erofs("fs_config through the kernel"));
     let fixture = Fixture::empty();
     fs::create_dir(fixture.source().join("bin")).unwrap();
     fs::write(fixture.source().join("bin/run-as"), "x").unwrap();

@@ -70,9 +70,7 @@ fn images_and_extracted_trees_have_what_pseudo_shows() {
 
 /// Runs the script with `run`, in the directory that it is given.
 fn check(run: impl FnOnce(&Path) -> Outcome) {
-    if need::tool("setfattr", "attributes below fakeroot and pseudo").is_none() {
-        return;
-    }
+    require!(need::tool("setfattr", "attributes below fakeroot and pseudo").is_some());
     let fixture = Fixture::empty();
     let dir = fixture.directory("work");
     for name in ["mkfs.erofs", "fsck.erofs"] {

@@ -8,11 +8,10 @@ use std::time::{Duration, Instant};
 use ferofs_tests::compare::{Field, compare};
 use ferofs_tests::run::ferofs_path;
 use ferofs_tests::{Run, ferofs, need, tree};
-
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::common::erofs_utils::mkfs_command;
 use crate::common::fixture::{Fixture, same};
-use crate::common::mkfs::mkfs_command;
 
 /// A stack size larger than the address space: no thread can be started.
 const NO_STACK: &str = "1152921504606846976";
@@ -49,9 +48,7 @@ fn without_threads_commands_end_with_a_message() {
 
 #[test]
 fn on_a_full_disk_the_old_archive_stays() {
-    if !need::root("a full disk: a tmpfs") {
-        return;
-    }
+    require!(need::root("a full disk: a tmpfs"));
     let fixture = Fixture::new(&tree::Options { largest: 9_000_000, ..tree::Options::small() });
     let (image, disk) = (fixture.path("image"), fixture.directory("disk"));
     ferofs().arg("build").args([fixture.source(), image.clone()]).run().success();
@@ -67,9 +64,7 @@ fn on_a_full_disk_the_old_archive_stays() {
 #[test]
 fn extraction_to_a_full_or_read_only_disk_stops_at_the_first_file() {
     use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
-    if !need::root("a full disk: a tmpfs") {
-        return;
-    }
+    require!(need::root("a full disk: a tmpfs"));
     let fixture = Fixture::empty();
     for number in 0..50 {
         fs::write(fixture.source().join(format!("file{number}")), vec![b'x'; 200_000]).unwrap();
@@ -96,9 +91,7 @@ fn extraction_to_a_full_or_read_only_disk_stops_at_the_first_file() {
 #[test]
 fn attributes_that_the_target_cannot_have_are_told_once() {
     use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
-    if !need::root("a file system without attributes: ramfs") {
-        return;
-    }
+    require!(need::root("a file system without attributes: ramfs"));
     let fixture = Fixture::on_disk(&tree::Options { deep: 0, wide: 0, ..tree::Options::small() });
     fs::remove_dir_all(fixture.source()).unwrap();
     fs::create_dir(fixture.source()).unwrap();
@@ -141,9 +134,7 @@ fn attributes_that_the_target_cannot_have_are_told_once() {
 /// A mount namespace without `/proc`, as in some chroots and initramfs.
 #[test]
 fn without_proc_only_special_files_lose_attributes() {
-    if !need::root("a mount namespace without /proc") {
-        return;
-    }
+    require!(need::root("a mount namespace without /proc"));
     let Some(unshare) = need::tool("unshare", "a namespace without /proc") else { return };
     let fixture = Fixture::on_disk(&tree::Options { deep: 0, ..tree::Options::small() });
     let (image, target) = (fixture.path("image"), fixture.path("target"));

@@ -13,9 +13,9 @@ use ferofs_tests::run::ferofs_path;
 use ferofs_tests::{Run, ferofs, need, tree};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::common::erofs_utils::mkfs_command;
 use crate::common::fixture::Fixture;
 use crate::common::image_editor::{I_XATTR_ICOUNT, ImageEditor};
-use crate::common::mkfs::mkfs_command;
 
 /// Offset of the superblock, and fields in it (FORMAT.md 1).
 const SUPER: usize = 1024;
@@ -103,9 +103,7 @@ fn wrong_values_are_told_with_what_is_taken() {
 
 #[test]
 fn unmounting_what_is_not_mounted_says_so() {
-    if !need::root("unmounting") {
-        return;
-    }
+    require!(need::root("unmounting"));
     let fixture = Fixture::empty();
     let outcome = ferofs().arg("umount").arg(fixture.source()).run();
     assert!(outcome.code == 1 && outcome.stderr.contains("not a mount point"), "{}", outcome.stderr);
@@ -179,8 +177,7 @@ fn a_closed_pipe_ends_a_command_without_a_message() {
 
 #[test]
 fn a_full_standard_output_is_an_error() {
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = fixture.build("image", ["--compress", "lz4"]);
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     for (run, code) in commands_with_output(&fixture, &image) {
         let mut command = run.command();
         let full = || fs::File::options().write(true).open("/dev/full").unwrap();
@@ -255,9 +252,7 @@ fn an_unreadable_file_leaves_no_image() {
     if need::is_root() {
         // Root may read every file, so the file is in a mounted image that is damaged.
         fs::remove_file(&secret).unwrap();
-        if !need::fuse("an unreadable file, for root") {
-            return;
-        }
+        require!(need::fuse("an unreadable file, for root"));
         fs::create_dir(&secret).unwrap();
         let (words, damaged) = (fixture.directory("words"), fixture.path("damaged"));
         fs::write(words.join("file"), "many words ".repeat(10_000)).unwrap();
@@ -294,9 +289,7 @@ fn an_unreadable_file_leaves_no_image() {
 
 #[test]
 fn a_full_disk_leaves_no_image() {
-    if !need::root("a full disk: a tmpfs") {
-        return;
-    }
+    require!(need::root("a full disk: a tmpfs"));
     let fixture = Fixture::new(&tree::Options { largest: 9_000_000, ..tree::Options::small() });
     let disk = fixture.directory("disk");
     rustix::mount::mount("tmpfs", &disk, "tmpfs", rustix::mount::MountFlags::empty(), c"size=2m").unwrap();

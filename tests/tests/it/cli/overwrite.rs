@@ -9,8 +9,8 @@ use ferofs_tests::run::ferofs_path;
 use ferofs_tests::tar::{archive, file};
 use ferofs_tests::{Run, ferofs, need};
 
+use crate::common::erofs_utils::mkfs_command;
 use crate::common::fixture::Fixture;
-use crate::common::mkfs::mkfs_command;
 
 const THESIS: &[u8] = b"The thesis, of which there is no copy.\n";
 
@@ -142,9 +142,7 @@ fn an_image_behind_other_data_leaves_that_alone() {
 
 #[test]
 fn bytes_before_the_offset_that_cannot_be_read_are_not_lost() {
-    if !need::root("becoming an ordinary user") || need::tool("setpriv", "an ordinary user").is_none() {
-        return;
-    }
+    require!(need::root("becoming an ordinary user") && need::tool("setpriv", "an ordinary user").is_some());
     let fixture = Fixture::empty();
     let directory = fixture.directory("of nobody");
     let output = directory.join("output");

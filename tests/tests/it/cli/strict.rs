@@ -6,8 +6,8 @@ use ferofs_tests::run::{Outcome, ferofs_path};
 use ferofs_tests::tar::{archive, file};
 use ferofs_tests::{Run, ferofs};
 
+use crate::common::erofs_utils::mkfs_command;
 use crate::common::fixture::Fixture;
-use crate::common::mkfs::mkfs_command;
 
 /// A source with some files.
 fn fixture() -> Fixture {

@@ -1,5 +1,6 @@
 //! The start of most tests: a source tree, and an image of it.
 
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
@@ -20,6 +21,13 @@ impl Fixture {
         let fixture = Self::empty();
         tree::create(&fixture.source(), options).unwrap();
         fixture
+    }
+
+    /// A fixture with this tree as the source, and its image with LZ4.
+    pub(crate) fn with_image(options: &tree::Options) -> (Self, PathBuf) {
+        let fixture = Self::new(options);
+        let image = fixture.build("image", ["--compress", "lz4"]);
+        (fixture, image)
     }
 
     /// A fixture with an empty source.
@@ -79,6 +87,15 @@ impl Fixture {
         image
     }
 
+    /// The same, sealed. Returns the root hash, too.
+    #[track_caller]
+    pub(crate) fn build_sealed(&self, name: &str, options: &[&OsStr]) -> (PathBuf, String) {
+        let root = self.path(&format!("{name}.root"));
+        let sealed = [OsStr::new("--verity"), OsStr::new("--roothash-file"), root.as_os_str()];
+        let image = self.build(name, sealed.iter().chain(options));
+        (image, std::fs::read_to_string(root).unwrap().trim().to_owned())
+    }
+
     /// Extracts an image with `ferofs extract`.
     #[track_caller]
     pub(crate) fn extract(&self, image: &Path, name: &str) -> PathBuf {
@@ -107,4 +124,20 @@ pub(crate) fn full() -> bool {
 /// The default tree, or the full one in a run of the slow tests.
 pub(crate) fn usual_tree() -> tree::Options {
     if full() { tree::Options::full() } else { tree::Options::default() }
+}
+
+/// The counters of a mount, by name: numbers, and words.
+pub(crate) fn stats(mount: &Path) -> HashMap<String, String> {
+    let text = String::from_utf8(ferofs().arg("stats").arg(mount).run().success().stdout).unwrap();
+    let of = |line: &str| {
+        line.trim_end().rsplit_once(' ').map(|(name, value)| (name.trim_end().to_owned(), value.to_owned()))
+    };
+    text.lines().filter_map(of).collect()
+}
+
+/// The number that a mount has counted.
+#[track_caller]
+pub(crate) fn counter(mount: &Path, name: &str) -> u64 {
+    let stats = stats(mount);
+    stats.get(name).unwrap_or_else(|| panic!("no {name}: {stats:?}")).parse().unwrap()
 }

@@ -81,9 +81,7 @@ fn the_commands_of_the_guide_run() {
 
 #[test]
 fn a_command_that_fails_and_a_message_that_is_not_printed_are_noticed() {
-    if !need::root("commands of pages") {
-        return;
-    }
+    require!(need::root("commands of pages"));
     let run = |page: &str| run_steps(&steps(page).unwrap());
     let prepared = "```sh\nferofs build rootfs a.erofs\ntest -s a.erofs\n```\n";
     assert_eq!(run(prepared), Vec::<String>::new());
@@ -103,12 +101,11 @@ fn a_command_that_fails_and_a_message_that_is_not_printed_are_noticed() {
 }
 
 fn run_page(name: &str) {
-    if !need::root("commands of pages")
-        || !need::fuse("commands of pages")
-        || !need::kernel_erofs("commands of pages")
-    {
-        return;
-    }
+    require!(
+        need::root("commands of pages")
+            && need::fuse("commands of pages")
+            && need::kernel_erofs("commands of pages")
+    );
     let text = fs::read_to_string(repository().join(name)).unwrap();
     let failures = run_steps(&steps(&text).unwrap_or_else(|error| panic!("{name}: {error}")));
     assert!(failures.is_empty(), "{name}:\n{}", failures.join("\n"));

@@ -1,9 +1,11 @@
 //! Damaged images: truncated, zeroed, with flipped bits. Each command ends with a documented exit code and, if that is not 0, with an
 //! error message; it never panics, hangs, or uses much memory.
+//!
+//! The images in tests/corrupt once showed a defect: every command now refuses them or reads them safely.
 
-use std::fs;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
+use std::{fs, thread};
 
 use ferofs_tests::rng::Rng;
 use ferofs_tests::{ferofs, need, scratch_in_memory, tree};
@@ -132,4 +134,23 @@ fn padding_without_its_feature_bit_is_found() {
     let outcome = ferofs().args(["check", "--deep", "--json"]).arg(&image).run();
     assert_eq!(outcome.code, 4);
     assert!(String::from_utf8_lossy(&outcome.stdout).contains(r#""rule":"decode""#));
+}
+
+#[test]
+fn regression_images_are_handled() {
+    let fixture = Fixture::empty();
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("corrupt");
+    let images: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let images: Vec<_> =
+        images.into_iter().filter(|path| path.extension().is_some_and(|e| e == "erofs")).collect();
+    assert!(!images.is_empty());
+    for image in images {
+        let name = image.file_stem().unwrap().to_string_lossy().into_owned();
+        for args in [&["check"][..], &["ls"]] {
+            assert_handled(&command(args, &image, &[]), &format!("{args:?} {name}"));
+        }
+        let target = fixture.path(&name);
+        assert_handled(&command(&["extract"], &image, &[&target]), &format!("extract {name}"));
+        assert_ne!(command(&["check"], &image, &[]).code, 0, "{name}: check finds nothing");
+    }
 }

@@ -28,10 +28,7 @@ const SUPERBLOCK: [FieldChange; 9] = [
     ("directory blocks of another size", |f| f.put(SUPER + 0x5A, 1, 1)),
     ("root past the image", |f| f.put(SUPER + 0x0E, 0xFFFF, 2)),
     ("metadata past the image", |f| f.put(SUPER + 0x28, 0x7FFF_FFFF, 4)),
-    ("root is a file", |f| {
-        let nid = f.find("aaa").nid;
-        f.put(SUPER + 0x0E, nid, 2);
-    }),
+    ("root is a file", |f| f.put(SUPER + 0x0E, f.find("aaa").nid, 2)),
 ];
 
 /// False fields of directories.
@@ -49,43 +46,22 @@ const DIRECTORIES: [FieldChange; 18] = [
         let (one, other) = (f.find("outer/inner"), f.find("other").nid);
         f.put(one.at, other, 8);
     }),
-    ("a nid past the image", |f| {
-        let at = f.find("aaa").at;
-        f.put(at, 1 << 40, 8);
-    }),
-    ("a nid of all ones", |f| {
-        let at = f.find("aaa").at;
-        f.put(at, u64::MAX, 8);
-    }),
-    ("a nid that overflows", |f| {
-        let at = f.find("aaa").at;
-        f.put(at, u64::MAX / 32 + 1, 8);
-    }),
+    ("a nid past the image", |f| f.put(f.find("aaa").at, 1 << 40, 8)),
+    ("a nid of all ones", |f| f.put(f.find("aaa").at, u64::MAX, 8)),
+    ("a nid that overflows", |f| f.put(f.find("aaa").at, u64::MAX / 32 + 1, 8)),
     ("a nid in a metabox that does not exist", |f| {
         let dirent = f.find("aaa");
         f.put(dirent.at, dirent.nid | 1 << 63, 8);
     }),
-    ("first name offset of 0", |f| {
-        let at = first(f, "outer");
-        f.put(at + D_NAMEOFF, 0, 2);
-    }),
+    ("first name offset of 0", |f| f.put(first(f, "outer") + D_NAMEOFF, 0, 2)),
     ("first name offset not a multiple of 12", |f| {
         let at = first(f, "outer");
         let offset = f.number(at + D_NAMEOFF, 2);
         f.put(at + D_NAMEOFF, offset + 1, 2);
     }),
-    ("first name offset past the directory", |f| {
-        let at = first(f, "outer");
-        f.put(at + D_NAMEOFF, 12 * 300, 2);
-    }),
-    ("name offsets that decrease", |f| {
-        let at = f.find("outer/inner").at;
-        f.put(at + D_NAMEOFF, 12, 2);
-    }),
-    ("name offset past the directory", |f| {
-        let at = f.find("outer/inner").at;
-        f.put(at + D_NAMEOFF, 4095, 2);
-    }),
+    ("first name offset past the directory", |f| f.put(first(f, "outer") + D_NAMEOFF, 12 * 300, 2)),
+    ("name offsets that decrease", |f| f.put(f.find("outer/inner").at + D_NAMEOFF, 12, 2)),
+    ("name offset past the directory", |f| f.put(f.find("outer/inner").at + D_NAMEOFF, 4095, 2)),
     ("a slash in a name", |f| {
         let name = f.find("aaa").name;
         f.bytes[name.start + 1] = b'/';
@@ -98,86 +74,41 @@ const DIRECTORIES: [FieldChange; 18] = [
         let name = f.find("aaa").name;
         f.bytes[name.start] = b'z';
     }),
-    ("a wrong type in a dirent", |f| {
-        let at = f.find("aaa").at;
-        f.put(at + D_TYPE, 2, 1);
-    }),
+    ("a wrong type in a dirent", |f| f.put(f.find("aaa").at + D_TYPE, 2, 1)),
     ("a wrong parent", |f| {
         let outer = f.find("outer/inner").nid;
         let (at, other) = (f.dirents(outer)[1].at, f.find("other").nid);
         f.put(at, other, 8);
     }),
-    ("a directory of exabytes", |f| {
-        let nid = f.find("outer").nid;
-        f.put_size(nid, 1 << 60);
-    }),
+    ("a directory of exabytes", |f| f.put_size(f.find("outer").nid, 1 << 60)),
 ];
 
 /// False fields of inodes.
 const INODES: [FieldChange; 13] = [
-    ("a mode without a file type", |f| {
-        let inode = inode(f, "aaa");
-        f.put(inode + I_MODE, 0o010_644 | 0o020_000 | 0o100_000, 2);
-    }),
+    ("a mode without a file type", |f| f.put(inode(f, "aaa") + I_MODE, 0o010_644 | 0o020_000 | 0o100_000, 2)),
     ("layout 5", |f| layout(f, "aaa", 5)),
     ("layout 7", |f| layout(f, "aaa", 7)),
     ("unknown bits of i_format", |f| {
         let inode = inode(f, "aaa");
         f.bytes[inode + I_FORMAT + 1] |= 0x80;
     }),
-    ("inline data longer than a block", |f| {
-        let nid = f.find("aaa").nid;
-        f.put_size(nid, 4_000);
-    }),
-    ("more xattrs than the image has bytes", |f| {
-        let inode = inode(f, "xattr");
-        f.put(inode + I_XATTR_ICOUNT, 0xFFFF, 2);
-    }),
-    ("a symlink of 2^64 - 1 bytes", |f| {
-        let nid = f.find("symlink").nid;
-        f.put_size(nid, u64::MAX);
-    }),
-    ("a symlink of 2^32 bytes", |f| {
-        let nid = f.find("symlink").nid;
-        f.put_size(nid, 1 << 32);
-    }),
-    ("a file of 2^63 bytes", |f| {
-        let nid = f.find("aaa").nid;
-        f.put_size(nid, 1 << 63);
-    }),
-    ("a file of 2^63 - 1 compressed bytes", |f| {
-        let nid = f.find("text").nid;
-        f.put_size(nid, (1 << 63) - 1);
-    }),
-    ("a file of 2^40 compressed bytes", |f| {
-        let nid = f.find("text").nid;
-        f.put_size(nid, 1 << 40);
-    }),
-    ("stored data past the image", |f| {
-        let inode = inode(f, "plain");
-        f.put(inode + I_U, 0x00FF_FFFF, 4);
-    }),
+    ("inline data longer than a block", |f| f.put_size(f.find("aaa").nid, 4_000)),
+    ("more xattrs than the image has bytes", |f| f.put(inode(f, "xattr") + I_XATTR_ICOUNT, 0xFFFF, 2)),
+    ("a symlink of 2^64 - 1 bytes", |f| f.put_size(f.find("symlink").nid, u64::MAX)),
+    ("a symlink of 2^32 bytes", |f| f.put_size(f.find("symlink").nid, 1 << 32)),
+    ("a file of 2^63 bytes", |f| f.put_size(f.find("aaa").nid, 1 << 63)),
+    ("a file of 2^63 - 1 compressed bytes", |f| f.put_size(f.find("text").nid, (1 << 63) - 1)),
+    ("a file of 2^40 compressed bytes", |f| f.put_size(f.find("text").nid, 1 << 40)),
+    ("stored data past the image", |f| f.put(inode(f, "plain") + I_U, 0x00FF_FFFF, 4)),
     ("a directory that claims to be compressed", |f| layout(f, "outer", 3)),
 ];
 
 /// False fields of the index of a compressed file. Its header has 8 bytes and follows the inode and its xattrs.
 const MAPS: [FieldChange; 6] = [
-    ("an algorithm that does not exist", |f| {
-        let map = map(f);
-        f.put(map + 6, 0x0F, 1);
-    }),
-    ("clusters of 2^27 bytes", |f| {
-        let map = map(f);
-        f.put(map + 7, 0x0F, 1);
-    }),
-    ("a fragment without a packed inode", |f| {
-        let map = map(f);
-        f.put(map + 7, 0x80, 1);
-    }),
-    ("unknown advice", |f| {
-        let map = map(f);
-        f.put(map + 4, 0xFFFF, 2);
-    }),
+    ("an algorithm that does not exist", |f| f.put(map(f) + 6, 0x0F, 1)),
+    ("clusters of 2^27 bytes", |f| f.put(map(f) + 7, 0x0F, 1)),
+    ("a fragment without a packed inode", |f| f.put(map(f) + 7, 0x80, 1)),
+    ("unknown advice", |f| f.put(map(f) + 4, 0xFFFF, 2)),
     ("an index of all ones", |f| {
         let map = map(f);
         f.bytes[map + 8..map + 40].fill(0xFF);
@@ -243,9 +174,7 @@ fn check_finds_each_false_field() {
 
 #[test]
 fn the_daemon_handles_each_false_field() {
-    if !need::fuse("FUSE mounts of images that change") {
-        return;
-    }
+    require!(need::fuse("FUSE mounts of images that change"));
     let fixture = Fixture::empty();
     create(&fixture);
     let image = ImageEditor::new(fs::read(fixture.build("image", ["--compress", "lz4", "-T0"])).unwrap());

@@ -295,9 +295,7 @@ fn a_signal_ends_an_endless_extraction() {
 
 #[test]
 fn the_daemon_answers_other_requests_during_expensive_ones() {
-    if !need::fuse("FUSE mounts of hostile images") {
-        return;
-    }
+    require!(need::fuse("FUSE mounts of hostile images"));
     let fixture = Fixture::empty();
     let (image, dir) = (fixture.path("image"), fixture.directory("mount"));
     // Of the last two, the list is expensive, too, or the requests are not: there the list must only end.

@@ -12,11 +12,12 @@ use crate::common::image_writer::{
 /// Writes the broken image, or its sound twin.
 type Case = (&'static str, fn(bool) -> Vec<u8>);
 
-const CASES: [Case; 21] = [
+const CASES: [Case; 22] = [
     ("a head behind the end of the file", |broken| closing_head(1, if broken { 1000 } else { 904 })),
     ("a stored head behind the end of the file", |broken| closing_head(0, if broken { 4080 } else { 904 })),
-    ("a block count far behind its head", |broken| third_record(if broken { 0x801 } else { 2 })),
-    ("a block count of 0 far behind its head", |broken| third_record(if broken { 0x800 } else { 1 })),
+    ("a block count far behind its head", |broken| third_record(1, if broken { 0x801 } else { 2 })),
+    ("a block count of 0 far behind its head", |broken| third_record(1, if broken { 0x800 } else { 1 })),
+    ("a block count far behind the head of a hole", |broken| third_record(0, if broken { 0x801 } else { 2 })),
     ("an LZ4 match with a distance of 0", |broken| lz4_match(!broken)),
     ("an LZ4 prefix that ends with a length", lz4_prefix),
     ("a damaged rest of a DEFLATE stream", deflate_rest),
@@ -81,13 +82,14 @@ fn closing_head(kind: u16, clusterofs: u16) -> Vec<u8> {
     writer.finish_with(root, &[(b"file", file, 1)])
 }
 
-/// An extent of three lclusters and one block. A reader that starts at the third takes this distance back.
-fn third_record(back: u16) -> Vec<u8> {
+/// An extent of three lclusters and `blocks` blocks; without any, it is a hole. A reader that starts at the third lcluster takes the distance
+/// `back`.
+fn third_record(blocks: u16, back: u16) -> Vec<u8> {
     let mut writer = configured(1, &[14, 0, 0xff, 0xff, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     let root = writer.reserve(100);
     let stream = lz4_run(12_000);
     let block = writer.data(&[vec![0; 4096 - stream.len()], stream].concat());
-    let records = [head(1, 0, block), non_head(0x801, 2), non_head(back, 1)];
+    let records = [head(1, 0, block), non_head(0x800 | blocks, 2), non_head(back, 1)];
     // The flag BIG_PCLUSTER_1.
     let file = writer.full(12_000, [0, 0, 0, 0, 2, 0, 0, 0], &records);
     writer.finish_with(root, &[(b"file", file, 1)])

@@ -267,9 +267,7 @@ fn every_command_handles_malformed_images() {
 
 #[test]
 fn the_daemon_handles_malformed_images() {
-    if !need::fuse("FUSE mounts of malformed images") {
-        return;
-    }
+    require!(need::fuse("FUSE mounts of malformed images"));
     let fixture = Fixture::empty();
     let (image, dir) = (fixture.path("image"), fixture.directory("mount"));
     for (name, create, _) in CASES {

@@ -15,7 +15,7 @@ use ferofs_tests::run::ferofs_path;
 use ferofs_tests::{Mount, Run, ferofs, need, tree, xattr};
 use rustix::fs::SeekFrom;
 
-use crate::common::fixture::Fixture;
+use crate::common::fixture::{Fixture, counter};
 
 pub(crate) fn mounted(fixture: &Fixture, image: &Path) -> Mount {
     Mount::fuse(ferofs_path(), image, &fixture.directory("mount")).unwrap()
@@ -59,11 +59,8 @@ fn damage(image: &Path) {
 
 #[test]
 fn each_damaged_file_is_logged_once() {
-    if !need::fuse("damage under a FUSE mount") {
-        return;
-    }
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = small_image(&fixture);
+    require!(need::fuse("damage under a FUSE mount"));
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let mount = mounted(&fixture, &image);
     damage(&image);
     let mut found = BTreeSet::new();
@@ -84,11 +81,8 @@ fn each_damaged_file_is_logged_once() {
 
 #[test]
 fn a_truncated_image_gives_errors_until_it_is_restored() {
-    if !need::fuse("truncation under a FUSE mount") {
-        return;
-    }
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = small_image(&fixture);
+    require!(need::fuse("truncation under a FUSE mount"));
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let mount = mounted(&fixture, &image);
     let whole = fs::read(&image).unwrap();
     File::options().write(true).open(&image).unwrap().set_len(4096).unwrap();
@@ -102,11 +96,8 @@ fn a_truncated_image_gives_errors_until_it_is_restored() {
 
 #[test]
 fn a_mount_shows_the_old_image_after_it_is_replaced() {
-    if !need::fuse("replacement under a FUSE mount") {
-        return;
-    }
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = small_image(&fixture);
+    require!(need::fuse("replacement under a FUSE mount"));
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let mount = mounted(&fixture, &image);
     fs::write(fixture.path("new"), "not an image").unwrap();
     fs::rename(fixture.path("new"), &image).unwrap();
@@ -115,18 +106,10 @@ fn a_mount_shows_the_old_image_after_it_is_replaced() {
 
 #[test]
 fn random_reads_and_strides_need_few_requests() {
-    if !need::fuse("small FUSE reads") {
-        return;
-    }
+    require!(need::fuse("small FUSE reads"));
     const SIZE: usize = 6_000_000;
-    let fixture = Fixture::new(&tree::Options { largest: SIZE, ..tree::Options::small() });
-    let image = small_image(&fixture);
+    let (fixture, image) = Fixture::with_image(&tree::Options { largest: SIZE, ..tree::Options::small() });
     let expected = fs::read(fixture.source().join("files/large/Mixed")).unwrap();
-    let count = |dir: &Path, name: &str| -> u64 {
-        let stats = ferofs().arg("stats").arg(dir).run().success();
-        let text = String::from_utf8(stats.stdout).unwrap();
-        text.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().parse().unwrap()
-    };
     let pages = expected.len() as u64 / 4096;
     // Every page once in random order; then each 16th page in order.
     let mut all: Vec<u64> = (0..pages).collect();
@@ -146,11 +129,12 @@ fn random_reads_and_strides_need_few_requests() {
             file.read_exact_at(&mut page, number * 4096).unwrap();
             assert!(page == expected[*number as usize * 4096..][..4096], "{name}: page {number}");
         }
-        let (requests, bytes) = (count(mount.path(), "fuse reads"), count(mount.path(), "fuse read bytes"));
+        let (requests, bytes) =
+            (counter(mount.path(), "fuse reads"), counter(mount.path(), "fuse read bytes"));
         // For a stride, the daemon stores only the pages of its next steps, before it answers. Around random reads it stores pages later, with a
         // low priority, so that the number of requests depends on the load of the machine.
         let max_requests = if name == "all" { order.len() as u64 * 9 / 10 } else { order.len() as u64 / 3 };
-        let stored = count(mount.path(), "fuse stored bytes");
+        let stored = counter(mount.path(), "fuse stored bytes");
         assert!(name == "all" || stored <= order.len() as u64 * 4096, "{name}: {stored} stored");
         assert!(requests <= max_requests, "{name}: {requests} requests for {} pages", order.len());
         assert!(bytes <= (order.len() as u64 + 8) * 4096, "{name}: {bytes} for {} pages", order.len());
@@ -159,11 +143,8 @@ fn random_reads_and_strides_need_few_requests() {
 
 #[test]
 fn stats_shows_the_counters() {
-    if !need::fuse("counters of a FUSE mount") {
-        return;
-    }
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = small_image(&fixture);
+    require!(need::fuse("counters of a FUSE mount"));
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let mount = mounted(&fixture, &image);
     fs::read(mount.path().join("files/text/4097")).unwrap();
     let json = ferofs().arg("stats").arg(mount.path()).arg("--json").run().success();
@@ -177,11 +158,8 @@ fn stats_shows_the_counters() {
 
 #[test]
 fn the_daemon_writes_a_log_file_and_a_pid_file() {
-    if !need::fuse("files of the FUSE daemon") {
-        return;
-    }
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = small_image(&fixture);
+    require!(need::fuse("files of the FUSE daemon"));
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let (pid, log) = (fixture.path("pid"), fixture.path("log"));
     let dir = fixture.directory("mount");
     ferofs()
@@ -205,9 +183,7 @@ fn the_daemon_writes_a_log_file_and_a_pid_file() {
 
 #[test]
 fn lseek_finds_holes_and_data() {
-    if !need::fuse("holes in a FUSE mount") {
-        return;
-    }
+    require!(need::fuse("holes in a FUSE mount"));
     let fixture = Fixture::empty();
     let file = File::create(fixture.source().join("sparse")).unwrap();
     file.write_all_at(&[1; 8192], 1 << 20).unwrap();
@@ -223,11 +199,8 @@ fn lseek_finds_holes_and_data() {
 
 #[test]
 fn the_calls_of_mount_8_and_mount_fuse_mount_through_fuse() {
-    if !need::root("mount(8)") || !need::fuse("mount(8) and FUSE") {
-        return;
-    }
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = small_image(&fixture);
+    require!(need::root("mount(8)") && need::fuse("mount(8) and FUSE"));
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let links = fixture.directory("links");
     ferofs().arg("links").arg(&links).run().success();
     let kind = |dir: &Path| {
@@ -267,13 +240,12 @@ fn project() -> Option<PathBuf> {
 #[test]
 fn a_project_can_be_built_on_an_overlay_of_a_mount() {
     let what = "building on an overlay of a FUSE mount";
-    if !need::root(what)
-        || !need::fuse(what)
-        || need::tool("make", what).is_none()
-        || need::tool("cc", what).is_none()
-    {
-        return;
-    }
+    require!(
+        need::root(what)
+            && need::fuse(what)
+            && need::tool("make", what).is_some()
+            && need::tool("cc", what).is_some()
+    );
     let Some(project) = project() else {
         need::lacks(what, "the sources of lz4-sys");
         return;
@@ -302,11 +274,9 @@ fn a_project_can_be_built_on_an_overlay_of_a_mount() {
 
 #[test]
 fn killed_readers_do_not_disturb_the_daemon() {
-    if !need::fuse("killed FUSE readers") {
-        return;
-    }
-    let fixture = Fixture::new(&tree::Options { largest: 6_000_000, ..tree::Options::small() });
-    let image = small_image(&fixture);
+    require!(need::fuse("killed FUSE readers"));
+    let (fixture, image) =
+        Fixture::with_image(&tree::Options { largest: 6_000_000, ..tree::Options::small() });
     let mount = mounted(&fixture, &image);
     for round in 0..20 {
         let reader = Run::limited("sh", None, Duration::from_secs(60));
@@ -319,11 +289,8 @@ fn killed_readers_do_not_disturb_the_daemon() {
 
 #[test]
 fn all_threads_of_the_daemon_are_confined() {
-    if !need::fuse("the FUSE daemon's sandbox") {
-        return;
-    }
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = small_image(&fixture);
+    require!(need::fuse("the FUSE daemon's sandbox"));
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let mount = mounted(&fixture, &image);
     fs::read(mount.path().join("files/text/4097")).unwrap();
     let daemon = PathBuf::from(format!("/proc/{}/task", mount.daemon_id().unwrap()));
@@ -351,11 +318,8 @@ fn all_threads_of_the_daemon_are_confined() {
 fn the_image_is_read_only_after_the_sandbox_is_active() {
     let what = "the start of the FUSE daemon's sandbox";
     let Some(strace) = need::tool("strace", what) else { return };
-    if !need::fuse(what) {
-        return;
-    }
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = small_image(&fixture);
+    require!(need::fuse(what));
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let patch = fixture.path("patch");
     fs::write(fixture.source().join("new"), "new").unwrap();
     ferofs()
@@ -416,9 +380,7 @@ fn the_image_is_read_only_after_the_sandbox_is_active() {
 /// The unmount helper starts before the mount, so it removes the mount at whatever time the daemon dies.
 #[test]
 fn a_daemon_without_memory_leaves_no_mount() {
-    if !need::fuse("a daemon that runs out of memory") {
-        return;
-    }
+    require!(need::fuse("a daemon that runs out of memory"));
     let fixture = Fixture::new(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
     let (image, dir) = (small_image(&fixture), fixture.directory("mount"));
     let mut failed = 0;
@@ -436,11 +398,8 @@ fn a_daemon_without_memory_leaves_no_mount() {
 /// Linux gives the number of a mount to the next one.
 #[test]
 fn the_unmount_helper_leaves_a_later_mount_of_another_daemon() {
-    if !need::fuse("two FUSE mounts, one after the other") {
-        return;
-    }
-    let fixture = Fixture::new(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
-    let image = small_image(&fixture);
+    require!(need::fuse("two FUSE mounts, one after the other"));
+    let (fixture, image) = Fixture::with_image(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
     let first = mounted(&fixture, &image);
     let dir = first.path().to_owned();
     // It names another daemon than the parent of the helper.
@@ -469,11 +428,8 @@ fn the_unmount_helper_leaves_a_later_mount_of_another_daemon() {
 
 #[test]
 fn a_daemon_that_is_not_confined_leaves_what_others_mounted() {
-    if !need::fuse("a FUSE mount without a sandbox") || !need::root("a mount below a FUSE mount") {
-        return;
-    }
-    let fixture = Fixture::new(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
-    let image = small_image(&fixture);
+    require!(need::fuse("a FUSE mount without a sandbox") && need::root("a mount below a FUSE mount"));
+    let (fixture, image) = Fixture::with_image(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
     let dir = fixture.directory("mount");
     let mount = |arguments: &[&str]| Run::new("mount").args(arguments).arg(&dir).run().success();
     mount(&["-t", "tmpfs", "below"]);
@@ -493,11 +449,8 @@ fn a_daemon_that_is_not_confined_leaves_what_others_mounted() {
 
 #[test]
 fn an_image_that_cannot_be_opened_leaves_no_mount() {
-    if !need::fuse("bad images and FUSE") {
-        return;
-    }
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = small_image(&fixture);
+    require!(need::fuse("bad images and FUSE"));
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let dir = fixture.directory("mount");
     let file = File::options().write(true).open(&image).unwrap();
     file.write_all_at(&[0; 64], 1024).unwrap();

@@ -21,9 +21,7 @@ fn mounted(fixture: &Fixture, image: &Path) -> Mount {
 
 #[test]
 fn the_whole_test_tree_is_shown() {
-    if !need::fuse("FUSE mounts") {
-        return;
-    }
+    require!(need::fuse("FUSE mounts"));
     let fixture = Fixture::new(&usual_tree());
     for compression in COMPRESSIONS {
         let image = fixture.build(compression, ["--compress", compression]);
@@ -36,9 +34,7 @@ fn the_whole_test_tree_is_shown() {
 
 #[test]
 fn small_blocks_are_shown() {
-    if !need::fuse("FUSE mounts of small blocks") {
-        return;
-    }
+    require!(need::fuse("FUSE mounts of small blocks"));
     let fixture = Fixture::new(&tree::Options { deep: 30, wide: 300, ..tree::Options::small() });
     let image = fixture.build("image", ["--compress", "lz4", "-b", "512"]);
     fixture.assert_same_as_source(mounted(&fixture, &image).path());
@@ -46,11 +42,9 @@ fn small_blocks_are_shown() {
 
 #[test]
 fn parallel_readers_get_the_right_bytes() {
-    if !need::fuse("parallel FUSE reads") {
-        return;
-    }
-    let fixture = Fixture::new(&tree::Options { largest: 6_000_000, ..tree::Options::small() });
-    let image = fixture.build("image", ["--compress", "lz4"]);
+    require!(need::fuse("parallel FUSE reads"));
+    let (fixture, image) =
+        Fixture::with_image(&tree::Options { largest: 6_000_000, ..tree::Options::small() });
     let mount = mounted(&fixture, &image);
     let path = "files/large/Mixed";
     let expected = fs::read(fixture.source().join(path)).unwrap();
@@ -78,11 +72,8 @@ fn parallel_readers_get_the_right_bytes() {
 
 #[test]
 fn the_command_returns_after_the_image_is_mounted() {
-    if !need::fuse("background FUSE mounts") {
-        return;
-    }
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = fixture.build("image", ["--compress", "lz4"]);
+    require!(need::fuse("background FUSE mounts"));
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let dir = fixture.directory("mount");
     ferofs().args(["mount", "--fuse"]).args([&image, &dir]).run().success();
     let mount = Mount::adopt(&dir);
@@ -93,11 +84,8 @@ fn the_command_returns_after_the_image_is_mounted() {
 
 #[test]
 fn a_signal_to_the_daemon_unmounts() {
-    if !need::fuse("signals to the FUSE daemon") {
-        return;
-    }
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = fixture.build("image", ["--compress", "lz4"]);
+    require!(need::fuse("signals to the FUSE daemon"));
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     for (name, signal) in [("TERM", Signal::TERM), ("INT", Signal::INT)] {
         let dir = fixture.directory(name);
         let mount = Mount::fuse(ferofs_path(), &image, &dir).unwrap();
@@ -111,11 +99,8 @@ fn a_signal_to_the_daemon_unmounts() {
 
 #[test]
 fn a_mount_is_read_only() {
-    if !need::fuse("writing to a FUSE mount") {
-        return;
-    }
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = fixture.build("image", ["--compress", "lz4"]);
+    require!(need::fuse("writing to a FUSE mount"));
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let mount = mounted(&fixture, &image);
     let refused = |done: io::Result<()>| assert_eq!(done.unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
     refused(fs::write(mount.path().join("new"), ""));
@@ -127,11 +112,8 @@ fn a_mount_is_read_only() {
 
 #[test]
 fn statfs_reports_the_size_of_the_image() {
-    if !need::fuse("statfs of a FUSE mount") {
-        return;
-    }
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = fixture.build("image", ["--compress", "lz4"]);
+    require!(need::fuse("statfs of a FUSE mount"));
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let mount = mounted(&fixture, &image);
     let stat = rustix::fs::statvfs(mount.path()).unwrap();
     assert_eq!(stat.f_frsize, 4096);
@@ -142,11 +124,8 @@ fn statfs_reports_the_size_of_the_image() {
 
 #[test]
 fn lookups_of_missing_names_fail() {
-    if !need::fuse("lookups in a FUSE mount") {
-        return;
-    }
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = fixture.build("image", ["--compress", "lz4"]);
+    require!(need::fuse("lookups in a FUSE mount"));
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let mount = mounted(&fixture, &image);
     for name in ["no such name", "files/text/4097x", "files/text/", &"n".repeat(255)] {
         let found = fs::symlink_metadata(mount.path().join(name));
@@ -159,9 +138,7 @@ fn lookups_of_missing_names_fail() {
 
 #[test]
 fn names_that_linux_cannot_have_are_not_shown() {
-    if !need::fuse("wrong names in a FUSE mount") {
-        return;
-    }
+    require!(need::fuse("wrong names in a FUSE mount"));
     let fixture = Fixture::empty();
     let source = File::open(fixture.source()).unwrap();
     for name in ["a-nul", "b-slash", "file"] {
@@ -197,9 +174,7 @@ fn names_that_linux_cannot_have_are_not_shown() {
 /// A copy of a directory must fail if a file is damaged. Without the name, it would succeed without the file.
 #[test]
 fn names_of_damaged_inodes_are_listed() {
-    if !need::fuse("damaged inodes in a FUSE mount") {
-        return;
-    }
+    require!(need::fuse("damaged inodes in a FUSE mount"));
     let fixture = Fixture::empty();
     fs::create_dir(fixture.source().join("dir")).unwrap();
     let names = ["dir", "inode", "nid", "nid-of-none", "sound", "type"];
@@ -242,9 +217,7 @@ fn names_of_damaged_inodes_are_listed() {
 
 #[test]
 fn all_of_usr_is_shown() {
-    if !full() || !need::fuse("/usr through FUSE") {
-        return;
-    }
+    require!(full() && need::fuse("/usr through FUSE"));
     let fixture = Fixture::empty();
     let image = fixture.path("usr");
     ferofs().args(["build", "--compress", "lz4", "/usr"]).arg(&image).run().success();

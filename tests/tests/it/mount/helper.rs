@@ -85,9 +85,7 @@ fn possible(what: &str) -> bool {
 
 #[test]
 fn mount_starts_the_helper_once() {
-    if !possible("mount.erofs for mount(8)") {
-        return;
-    }
+    require!(possible("mount.erofs for mount(8)"));
     let images = Images::new();
     for options in [
         "",
@@ -117,9 +115,7 @@ fn mount_starts_the_helper_once() {
 
 #[test]
 fn mount_8_mounts_the_fuse_types_through_fuse() {
-    if !(possible("mount.erofs for mount(8)") && need::fuse("mount.erofs for mount(8)")) {
-        return;
-    }
+    require!(possible("mount.erofs for mount(8)") && need::fuse("mount.erofs for mount(8)"));
     let images = Images::new();
     for kind in ["erofs.fuse", "erofs.ferofs"] {
         let mounted = images.mounted(&format!("mount -t {kind} plain.erofs mnt"));
@@ -129,9 +125,7 @@ fn mount_8_mounts_the_fuse_types_through_fuse() {
 
 #[test]
 fn a_remount_keeps_what_it_does_not_change_and_says_what_it_cannot_change() {
-    if !(possible("remounting") && need::fuse("remounting")) {
-        return;
-    }
+    require!(possible("remounting") && need::fuse("remounting"));
     let images = Images::new();
     for mount in ["ferofs mount --fuse", "ferofs mount --kernel"] {
         let mounted = images.mounted(&format!(
@@ -154,9 +148,7 @@ fn a_remount_keeps_what_it_does_not_change_and_says_what_it_cannot_change() {
 
 #[test]
 fn a_remount_keeps_the_options_of_the_driver_and_refuses_those_of_the_daemon() {
-    if !(possible("remounting") && need::fuse("remounting")) {
-        return;
-    }
+    require!(possible("remounting") && need::fuse("remounting"));
     let images = Images::new();
     let path = format!("PATH=\"$PWD/links:$PATH\"; ln -sf {} links/ferofs", ferofs_path().display());
     let kernel =
@@ -167,6 +159,12 @@ fn a_remount_keeps_the_options_of_the_driver_and_refuses_those_of_the_daemon() {
     let acl = images.mounted(&format!("{kernel}; ferofs mount -o remount,acl,relatime mnt mnt"));
     assert!(acl.starts_with("ro,relatime - "), "{acl}");
     assert!(acl.contains(",acl,cache_strategy=disabled"), "{acl}");
+    // Linux has it from 6.13 on.
+    let shown = "grep -o ',directio' /proc/self/mountinfo";
+    images.mounted(&format!(
+        "{path}; ferofs mount --kernel -o directio plain.erofs mnt || ferofs mount --kernel plain.erofs mnt
+         {shown} > before || true; ferofs mount -o remount,noacl mnt mnt; {shown} > after || true; cmp before after >&2"
+    ));
     let refused = |option: &str| {
         format!(
             "if ferofs mount {option} -o remount mnt mnt 2>error; then exit 3; fi
@@ -190,9 +188,7 @@ fn with_mount_fuse(images: &Images) -> Option<&'static str> {
 
 #[test]
 fn a_remount_does_not_start_the_image_as_a_program() {
-    if !(possible("remounting FUSE") && need::fuse("remounting FUSE")) {
-        return;
-    }
+    require!(possible("remounting FUSE") && need::fuse("remounting FUSE"));
     let images = Images::new();
     let Some(path) = with_mount_fuse(&images) else { return };
     // The first 1024 bytes of an image are free.
@@ -217,9 +213,7 @@ fn a_remount_does_not_start_the_image_as_a_program() {
 
 #[test]
 fn lines_of_fstab_mount_once_and_unmount_by_type() {
-    if !(possible("fstab and FUSE") && need::fuse("fstab and FUSE")) {
-        return;
-    }
+    require!(possible("fstab and FUSE") && need::fuse("fstab and FUSE"));
     let images = Images::new();
     for name in ["mount.fuse.ferofs", "mount.fuse.erofsfuse"] {
         std::os::unix::fs::symlink(ferofs_path(), images.path("links").join(name)).unwrap();
@@ -248,9 +242,7 @@ fn lines_of_fstab_mount_once_and_unmount_by_type() {
 #[test]
 fn automount_mounts_and_expires() {
     let what = "images and autofs";
-    if !(possible(what) && need::fuse(what)) {
-        return;
-    }
+    require!(possible(what) && need::fuse(what));
     let Some(automount) = need::tool("automount", what) else { return };
     let images = Images::new();
     // /sbin has another directory in the script.
@@ -280,9 +272,7 @@ fn automount_mounts_and_expires() {
 
 #[test]
 fn the_helper_attaches_loop_devices_itself() {
-    if !possible("loop devices") {
-        return;
-    }
+    require!(possible("loop devices"));
     let images = Images::new();
     let helper = |line: &str| images.mounted(&format!("/sbin/mount.erofs {line}"));
     let size = std::fs::metadata(images.path("plain.erofs")).unwrap().len();
@@ -300,9 +290,7 @@ fn the_helper_attaches_loop_devices_itself() {
 
 #[test]
 fn the_helper_supports_fake_and_sloppy_and_reports_errors() {
-    if !possible("mount.erofs for mount(8)") {
-        return;
-    }
+    require!(possible("mount.erofs for mount(8)"));
     let images = Images::new();
     let run = |script: &str| images.run(&format!("{script}\n! grep -q \" $PWD/mnt \" /proc/self/mountinfo"));
     run("mount -f -t erofs plain.erofs mnt").success();

@@ -9,33 +9,32 @@ use ferofs_tests::{Mount, Run, compare, ferofs, need, tree};
 
 use crate::common::fixture::{COMPRESSIONS, Fixture, full, same, usual_tree};
 
+/// Builds an image with these options, and fails unless Linux shows the source.
+#[track_caller]
+fn assert_shown(fixture: &Fixture, name: &str, options: &[&str]) {
+    let image = fixture.build(name, options);
+    let mount = Mount::kernel(&image, &fixture.directory(&format!("{name}-mount"))).unwrap();
+    fixture.assert_same_as_source(mount.path());
+    mount.unmount().unwrap();
+}
+
 #[test]
 fn the_whole_test_tree_is_shown() {
-    if !need::kernel_erofs("kernel mounts") {
-        return;
-    }
+    require!(need::kernel_erofs("kernel mounts"));
     let fixture = Fixture::new(&usual_tree());
     for compression in COMPRESSIONS {
-        let image = fixture.build(compression, ["--compress", compression]);
-        let mount = Mount::kernel(&image, &fixture.directory(&format!("{compression}-mount"))).unwrap();
-        fixture.assert_same_as_source(mount.path());
-        mount.unmount().unwrap();
+        assert_shown(&fixture, compression, &["--compress", compression]);
     }
 }
 
 #[test]
 fn every_block_size_is_mounted() {
-    if !need::kernel_erofs("kernel mounts of small blocks") {
-        return;
-    }
+    require!(need::kernel_erofs("kernel mounts of small blocks"));
     let fixture = Fixture::new(&tree::Options { deep: 30, wide: 300, ..tree::Options::small() });
     for compression in COMPRESSIONS {
         for size in ["512", "1024", "2048", "4096"] {
             let name = format!("{compression}-{size}");
-            let image = fixture.build(&name, ["--compress", compression, "-b", size]);
-            let mount = Mount::kernel(&image, &fixture.directory(&format!("{name}-mount"))).unwrap();
-            fixture.assert_same_as_source(mount.path());
-            mount.unmount().unwrap();
+            assert_shown(&fixture, &name, &["--compress", compression, "-b", size]);
         }
     }
 }
@@ -54,9 +53,7 @@ fn words(seed: u32, len: usize) -> Vec<u8> {
 /// An index with shared extents is longer than one without, and the inline tail that follows it must still fit in the block.
 #[test]
 fn files_with_shared_extents_and_inline_tails_are_shown() {
-    if !need::kernel_erofs("kernel mounts") {
-        return;
-    }
+    require!(need::kernel_erofs("kernel mounts"));
     let fixture = Fixture::new(&tree::Options::small());
     for number in 0..40 {
         let end = words(number + 9, 2000 + 50 * number as usize);
@@ -64,10 +61,7 @@ fn files_with_shared_extents_and_inline_tails_are_shown() {
         std::fs::write(fixture.source().join(format!("similar{number}")), content).unwrap();
     }
     for index in ["dedupe,ztailpacking", "dedupe,ztailpacking,legacy-compress"] {
-        let image = fixture.build(index, ["-z", "lz4", "-E", index]);
-        let mount = Mount::kernel(&image, &fixture.directory(&format!("{index}-mount"))).unwrap();
-        fixture.assert_same_as_source(mount.path());
-        mount.unmount().unwrap();
+        assert_shown(&fixture, index, &["-z", "lz4", "-E", index]);
     }
 }
 
@@ -75,27 +69,20 @@ fn files_with_shared_extents_and_inline_tails_are_shown() {
 /// random positions, this would affect two or three.
 #[test]
 fn deflate_streams_at_byte_positions_are_read() {
-    if !need::kernel_erofs("kernel mounts with DEFLATE") {
-        return;
-    }
+    require!(need::kernel_erofs("kernel mounts with DEFLATE"));
     let fixture = Fixture::new(&tree::Options::small());
     for number in 0..4000u32 {
         let content = words(number, 4200 + (number as usize * 37) % 5000);
         std::fs::write(fixture.source().join(format!("text{number}")), content).unwrap();
     }
     for extra in ["48bit", "48bit,dedupe", "48bit,all-fragments"] {
-        let image = fixture.build(extra, ["-z", "deflate,1", "-E", extra]);
-        let mount = Mount::kernel(&image, &fixture.directory(&format!("{extra}-mount"))).unwrap();
-        fixture.assert_same_as_source(mount.path());
-        mount.unmount().unwrap();
+        assert_shown(&fixture, extra, &["-z", "deflate,1", "-E", extra]);
     }
 }
 
 #[test]
 fn a_file_is_mounted_without_a_loop_device() {
-    if !need::kernel_erofs("file-backed mounts") {
-        return;
-    }
+    require!(need::kernel_erofs("file-backed mounts"));
     let fixture = Fixture::on_disk(&tree::Options::small());
     let image = fixture.build("image", ["--compress", "lz4"]);
     match Mount::kernel_file(&image, &fixture.directory("mount")) {
@@ -109,11 +96,8 @@ fn a_file_is_mounted_without_a_loop_device() {
 
 #[test]
 fn ferofs_mount_uses_the_kernel_if_possible() {
-    if !need::kernel_erofs("ferofs mount --kernel") {
-        return;
-    }
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = fixture.build("image", ["--compress", "lz4"]);
+    require!(need::kernel_erofs("ferofs mount --kernel"));
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     for (name, options) in [("forced", &["--kernel"][..]), ("auto", &[])] {
         let dir = fixture.directory(name);
         ferofs().arg("mount").args(options).args([&image, &dir]).run().success();
@@ -126,9 +110,7 @@ fn ferofs_mount_uses_the_kernel_if_possible() {
 
 #[test]
 fn all_of_usr_is_shown() {
-    if !full() || !need::kernel_erofs("/usr through the kernel") {
-        return;
-    }
+    require!(full() && need::kernel_erofs("/usr through the kernel"));
     let fixture = Fixture::empty();
     let image = fixture.path("usr");
     ferofs().args(["build", "--compress", "lz4", "/usr"]).arg(&image).run().success();
@@ -147,9 +129,7 @@ fn type_of_mount(dir: &Path) -> Option<String> {
 /// FUSE would cover the file, and nobody could open it.
 #[test]
 fn only_directories_are_mounted_on() {
-    if !need::kernel_erofs("kernel mounts") {
-        return;
-    }
+    require!(need::kernel_erofs("kernel mounts"));
     let fixture = Fixture::new(&tree::Options::small());
     let image = fixture.build("lz4", ["-z", "lz4"]);
     let file = fixture.directory("mount").join("file");

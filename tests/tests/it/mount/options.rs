@@ -1,14 +1,18 @@
 //! Options of FUSE, messages about what is missing, and unmounting.
+//!
+//! The daemon without root: in a user namespace, for an ordinary user, and with access control lists.
 
+use std::fs::{self, File};
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 
 use ferofs_tests::mount::is_mounted;
 use ferofs_tests::run::ferofs_path;
-use ferofs_tests::{Mount, Outcome, Run, ferofs, need, tree};
-
-use super::daemon::small_image;
-use crate::common::fixture::Fixture;
+use ferofs_tests::{Mount, Outcome, Run, acl, ferofs, need, tree, xattr};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+use super::daemon::{mounted, small_image};
+use crate::common::fixture::Fixture;
 
 /// The source and the type of the mount on `dir`.
 fn source_and_type(dir: &Path) -> String {
@@ -32,11 +36,8 @@ fn possible(what: &str) -> bool {
 
 #[test]
 fn the_mount_table_shows_the_program_and_the_image() {
-    if !possible("types of FUSE mounts") {
-        return;
-    }
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = small_image(&fixture);
+    require!(possible("types of FUSE mounts"));
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let comma = fixture.path("a, b");
     std::fs::copy(&image, &comma).unwrap();
     let links = fixture.directory("links");
@@ -62,11 +63,8 @@ fn the_mount_table_shows_the_program_and_the_image() {
 
 #[test]
 fn only_root_uses_what_root_mounts_for_itself() {
-    if !possible("allow_root") || need::tool("setpriv", "allow_root").is_none() {
-        return;
-    }
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = small_image(&fixture);
+    require!(possible("allow_root") && need::tool("setpriv", "allow_root").is_some());
+    let (_fixture, image) = Fixture::with_image(&tree::Options::small());
     // A directory that all users reach.
     let text =
         "mount -t tmpfs -o mode=755 tmpfs /mnt; mkdir /mnt/dir; \"$0\" mount --fuse -o $3 \"$1\" /mnt/dir
@@ -80,9 +78,7 @@ fn only_root_uses_what_root_mounts_for_itself() {
 
 #[test]
 fn options_and_programs_that_are_missing_are_named() {
-    if !possible("messages of FUSE mounts") {
-        return;
-    }
+    require!(possible("messages of FUSE mounts"));
     let fixture = Fixture::new(&tree::Options::small());
     let (image, dir) = (small_image(&fixture), fixture.directory("mount"));
     for (option, named) in [
@@ -118,9 +114,7 @@ fn options_and_programs_that_are_missing_are_named() {
 
 #[test]
 fn umount_leaves_other_file_systems_alone() {
-    if !possible("umount") {
-        return;
-    }
+    require!(possible("umount"));
     let fixture = Fixture::new(&tree::Options::small());
     let (image, dir) = (small_image(&fixture), fixture.directory("mount"));
     let other = "mount -t tmpfs tmpfs \"$2\"; touch \"$2/kept\"";
@@ -146,8 +140,7 @@ fn umount_leaves_other_file_systems_alone() {
 
 #[test]
 fn files_that_a_mount_writes_replace_nothing_and_are_not_below_it() {
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = small_image(&fixture);
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let before = std::fs::read(&image).unwrap();
     let (dir, thesis) = (fixture.directory("mount"), fixture.path("thesis"));
     std::fs::write(&thesis, "The thesis.").unwrap();
@@ -178,11 +171,8 @@ fn files_that_a_mount_writes_replace_nothing_and_are_not_below_it() {
 /// Opening a FIFO waits for a program that reads it.
 #[test]
 fn a_mount_does_not_wait_for_a_reader_of_a_fifo() {
-    if !possible("FIFOs as files of a mount") {
-        return;
-    }
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = small_image(&fixture);
+    require!(possible("FIFOs as files of a mount"));
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let (dir, fifo) = (fixture.directory("mount"), fixture.path("fifo"));
     mknodat(CWD, &fifo, FileType::Fifo, Mode::RWXU, 0).unwrap();
     for (option, message) in [
@@ -198,9 +188,7 @@ fn a_mount_does_not_wait_for_a_reader_of_a_fifo() {
 
 #[test]
 fn umount_follows_a_link_to_the_mount_point_as_mount_does() {
-    if !possible("umount") {
-        return;
-    }
+    require!(possible("umount"));
     let fixture = Fixture::new(&tree::Options::small());
     let (image, dir, link) = (small_image(&fixture), fixture.directory("mount"), fixture.path("link"));
     std::os::unix::fs::symlink("mount", &link).unwrap();
@@ -217,11 +205,8 @@ fn umount_follows_a_link_to_the_mount_point_as_mount_does() {
 
 #[test]
 fn a_device_that_is_mounted_through_fuse_is_not_written_over() {
-    if !possible("a device") || need::tool("losetup", "a device").is_none() {
-        return;
-    }
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = small_image(&fixture);
+    require!(possible("a device") && need::tool("losetup", "a device").is_some());
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let dir = fixture.directory("mount");
     let attached = Run::new("losetup").args(["--find", "--show"]).arg(&image).run().success();
     let device = String::from_utf8_lossy(&attached.stdout).trim().to_owned();
@@ -230,4 +215,87 @@ fn a_device_that_is_mounted_through_fuse_is_not_written_over() {
     mount.unmount().unwrap();
     Run::new("losetup").args(["-d", &device]).run().success();
     assert!(refused.code == 1 && refused.stderr.contains("is mounted through FUSE on"), "{}", refused.stderr);
+}
+
+/// The user id of nobody, who has no permissions.
+const NOBODY: u32 = 65534;
+
+/// A command run as nobody.
+fn as_nobody() -> Run {
+    let ids = ["--reuid=65534", "--regid=65534", "--clear-groups", "--"];
+    Run::new("setpriv").args(ids)
+}
+
+#[test]
+fn the_daemon_works_in_a_user_namespace() {
+    require!(
+        need::fuse("FUSE in a user namespace") && need::tool("unshare", "FUSE in a user namespace").is_some()
+    );
+    let unshare = || Run::new("unshare").args(["--user", "--map-root-user", "--mount"]);
+    if unshare().arg("true").run().code != 0 {
+        need::lacks("FUSE in a user namespace", "the right to make user namespaces");
+        return;
+    }
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
+    let dir = fixture.directory("mount");
+    // Without --fuse: the kernel refuses the mount there, so ferofs uses FUSE.
+    let script = "\"$0\" mount \"$1\" \"$2\" && cmp \"$2/files/text/4097\" \"$3/files/text/4097\" && \"$0\" umount \"$2\"";
+    unshare()
+        .args(["sh", "-c", script])
+        .arg(ferofs_path())
+        .args([&image, &dir, &fixture.source()])
+        .run()
+        .success();
+    assert!(!is_mounted(&dir));
+}
+
+#[test]
+fn an_ordinary_user_can_mount_and_unmount() {
+    require!(
+        need::root("becoming an ordinary user")
+            && need::tool("fusermount3", "FUSE for ordinary users").is_some()
+    );
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
+    let dir = fixture.directory("mount");
+    chown(&dir, Some(NOBODY), Some(NOBODY)).unwrap();
+    let parent = image.parent().unwrap();
+    fs::set_permissions(parent, PermissionsExt::from_mode(0o755)).unwrap();
+    // A copy: the checkout may be in a directory that nobody else may enter, like root's.
+    let program = fixture.path("ferofs");
+    fs::copy(ferofs_path(), &program).unwrap();
+    // On some machines only root may open /dev/fuse. Here all users may, as with the rules of udev.
+    let script = "set -e; mknod -m 666 \"$4/fuse\" c 10 229; mount --bind \"$4/fuse\" /dev/fuse
+        user='setpriv --reuid=65534 --regid=65534 --clear-groups --'
+        $user \"$0\" mount \"$1\" \"$2\"
+        $user cat \"$2/files/text/4097\" | cmp - \"$3/files/text/4097\"
+        $user \"$0\" umount \"$2\"";
+    let unshare = Run::new("unshare").args(["--mount", "sh", "-c", script]).arg(program);
+    unshare.args([&image, &dir, &fixture.source()]).arg(parent).run().success();
+    assert!(!is_mounted(&dir));
+}
+
+#[test]
+fn access_control_lists_are_enforced() {
+    require!(need::root("becoming an ordinary user") && need::fuse("ACLs through FUSE"));
+    let fixture = Fixture::empty();
+    let mode = fs::Permissions::from_mode(0o644);
+    for name in ["open", "closed"] {
+        fs::write(fixture.source().join(name), name).unwrap();
+        fs::set_permissions(fixture.source().join(name), mode.clone()).unwrap();
+    }
+    fs::set_permissions(fixture.source(), PermissionsExt::from_mode(0o755)).unwrap();
+    use acl::Entry::{Mask, Other, Owner, OwningGroup, User};
+    let list = acl::encode(&[Owner(6), User(NOBODY, 0), OwningGroup(4), Mask(4), Other(4)]);
+    let source = File::open(fixture.source()).unwrap();
+    xattr::set(&source, b"closed", acl::ACCESS, &list).unwrap();
+    let image = small_image(&fixture);
+    let mount = mounted(&fixture, &image);
+    fs::set_permissions(image.parent().unwrap(), PermissionsExt::from_mode(0o755)).unwrap();
+    let read = |name| as_nobody().arg("cat").arg(mount.path().join(name)).run();
+    if read("open").code != 0 {
+        need::lacks("ACLs through FUSE", "a checkout that others may read");
+        return;
+    }
+    assert!(read("closed").stderr.contains("Permission denied"));
+    assert_eq!(fs::read(mount.path().join("closed")).unwrap(), b"closed");
 }

@@ -38,6 +38,18 @@ impl Background {
         Some(Self { mount: Mount::adopt(&dir), pid_file, log, keeper: Pid::from_raw(number).unwrap() })
     }
 
+    /// The same of a sealed image of [`large_tree`] on a server.
+    fn of_server(fixture: &Fixture, what: &str) -> Option<(Self, Server)> {
+        large_tree(fixture);
+        let (image, root) = fixture.build_sealed("image", &[]);
+        let server = Server::start().unwrap();
+        server.put("/image", fs::read(&image).unwrap());
+        let cache = fixture.path("cache");
+        let options = ["--roothash", &root, "--cache-dir", cache.to_str().unwrap()];
+        let mounted = Self::start(fixture, Path::new(&server.url("/image")), &options, what)?;
+        Some((mounted, server))
+    }
+
     /// The daemon, if there is one now.
     fn daemon(&self) -> Option<Pid> {
         children(self.keeper, "mount").pop()
@@ -191,28 +203,15 @@ fn is_running(process: Pid) -> bool {
 #[test]
 fn readers_of_an_image_on_a_server_do_not_notice_either() {
     let fixture = Fixture::empty();
-    large_tree(&fixture);
-    let root = fixture.path("root");
-    let image = fixture.build("image", ["--verity".as_ref(), "--roothash-file".as_ref(), root.as_os_str()]);
-    let server = Server::start().unwrap();
-    server.put("/image", fs::read(&image).unwrap());
-    let cache = fixture.path("cache");
-    let root = fs::read_to_string(root).unwrap();
-    let options = ["--roothash", root.trim(), "--cache-dir", cache.to_str().unwrap()];
-    let location = PathBuf::from(server.url("/image"));
-    let Some(mounted) =
-        Background::start(&fixture, &location, &options, "killed daemons of images on servers")
-    else {
-        return;
-    };
+    let what = "killed daemons of images on servers";
+    let Some((mounted, _server)) = Background::of_server(&fixture, what) else { return };
     survives_kills(&fixture, &mounted);
     mounted.mount.unmount().unwrap();
 }
 
 #[test]
 fn keeper_and_daemon_are_confined() {
-    let fixture = Fixture::new(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
-    let image = small_image(&fixture);
+    let (fixture, image) = Fixture::with_image(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
     let Some(mounted) = Background::start(&fixture, &image, &[], "the sandbox of the keeper") else { return };
     let first = mounted.daemon().unwrap();
     let confined = |process: Pid| {
@@ -235,8 +234,7 @@ fn keeper_and_daemon_are_confined() {
 
 #[test]
 fn a_daemon_that_crashes_again_and_again_leaves_no_mount() {
-    let fixture = Fixture::new(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
-    let image = small_image(&fixture);
+    let (fixture, image) = Fixture::with_image(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
     let Some(mounted) = Background::start(&fixture, &image, &[], "daemons that crash") else { return };
     let mut crashes = 0;
     while is_mounted(mounted.mount.path()) {
@@ -276,8 +274,7 @@ fn a_signal_to_the_keeper_unmounts() {
 
 #[test]
 fn a_mount_without_any_process_can_be_unmounted() {
-    let fixture = Fixture::new(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
-    let image = small_image(&fixture);
+    let (fixture, image) = Fixture::with_image(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
     let Some(mounted) = Background::start(&fixture, &image, &[], "mounts without processes") else { return };
     let dir = mounted.mount.path();
     // Somebody uses it.
@@ -298,18 +295,7 @@ fn a_mount_without_any_process_can_be_unmounted() {
 #[test]
 fn reattach_mounts_again_without_a_server() {
     let fixture = Fixture::empty();
-    large_tree(&fixture);
-    let root = fixture.path("root");
-    let image = fixture.build("image", ["--verity".as_ref(), "--roothash-file".as_ref(), root.as_os_str()]);
-    let server = Server::start().unwrap();
-    server.put("/image", fs::read(&image).unwrap());
-    let cache = fixture.path("cache");
-    let root = fs::read_to_string(root).unwrap();
-    let options = ["--roothash", root.trim(), "--cache-dir", cache.to_str().unwrap()];
-    let location = PathBuf::from(server.url("/image"));
-    let Some(mounted) = Background::start(&fixture, &location, &options, "mount.erofs --reattach") else {
-        return;
-    };
+    let Some((mounted, server)) = Background::of_server(&fixture, "mount.erofs --reattach") else { return };
     let dir = mounted.mount.path();
     fixture.assert_same_as_source(dir);
     let link = fixture.path("mount.erofs");

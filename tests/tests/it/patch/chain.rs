@@ -4,12 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use ferofs_tests::content::Content;
-use ferofs_tests::ferofs;
 use ferofs_tests::rng::Rng;
-use ferofs_tests::update;
+use ferofs_tests::{ferofs, update};
 
+use crate::common::erofs_utils::assert_valid;
 use crate::common::fixture::Fixture;
-use crate::common::mkfs::assert_valid;
 
 /// A tree of small files.
 fn fixture() -> Fixture {

@@ -20,8 +20,8 @@ fn program() -> Option<PathBuf> {
 
 /// A fixture with an image, a patch, and the new tree.
 fn fixture() -> (Fixture, PathBuf, PathBuf) {
-    let fixture = Fixture::new(&tree::Options { wide: 40, deep: 0, ..tree::Options::default() });
-    let image = fixture.build("image", ["-z", "lz4"]);
+    let (fixture, image) =
+        Fixture::with_image(&tree::Options { wide: 40, deep: 0, ..tree::Options::default() });
     fs::write(fixture.source().join("news"), "news ".repeat(9000)).unwrap();
     let patch = fixture.path("patch");
     create(&image, &fixture.source(), &patch);
@@ -89,9 +89,7 @@ fn check_and_verify_judge_as_the_command_does() {
 #[test]
 fn mounts_show_the_tree_and_end_with_the_program() {
     let Some(program) = program() else { return };
-    if !need::root("a mount of the program for devices") || !need::fuse("the same") {
-        return;
-    }
+    require!(need::root("a mount of the program for devices") && need::fuse("the same"));
     let (fixture, image, patch) = fixture();
     let dir = fixture.directory("mnt");
     let mount = |patch: Option<&PathBuf>| {

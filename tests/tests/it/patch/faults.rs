@@ -71,9 +71,7 @@ fn assert_shows(fixture: &Fixture, image: &Path, tree: &Path) {
 
 #[test]
 fn images_of_erofs_utils_are_patched() {
-    if !need::kernel_erofs("patched images of erofs-utils through the kernel") {
-        return;
-    }
+    require!(need::kernel_erofs("patched images of erofs-utils through the kernel"));
     let programs =
         [newest("mkfs.erofs"), need::tool("mkfs.erofs", "patching images of this system's mkfs.erofs")];
     for mkfs in programs.into_iter().flatten() {
@@ -102,9 +100,7 @@ fn images_of_erofs_utils_are_patched() {
 
 #[test]
 fn after_an_interrupted_change_any_patch_can_be_applied() {
-    if !need::kernel_erofs("interrupted patches through the kernel") {
-        return;
-    }
+    require!(need::kernel_erofs("interrupted patches through the kernel"));
     let Some(strace) = need::tool("strace", "interrupted patches") else { return };
     let fixture = fixture();
     let image = fixture.build("image", ["-z", "none"]);

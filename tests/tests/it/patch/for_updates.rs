@@ -8,8 +8,8 @@ use ferofs_tests::content::Content;
 use ferofs_tests::ferofs;
 use ferofs_tests::rng::Rng;
 
+use crate::common::erofs_utils::assert_valid;
 use crate::common::fixture::Fixture;
-use crate::common::mkfs::assert_valid;
 
 /// The number of files.
 const FILES: u64 = 1000;

@@ -5,7 +5,6 @@
 //! - `faults`: interrupted writes, and data behind an image.
 //! - `for_updates`: images that grow little.
 //! - `growth`: additions that are compressed together.
-//! - `memory`: the stated memory for applying.
 //! - `resume`: interrupted patches that continue.
 //! - `sparse`: files with holes.
 //! - `squash`: new images without history.
@@ -16,7 +15,6 @@ mod device;
 mod faults;
 mod for_updates;
 mod growth;
-mod memory;
 mod resume;
 mod sparse;
 mod squash;

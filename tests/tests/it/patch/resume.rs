@@ -9,8 +9,8 @@ use ferofs_tests::run::ferofs_path;
 use ferofs_tests::{Outcome, Run, ferofs, need};
 
 use super::{apply, create};
+use crate::common::erofs_utils::assert_valid;
 use crate::common::fixture::Fixture;
-use crate::common::mkfs::assert_valid;
 
 /// Files of the new tree, each of which is more than a piece of a patch.
 const NEW: u64 = 3;
@@ -146,9 +146,7 @@ fn of_several_patches_the_interrupted_one_continues() {
 #[test]
 fn on_a_device_a_patch_continues() {
     let Some(strace) = need::tool("strace", "an interrupted patch of a device") else { return };
-    if !need::root("an interrupted patch of a device") {
-        return;
-    }
+    require!(need::root("an interrupted patch of a device"));
     let (fixture, image, patch) = fixture("-z lz4");
     let whole = fixture.path("whole");
     fs::copy(&image, &whole).unwrap();

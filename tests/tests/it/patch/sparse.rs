@@ -8,8 +8,8 @@ use ferofs_tests::content::Content;
 use ferofs_tests::rng::Rng;
 use ferofs_tests::{Mount, compare, ferofs, need, update};
 
+use crate::common::erofs_utils::assert_valid;
 use crate::common::fixture::{Fixture, same};
-use crate::common::mkfs::assert_valid;
 
 fn patch(image: &Path, tree: &Path, patch: &Path) {
     super::create(image, tree, patch);
@@ -49,9 +49,7 @@ fn change(file: &Path, rng: &mut Rng) {
 
 #[test]
 fn holes_may_come_and_go() {
-    if !need::kernel_erofs("patched files with holes through the kernel") {
-        return;
-    }
+    require!(need::kernel_erofs("patched files with holes through the kernel"));
     for (number, options) in
         ["-z none", "-z none -b 512", "-z none --chunk-size 16K", "-z lz4 -C 16K"].iter().enumerate()
     {
@@ -121,9 +119,7 @@ fn long_runs_fit_into_the_pieces_of_a_patch() {
 #[test]
 fn terabytes_of_holes_are_not_read() {
     const SIZE: u64 = 12 << 40;
-    if !need::kernel_erofs("patched files of terabytes through the kernel") {
-        return;
-    }
+    require!(need::kernel_erofs("patched files of terabytes through the kernel"));
     let data = [(0, 1), (5 << 40, 2), ((7 << 40) + 12_345, 3)];
     for options in ["-z none", "-z lz4"] {
         let fixture = Fixture::empty();

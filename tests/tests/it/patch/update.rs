@@ -12,8 +12,8 @@ use ferofs_tests::run::ferofs_path;
 use ferofs_tests::{Mount, Run, compare, ferofs, need, tree, update};
 
 use super::{apply, create};
+use crate::common::erofs_utils::{assert_valid, mkfs_command};
 use crate::common::fixture::{Fixture, full, same};
-use crate::common::mkfs::{assert_valid, mkfs_command};
 
 /// Encodings: a name, and options of `ferofs build`.
 const SETTINGS: [(&str, &str); 13] = [
@@ -84,10 +84,9 @@ pub(super) fn assert_shows(fixture: &Fixture, image: &Path, tree: &Path) {
 
 #[test]
 fn every_state_of_a_chain_of_updates_is_shown() {
-    if !need::kernel_erofs("patched images through the kernel") || !need::fuse("patched images through FUSE")
-    {
-        return;
-    }
+    require!(
+        need::kernel_erofs("patched images through the kernel") && need::fuse("patched images through FUSE")
+    );
     for (name, options) in SETTINGS {
         let fixture = fixture();
         let steps = match (full(), name) {
@@ -101,11 +100,10 @@ fn every_state_of_a_chain_of_updates_is_shown() {
 
 #[test]
 fn an_added_version_shares_the_content_of_inodes_in_the_metabox() {
-    if !need::kernel_erofs("a version that is added, through the kernel")
-        || !need::fuse("the same through FUSE")
-    {
-        return;
-    }
+    require!(
+        need::kernel_erofs("a version that is added, through the kernel")
+            && need::fuse("the same through FUSE")
+    );
     for options in ["-z zstd -C 64K -E 48bit,all-fragments -m 4K", "-z zstd -C 64K -m 4K"] {
         let fixture = Fixture::new(&tree::Options::small());
         let (first, upper) = (fixture.source().join("first"), fixture.directory("upper"));
@@ -132,11 +130,10 @@ fn an_added_version_shares_the_content_of_inodes_in_the_metabox() {
 /// Files that moved keep their inodes, whose numbers in a metabox have 64 bits.
 #[test]
 fn a_directory_keeps_names_of_inodes_in_the_metabox() {
-    if !need::kernel_erofs("moved inodes of a metabox, through the kernel")
-        || !need::fuse("the same through FUSE")
-    {
-        return;
-    }
+    require!(
+        need::kernel_erofs("moved inodes of a metabox, through the kernel")
+            && need::fuse("the same through FUSE")
+    );
     for options in ["-z zstd -C 64K -m 4K", "--preset backup"] {
         let fixture = Fixture::empty();
         for number in 0..40 {
@@ -157,10 +154,9 @@ fn a_directory_keeps_names_of_inodes_in_the_metabox() {
 
 #[test]
 fn an_added_tree_is_merged_over_the_old_one() {
-    if !need::kernel_erofs("images with additions through the kernel") || !need::fuse("the same through FUSE")
-    {
-        return;
-    }
+    require!(
+        need::kernel_erofs("images with additions through the kernel") && need::fuse("the same through FUSE")
+    );
     for options in ["-z none", "-z lz4 -C 16K -E fragments", "-z zstd -C 64K -E 48bit"] {
         let fixture = Fixture::new(&tree::Options::small());
         let (upper, before, after) =
@@ -253,9 +249,7 @@ fn chain(fixture: &Fixture, options: &str, steps: u64) {
 
 #[test]
 fn after_a_power_cut_linux_shows_the_old_or_the_new_tree() {
-    if !need::kernel_erofs("power cuts through the kernel") {
-        return;
-    }
+    require!(need::kernel_erofs("power cuts through the kernel"));
     let Some(strace) = need::tool("strace", "power cuts") else { return };
     let fixture = fixture();
     let image = fixture.build("image", ["-z", "lz4"]);
@@ -489,9 +483,7 @@ fn attributes_are_ignored_only_at_the_same_path() {
 
 #[test]
 fn on_a_full_disk_or_device_the_image_stays_unchanged() {
-    if !need::root("full disks") {
-        return;
-    }
+    require!(need::root("full disks"));
     let fixture = Fixture::empty();
     fs::write(fixture.source().join("file"), Content::Noise.bytes(500_000, &mut Rng::new(1))).unwrap();
     let image = fixture.build("image", ["-z", "none"]);

@@ -1,12 +1,11 @@
 //! The read engine behind a FUSE mount: access profiles and pinned data, memory limits.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 use ferofs_tests::{Mount, ferofs, need, tree};
 
-use crate::common::fixture::Fixture;
+use crate::common::fixture::{Fixture, counter};
 
 /// Mounts in the background with `options`.
 fn mounted(image: &Path, dir: &Path, options: &[&str]) -> Mount {
@@ -14,20 +13,10 @@ fn mounted(image: &Path, dir: &Path, options: &[&str]) -> Mount {
     Mount::adopt(dir)
 }
 
-/// The counters of a mount.
-fn stats(dir: &Path) -> BTreeMap<String, u64> {
-    let text = String::from_utf8(ferofs().arg("stats").arg(dir).run().success().stdout).unwrap();
-    let lines = text.lines().filter_map(|line| line.rsplit_once(' '));
-    lines.map(|(name, value)| (name.trim().replace(' ', "_"), value.parse().unwrap())).collect()
-}
-
 #[test]
 fn a_recorded_access_profile_can_be_pinned() {
-    if !need::fuse("access profiles") {
-        return;
-    }
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = fixture.build("image", ["--compress", "lz4"]);
+    require!(need::fuse("access profiles"));
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let profile = fixture.path("profile");
     let file = "files/large/Mixed";
     let dir = fixture.directory("recorded");
@@ -46,8 +35,8 @@ fn a_recorded_access_profile_can_be_pinned() {
     let options = ["--pin", profile.to_str().unwrap(), "--pin-memory", "64M"];
     let mount = mounted(&image, &dir, &options);
     assert_eq!(fs::read(mount.path().join(file)).unwrap(), expected);
-    let used = stats(mount.path());
-    assert!(used["pinned_hits"] > 0 && used["pinned_bytes"] >= expected.len() as u64, "{used:?}");
+    assert!(counter(mount.path(), "pinned hits") > 0);
+    assert!(counter(mount.path(), "pinned bytes") >= expected.len() as u64);
     mount.unmount().unwrap();
 
     fs::write(&profile, "no profile").unwrap();
@@ -58,15 +47,12 @@ fn a_recorded_access_profile_can_be_pinned() {
 
 #[test]
 fn memory_stays_within_its_limit() {
-    if !need::fuse("memory limits") {
-        return;
-    }
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = fixture.build("image", ["--compress", "lz4"]);
+    require!(need::fuse("memory limits"));
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let dir = fixture.directory("mount");
     let mount = mounted(&image, &dir, &["--memory-limit", "1M"]);
     fixture.assert_same_as_source(mount.path());
-    let used = stats(mount.path());
-    assert!(used["held_peak"] > 0 && used["held_peak"] <= 1 << 20, "{used:?}");
+    let peak = counter(mount.path(), "held peak");
+    assert!(peak > 0 && peak <= 1 << 20, "{peak}");
     mount.unmount().unwrap();
 }

@@ -49,8 +49,7 @@ fn patterns_select_names() {
 
 #[test]
 fn skip_existing_continues_an_interrupted_extraction() {
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = fixture.build("image", ["--compress", "lz4"]);
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let target = fixture.extract(&image, "target");
     let again = |options: &[&str]| ferofs().arg("extract").args(options).arg(&image).arg(&target).run();
     let (kept, cut, lost) =
@@ -74,9 +73,7 @@ fn skip_existing_continues_an_interrupted_extraction() {
 /// Root continues what another user has begun: the files get their owners and permissions.
 #[test]
 fn skip_existing_keeps_no_wrong_owners_or_permissions() {
-    if !need::root("owners") {
-        return;
-    }
+    require!(need::root("owners"));
     let fixture = Fixture::empty();
     for (name, mode) in [("owned", 0o644), ("setuid", 0o4755), ("right", 0o644)] {
         let path = fixture.source().join(name);
@@ -354,9 +351,7 @@ fn fragments_of_erofs_utils_are_extracted() {
 
 #[test]
 fn duplicate_names_change_nothing_outside() {
-    if !need::root("special files with any mode") {
-        return;
-    }
+    require!(need::root("special files with any mode"));
     let fixture = Fixture::empty();
     let outside = fixture.path("outside");
     fs::write(&outside, "outside").unwrap();
@@ -415,9 +410,7 @@ fn a_refused_file_gets_no_hard_links() {
 /// The largest ID means "do not change" to chown(2): the file would belong to who extracts it, with its setuid bit.
 #[test]
 fn a_setuid_file_without_an_owner_is_an_error() {
-    if !need::root("setuid files of others") {
-        return;
-    }
+    require!(need::root("setuid files of others"));
     let fixture = Fixture::empty();
     let program = fixture.source().join("program");
     fs::write(&program, "program").unwrap();
@@ -436,9 +429,7 @@ fn a_setuid_file_without_an_owner_is_an_error() {
 
 #[test]
 fn without_owners_setuid_bits_and_capabilities_are_left_out() {
-    if !need::root("setuid files of others") {
-        return;
-    }
+    require!(need::root("setuid files of others"));
     let fixture = Fixture::empty();
     for (name, mode) in [("file", 0o6755), ("dir", 0o3777), ("fifo", 0o6711)] {
         let path = fixture.source().join(name);
@@ -552,9 +543,7 @@ fn names(dir: &Path) -> Vec<String> {
 /// Linux drops a setgid bit of a group that the process does not have, and gives no error.
 #[test]
 fn a_bit_that_the_system_drops_costs_no_other_attribute() {
-    if !need::root("files of another group") || need::tool("setpriv", "fewer rights").is_none() {
-        return;
-    }
+    require!(need::root("files of another group") && need::tool("setpriv", "fewer rights").is_some());
     let fixture = Fixture::empty();
     let file = fixture.source().join("file");
     fs::write(&file, "content").unwrap();

@@ -14,8 +14,7 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn inspect_shows_features_files_and_blocks() {
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = fixture.build("image", ["--compress", "lz4"]);
+    let (_fixture, image) = Fixture::with_image(&tree::Options::small());
     let report = text(&ferofs().arg("inspect").arg(&image).run().success().stdout);
     for word in ["uuid", "features", "lz4", "directory", "largest files", "layout", "metadata"] {
         assert!(report.contains(word), "{word}: {report}");
@@ -84,8 +83,7 @@ fn the_html_page_shows_hostile_names_as_text() {
 
 #[test]
 fn diff_has_the_exit_codes_of_diff_1() {
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = fixture.build("image", ["--compress", "lz4"]);
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let diff = |args: &[&Path]| ferofs().arg("diff").args(args).run();
     assert_eq!(diff(&[&image, &image]).success().stdout, b"");
     let ignored: &[&str] = if need::is_root() { &[] } else { &["--ignore=owner,xattrs"] };

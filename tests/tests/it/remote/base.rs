@@ -5,10 +5,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ferofs_tests::{Outcome, Run, ferofs, need};
+use ferofs_tests::{Outcome, Run, ferofs, need, web};
 
 use super::registry::registry;
-use super::{Service, assert_same_files, field, isolated};
+use super::{assert_same_files, field, isolated};
 use crate::common::fixture::Fixture;
 
 /// A tree with all kinds of changes between its versions 1 and 2.
@@ -48,7 +48,7 @@ fn write(root: &Path, version: u32) {
 
 struct Versions {
     fixture: Fixture,
-    registry: Service,
+    registry: web::Server,
     images: [PathBuf; 2],
 }
 
@@ -146,9 +146,7 @@ fn layers_are_chosen_by_number_also_from_the_cache() {
 
 #[test]
 fn overlayfs_shows_the_new_version() {
-    if !need::kernel_erofs("layers of a difference") {
-        return;
-    }
+    require!(need::kernel_erofs("layers of a difference"));
     let Some(versions) = Versions::new("layers of a difference through the kernel") else { return };
     let [first, second] = &versions.images;
     versions.push(first, "app:1", &[]).run().success();
@@ -178,9 +176,7 @@ fn overlayfs_shows_the_new_version() {
 
 #[test]
 fn layers_are_stacked_without_fetching_all_of_them() {
-    if !need::fuse("layers through FUSE") || !rustix::process::geteuid().is_root() {
-        return;
-    }
+    require!(need::fuse("layers through FUSE") && rustix::process::geteuid().is_root());
     let Some(versions) = Versions::new("layers through FUSE") else { return };
     let [first, second] = &versions.images;
     versions.push(first, "app:1", &[]).run().success();

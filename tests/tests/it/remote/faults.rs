@@ -1,18 +1,25 @@
 //! `ferofs pull` and `ferofs cat` from a server that does everything wrong once.
+//!
+//! Bytes that change in the cache after they were verified and stored.
 
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ferofs_test_server::{Auth, Fault, Object, Rule, Server};
-
+use ferofs_tests::mount::Mount;
 use ferofs_tests::need;
+use ferofs_tests::run::ferofs_path;
+use rustix::fs::{Advice, fadvise};
 
-use super::{assert_same_files, isolated, sealed_image};
-use crate::common::fixture::Fixture;
+use super::{assert_same_files, isolated, sealed, serve};
+use crate::common::fixture::{Fixture, counter};
 
 #[test]
 fn a_pull_survives_each_fault() {
-    let fixture = Fixture::empty();
-    let (image, root) = sealed_image(&fixture);
+    let (fixture, image, root) = sealed();
     let bytes = std::fs::read(&image).unwrap();
     let faults = [
         Rule::new(Fault::Status(429)).header("Retry-After", "1"),
@@ -44,8 +51,7 @@ fn a_pull_survives_each_fault() {
 
 #[test]
 fn a_pull_fails_where_it_must() {
-    let fixture = Fixture::empty();
-    let (image, root) = sealed_image(&fixture);
+    let (fixture, image, root) = sealed();
     let bytes = std::fs::read(&image).unwrap();
     let target = fixture.path("pulled");
     let fails = |rule: Rule, with: &[&str], reason: &str| {
@@ -78,13 +84,9 @@ fn a_pull_fails_where_it_must() {
 fn a_pull_takes_no_access_from_a_planted_file() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 
-    if !need::root("files of other users") {
-        return;
-    }
-    let fixture = Fixture::empty();
-    let (image, root) = sealed_image(&fixture);
-    let server = Server::start().unwrap();
-    server.put("/image", std::fs::read(&image).unwrap());
+    require!(need::root("files of other users"));
+    let (fixture, image, root) = sealed();
+    let server = serve(&image);
     let directory = fixture.directory("shared");
     std::fs::set_permissions(&directory, PermissionsExt::from_mode(0o1777)).unwrap();
     let target = directory.join("pulled");
@@ -123,8 +125,7 @@ fn a_pull_continues_where_it_stopped() {
 
 #[test]
 fn a_server_without_validators_is_named() {
-    let fixture = Fixture::empty();
-    let (image, _) = sealed_image(&fixture);
+    let (fixture, image, _) = sealed();
     let server = Server::start().unwrap();
     server.put("/image", Object::new(std::fs::read(&image).unwrap()).with_etag(None));
     let url = server.url("/image");
@@ -139,8 +140,7 @@ fn a_server_without_validators_is_named() {
 
 #[test]
 fn what_replaces_an_image_is_an_image() {
-    let fixture = Fixture::empty();
-    let (image, root) = sealed_image(&fixture);
+    let (fixture, image, root) = sealed();
     let before = std::fs::read(&image).unwrap();
     let server = Server::start().unwrap();
     server.put("/page", "<html>404</html>".repeat(1000).into_bytes());
@@ -157,10 +157,8 @@ fn what_replaces_an_image_is_an_image() {
 
 #[test]
 fn a_cache_that_stays_too_large_says_why() {
-    let fixture = Fixture::empty();
-    let (image, root) = sealed_image(&fixture);
-    let server = Server::start().unwrap();
-    server.put("/image", std::fs::read(&image).unwrap());
+    let (fixture, image, root) = sealed();
+    let server = serve(&image);
     let read = ["cat", "--roothash", &root, &server.url("/image"), "/data"];
     isolated(&fixture).args(read).run().success();
     let folders = std::fs::read_dir(fixture.path("cache")).unwrap().map(|entry| entry.unwrap().path());
@@ -176,10 +174,8 @@ fn a_cache_that_stays_too_large_says_why() {
 
 #[test]
 fn commands_take_addresses_with_credentials() {
-    let fixture = Fixture::empty();
-    let (image, root) = sealed_image(&fixture);
-    let server = Server::start().unwrap();
-    server.put("/image", std::fs::read(&image).unwrap());
+    let (fixture, image, root) = sealed();
+    let server = serve(&image);
     server
         .set_auth("/image", Some(Auth::Header { value: "Bearer t0ken".into(), challenge: "Bearer".into() }));
     let token = fixture.path("token");
@@ -196,4 +192,60 @@ fn commands_take_addresses_with_credentials() {
     };
     assert!(cat(&[]).failure(1).stderr.contains("401"));
     assert_eq!(cat(&["--token-file", token.to_str().unwrap()]).success().stdout, b"hello\n");
+}
+
+/// The file of the cache with the bytes of the only image.
+fn stored_data(fixture: &Fixture) -> PathBuf {
+    let entries = std::fs::read_dir(fixture.path("cache")).unwrap().map(|entry| entry.unwrap().path());
+    let mut data = entries.map(|entry| entry.join("data")).filter(|data| data.exists());
+    let found = data.next().unwrap();
+    assert!(data.next().is_none());
+    found
+}
+
+/// Changes a byte in each `step` bytes of what is stored.
+fn damage(fixture: &Fixture, step: usize) {
+    let file = File::options().read(true).write(true).open(stored_data(fixture)).unwrap();
+    for at in (0..file.metadata().unwrap().len()).step_by(step) {
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at).unwrap();
+        file.write_all_at(&[byte[0] ^ 0x10], at).unwrap();
+    }
+}
+
+/// Reads a file of the mount, not from the kernel's cache.
+fn read_again(mount: &Mount, name: &str) -> std::io::Result<Vec<u8>> {
+    let path = mount.path().join(name);
+    fadvise(File::open(&path)?, 0, None, Advice::DontNeed)?;
+    std::fs::read(path)
+}
+
+fn mount(fixture: &Fixture, location: &str, root: &str, options: &[&str]) -> Mount {
+    let cache = fixture.path("cache");
+    let always = ["--roothash".as_ref(), OsStr::new(root), "--cache-dir".as_ref(), cache.as_os_str()];
+    let options: Vec<&OsStr> = always.into_iter().chain(options.iter().map(OsStr::new)).collect();
+    Mount::fuse_with(ferofs_path(), &options, Path::new(location), &fixture.directory("mount")).unwrap()
+}
+
+#[test]
+fn what_changes_in_the_cache_is_fetched_again_by_the_same_mount() {
+    require!(need::fuse("damage in the cache"));
+    let (fixture, image, root) = sealed();
+    let server = serve(&image);
+    let mount = mount(&fixture, &server.url("/image"), &root, &["--on-error", "wait=2"]);
+    let source = std::fs::read(fixture.source().join("data")).unwrap();
+    assert!(read_again(&mount, "data").unwrap() == source);
+    assert_eq!(counter(mount.path(), "fetcher removed bytes"), 0);
+    for step in [1_000_000, 4096] {
+        damage(&fixture, step);
+        assert!(read_again(&mount, "data").unwrap() == source, "a change each {step} bytes");
+    }
+    assert!(counter(mount.path(), "fetcher removed bytes") >= source.len() as u64);
+    // Without the server, a read fails, and no wrong byte is read.
+    server.set_down(true);
+    assert!(read_again(&mount, "data").unwrap() == source);
+    damage(&fixture, 1_000_000);
+    assert!(read_again(&mount, "data").is_err());
+    server.set_down(false);
+    assert!(read_again(&mount, "data").unwrap() == source);
 }

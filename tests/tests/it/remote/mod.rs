@@ -2,72 +2,28 @@
 //!
 //! - `base`: `ferofs push --base`.
 //! - `convert`: images of tar archives become images of EROFS images.
-//! - `damage`: bytes that change in the cache while an image is mounted.
 //! - `faults`: a web server that fails in all ways, and `ferofs pull`.
 //! - `mount_erofs`: `mount.erofs` with the options of erofs-utils.
 //! - `prefetch`: what a mount fetches before readers need it, by `ferofs-test-server`.
 //! - `registry`: docker-registry with passwords and with tokens; skopeo judges what was pushed.
 //! - `reuse`: a second version of an image, when the first one is on this machine.
-//! - `store`: an S3 store (moto).
 //! - `web`: nginx with TLS, client certificates and passwords.
 
 mod base;
 mod convert;
-mod damage;
 mod faults;
 mod mount_erofs;
 mod prefetch;
 mod registry;
 mod reuse;
-mod store;
 mod web;
 
-use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
+use ferofs_test_server::Server;
 use ferofs_tests::{Run, ferofs};
 
 use crate::common::fixture::Fixture;
-
-/// A server that does not answer after this time never will.
-const STARTED: Duration = Duration::from_secs(60);
-
-/// A running program that listens. It ends when this is dropped.
-struct Service {
-    process: Child,
-    /// Its address and port.
-    address: String,
-}
-
-impl Service {
-    /// Starts `program` and waits until it listens at `address`.
-    fn start(program: &Path, address: String, arguments: impl FnOnce(&mut Command) -> &mut Command) -> Self {
-        let mut command = Command::new(program);
-        arguments(&mut command).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let service = Self { process: command.spawn().unwrap(), address };
-        let start = Instant::now();
-        while TcpStream::connect(&service.address).is_err() {
-            assert!(start.elapsed() < STARTED, "{}: does not answer", program.display());
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        service
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        // If it has ended already, the test fails for that.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// An address of this machine with a port that is free now.
-fn free_address() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
-}
 
 /// A command with an empty home and a cache of its own, so that it finds no credentials and no images of the user who runs the tests.
 fn isolated(fixture: &Fixture) -> Run {
@@ -98,10 +54,21 @@ fn sealed_image(fixture: &Fixture) -> (PathBuf, String) {
     }
     std::fs::write(fixture.source().join("data"), bytes).unwrap();
     std::fs::write(fixture.source().join("greeting"), "hello\n").unwrap();
-    let root = fixture.path("root");
-    let options = ["--verity".as_ref(), "--roothash-file".as_ref(), root.as_os_str()];
-    let image = fixture.build("image.erofs", options);
-    (image, std::fs::read_to_string(root).unwrap().trim().to_owned())
+    fixture.build_sealed("image.erofs", &[])
+}
+
+/// The same with the fixture.
+fn sealed() -> (Fixture, PathBuf, String) {
+    let fixture = Fixture::empty();
+    let (image, root) = sealed_image(&fixture);
+    (fixture, image, root)
+}
+
+/// A server that has this file as `/image`.
+fn serve(image: &Path) -> Server {
+    let server = Server::start().unwrap();
+    server.put("/image", std::fs::read(image).unwrap());
+    server
 }
 
 fn assert_same_files(a: &Path, b: &Path) {

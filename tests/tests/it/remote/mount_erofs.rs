@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use ferofs_tests::run::ferofs_path;
 use ferofs_tests::{Mount, Run, need};
 
-use super::registry::{HTPASSWD, registry};
-use super::store::{put, store};
-use super::{field, isolated, sealed_image};
+use super::registry::registry_with_password;
+use super::web::{put, store};
+use super::{field, isolated, sealed, sealed_image};
 use crate::common::fixture::Fixture;
 
 /// `mount.erofs` with an empty home and the cache of the fixture.
@@ -43,14 +43,9 @@ fn shows_the_image(mount: &Path, image: &Path, fixture: &Fixture) {
 #[test]
 fn images_in_registries_without_passwords_in_sight() {
     let what = "mount.erofs of a registry";
-    if !need::fuse(what) {
-        return;
-    }
+    require!(need::fuse(what));
     let fixture = Fixture::empty();
-    let passwords = fixture.path("htpasswd");
-    std::fs::write(&passwords, HTPASSWD).unwrap();
-    let auth = format!("auth: {{ htpasswd: {{ realm: test, path: {} }} }}\n", passwords.display());
-    let Some(registry) = registry(&fixture, &auth, what) else { return };
+    let Some(registry) = registry_with_password(&fixture, what) else { return };
     let (image, _) = sealed_image(&fixture);
     let name = format!("{}/team/app:1", registry.address);
     let push = isolated(&fixture).env("FEROFS_PASSWORD", "secret").args(["push", "--json", "--user", "me"]);
@@ -89,14 +84,9 @@ fn images_in_registries_without_passwords_in_sight() {
 #[test]
 fn a_daemon_in_the_foreground_hides_its_password() {
     let what = "passwords of ferofs mount --foreground";
-    if !need::fuse(what) {
-        return;
-    }
+    require!(need::fuse(what));
     let fixture = Fixture::empty();
-    let passwords = fixture.path("htpasswd");
-    std::fs::write(&passwords, HTPASSWD).unwrap();
-    let auth = format!("auth: {{ htpasswd: {{ realm: test, path: {} }} }}\n", passwords.display());
-    let Some(registry) = registry(&fixture, &auth, what) else { return };
+    let Some(registry) = registry_with_password(&fixture, what) else { return };
     let (image, _) = sealed_image(&fixture);
     let location = format!("oci://{}/app:1", registry.address);
     isolated(&fixture).args(["push", "--user", "me:secret"]).arg(&image).arg(&location).run().success();
@@ -113,12 +103,9 @@ fn a_daemon_in_the_foreground_hides_its_password() {
 #[test]
 fn images_in_stores() {
     let what = "mount.erofs of an S3 store";
-    if !need::fuse(what) {
-        return;
-    }
+    require!(need::fuse(what));
     let Some(store) = store(what) else { return };
-    let fixture = Fixture::empty();
-    let (image, root) = sealed_image(&fixture);
+    let (fixture, image, root) = sealed();
     put(&store.address, "/bucket", b"");
     put(&store.address, "/bucket/dir/image.erofs", &std::fs::read(&image).unwrap());
     let passwd: PathBuf = fixture.path("passwd");

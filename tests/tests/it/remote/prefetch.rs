@@ -16,8 +16,8 @@ use ferofs_tests::{ferofs, need};
 use rustix::process::{Pid, Signal, kill_process};
 use sha2::{Digest, Sha256};
 
-use super::{isolated, sealed_image};
-use crate::common::fixture::{Fixture, full};
+use super::{isolated, sealed, serve};
+use crate::common::fixture::{Fixture, counter, full, stats};
 
 /// What takes longer never ends.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -64,9 +64,7 @@ impl Start {
 
     /// Serves a sealed image of the tree, and mounts it with an empty cache. Returns where the image's data ends, too.
     fn mount(&self, name: &str, build: &[&OsStr], options: &[&OsStr]) -> (Mount, u64) {
-        let root = self.fixture.path(&format!("{name}.root"));
-        let sealed = [OsStr::new("--verity"), OsStr::new("--roothash-file"), root.as_os_str()];
-        let image = self.fixture.build(&format!("{name}.erofs"), sealed.iter().chain(build));
+        let (image, root) = self.fixture.build_sealed(&format!("{name}.erofs"), build);
         let bytes = std::fs::read(&image).unwrap();
         // The metadata follows the data: `meta_blkaddr` of the superblock.
         let data = u64::from(u32::from_le_bytes(bytes[1064..1068].try_into().unwrap())) * BLOCK;
@@ -74,10 +72,9 @@ impl Start {
         std::fs::remove_file(image).unwrap();
         self.server.reset();
         let cache = self.fixture.path(&format!("{name}.cache"));
-        let (root, dir) =
-            (std::fs::read_to_string(root).unwrap(), self.fixture.directory(&format!("{name}.dir")));
+        let dir = self.fixture.directory(&format!("{name}.dir"));
         let always =
-            [OsStr::new("--roothash"), OsStr::new(root.trim()), OsStr::new("--cache-dir"), cache.as_os_str()];
+            [OsStr::new("--roothash"), OsStr::new(&root), OsStr::new("--cache-dir"), cache.as_os_str()];
         let all: Vec<&OsStr> = always.iter().chain(options).copied().collect();
         let location = self.server.url("/image");
         (Mount::fuse_with(ferofs_path(), &all, Path::new(&location), &dir).unwrap(), data)
@@ -109,20 +106,6 @@ impl Start {
     }
 }
 
-/// The counters of a mount: numbers, and words.
-fn stats(mount: &Path) -> HashMap<String, String> {
-    let text = String::from_utf8(ferofs().arg("stats").arg(mount).run().success().stdout).unwrap();
-    let of = |line: &str| {
-        line.trim_end().rsplit_once(' ').map(|(name, value)| (name.trim_end().to_owned(), value.to_owned()))
-    };
-    text.lines().filter_map(of).collect()
-}
-
-fn number(mount: &Path, name: &str) -> u64 {
-    let stats = stats(mount);
-    stats.get(name).unwrap_or_else(|| panic!("no {name}: {stats:?}")).parse().unwrap()
-}
-
 /// Waits until nothing is left to be fetched in the background.
 fn wait_for_background(mount: &Path) {
     let start = Instant::now();
@@ -138,9 +121,7 @@ fn wait_for_background(mount: &Path) {
 
 #[test]
 fn the_start_of_a_program_with_a_profile_needs_few_requests() {
-    if !need::fuse("prefetch by an access profile") {
-        return;
-    }
+    require!(need::fuse("prefetch by an access profile"));
     let start = Start::new();
     let profile = start.fixture.path("profile");
     let (recorded, data) = start.mount("recorded", &[], &["--record-profile".as_ref(), profile.as_os_str()]);
@@ -159,12 +140,12 @@ fn the_start_of_a_program_with_a_profile_needs_few_requests() {
     let before = start.fetched(data);
     start.run(&mount);
     let ordered = start.fetched(data);
-    let metadata = number(mount.path(), "remote bytes") - data;
+    let metadata = counter(mount.path(), "remote bytes") - data;
     assert_eq!(mount.unmount().unwrap().0, Some(0));
 
     let (mount, data) = start.mount("unordered", &[], &prefetch);
     wait_for_background(mount.path());
-    let ranges = number(mount.path(), "prefetch ranges");
+    let ranges = counter(mount.path(), "prefetch ranges");
     start.run(&mount);
     let unordered = start.fetched(data);
     assert_eq!(mount.unmount().unwrap().0, Some(0));
@@ -213,11 +194,8 @@ fn assert_reads(fixture: &Fixture, mount: &Mount) {
 
 #[test]
 fn a_mount_becomes_complete_or_fetches_nothing_before_it_is_read() {
-    if !need::fuse("prefetch of a complete image") {
-        return;
-    }
-    let fixture = Fixture::empty();
-    let (image, root) = sealed_image(&fixture);
+    require!(need::fuse("prefetch of a complete image"));
+    let (fixture, image, root) = sealed();
     let server = Server::start().unwrap();
     let bytes = std::fs::read(&image).unwrap();
     server.put("/image", bytes.clone());
@@ -229,9 +207,9 @@ fn a_mount_becomes_complete_or_fetches_nothing_before_it_is_read() {
     assert_eq!(&*counters["fetcher state"], "running");
     assert!(server.counts().bytes < 1 << 20, "{:?}", server.ranges("/image"));
     assert_eq!(std::fs::read(lazy.path().join("greeting")).unwrap(), b"hello\n");
-    assert!(number(lazy.path(), "remote stored bytes") < bytes.len() as u64);
+    assert!(counter(lazy.path(), "remote stored bytes") < bytes.len() as u64);
     assert!(
-        number(lazy.path(), "remote ready bytes") > 0 && number(lazy.path(), "fetcher demanded bytes") > 0
+        counter(lazy.path(), "remote ready bytes") > 0 && counter(lazy.path(), "fetcher demanded bytes") > 0
     );
     lazy.unmount().unwrap();
 
@@ -248,7 +226,7 @@ fn a_mount_becomes_complete_or_fetches_nothing_before_it_is_read() {
         assert!(json.contains(&part), "{json}");
     }
     assert!(
-        number(all.path(), "fetcher requests") > 0 && number(all.path(), "fetcher median microseconds") > 0
+        counter(all.path(), "fetcher requests") > 0 && counter(all.path(), "fetcher median microseconds") > 0
     );
     server.set_down(true);
     assert_reads(&fixture, &all);
@@ -260,13 +238,9 @@ fn a_mount_becomes_complete_or_fetches_nothing_before_it_is_read() {
 
 #[test]
 fn wrong_values_of_prefetch() {
-    if !need::fuse("values of --prefetch") {
-        return;
-    }
-    let fixture = Fixture::empty();
-    let (image, root) = sealed_image(&fixture);
-    let server = Server::start().unwrap();
-    server.put("/image", std::fs::read(&image).unwrap());
+    require!(need::fuse("values of --prefetch"));
+    let (fixture, image, root) = sealed();
+    let server = serve(&image);
     let dir = fixture.directory("dir");
     let fails = |image: &OsStr, options: &[&str], reason: &str| {
         let (options, cache) = (options.iter().map(OsStr::new), fixture.path("cache"));
@@ -309,13 +283,9 @@ fn fetchers(location: &str) -> Vec<Pid> {
 
 #[test]
 fn stats_does_not_wait_for_a_fetcher_that_is_stopped() {
-    if !need::fuse("counters of a fetcher that is stopped") {
-        return;
-    }
-    let fixture = Fixture::empty();
-    let (image, root) = sealed_image(&fixture);
-    let server = Server::start().unwrap();
-    server.put("/image", std::fs::read(&image).unwrap());
+    require!(need::fuse("counters of a fetcher that is stopped"));
+    let (fixture, image, root) = sealed();
+    let server = serve(&image);
     let location = server.url("/image");
     let mount = mount(&fixture, &root, &location, "dir", &[]);
     assert_reads(&fixture, &mount);
@@ -345,11 +315,8 @@ fn stats_does_not_wait_for_a_fetcher_that_is_stopped() {
 
 #[test]
 fn the_profile_that_was_pushed_with_an_image_is_used() {
-    if !need::fuse("the access profile of an image in a registry") {
-        return;
-    }
-    let fixture = Fixture::empty();
-    let (image, root) = sealed_image(&fixture);
+    require!(need::fuse("the access profile of an image in a registry"));
+    let (fixture, image, root) = sealed();
     let (layer, profile) =
         (std::fs::read(&image).unwrap(), b"# ferofs access profile 1\n1 0 65536 /data\n".to_vec());
     let digest = |bytes: &[u8]| {
@@ -376,7 +343,7 @@ fn the_profile_that_was_pushed_with_an_image_is_used() {
         wait_for_background(mount.path());
         let counters = stats(mount.path());
         assert_eq!((&*counters["prefetch"], &*counters["prefetch missing files"]), ("image-profile", "0"));
-        assert!(number(mount.path(), "prefetch bytes") >= 65536);
+        assert!(counter(mount.path(), "prefetch bytes") >= 65536);
         mount.unmount().unwrap();
         assert_eq!(server.ranges(&blob).len(), 1, "it is kept in the cache");
     }

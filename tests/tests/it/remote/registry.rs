@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ferofs_test_server::{Answer, Server};
+use ferofs_tests::web::{Server as Service, free_address};
 use ferofs_tests::{Run, need};
 
-use super::{Service, assert_same_files, field, free_address, isolated, sealed_image};
+use super::{assert_same_files, field, isolated, sealed_image};
 use crate::common::fixture::Fixture;
 
 /// User `me` with the password `secret`, as htpasswd -B writes it.
-pub(super) const HTPASSWD: &str = "me:$2b$04$lTwJdOo1V4v3RzhjpZdAQuUqeGZ7ZEAfTKttnOTNvcjIEX8a9..b.\n";
+const HTPASSWD: &str = "me:$2b$04$lTwJdOo1V4v3RzhjpZdAQuUqeGZ7ZEAfTKttnOTNvcjIEX8a9..b.\n";
 
 /// Starts docker-registry with this section `auth` of its configuration. If there is none, says that `what` is skipped.
 pub(super) fn registry(fixture: &Fixture, auth: &str, what: &str) -> Option<Service> {
@@ -25,6 +26,14 @@ pub(super) fn registry(fixture: &Fixture, auth: &str, what: &str) -> Option<Serv
     let file = fixture.path("registry.yml");
     std::fs::write(&file, config).unwrap();
     Some(Service::start(&program, address, |command| command.arg("serve").arg(&file)))
+}
+
+/// The same for users with the password of [`HTPASSWD`].
+pub(super) fn registry_with_password(fixture: &Fixture, what: &str) -> Option<Service> {
+    let passwords = fixture.path("htpasswd");
+    std::fs::write(&passwords, HTPASSWD).unwrap();
+    let auth = format!("auth: {{ htpasswd: {{ realm: test, path: {} }} }}\n", passwords.display());
+    registry(fixture, &auth, what)
 }
 
 fn push(fixture: &Fixture, image: &Path, to: &str, with: &[&str]) -> Run {
@@ -124,10 +133,7 @@ fn skopeo_accepts_what_was_pushed() {
 #[test]
 fn passwords_in_the_files_of_docker() {
     let fixture = Fixture::empty();
-    let passwords = fixture.path("htpasswd");
-    std::fs::write(&passwords, HTPASSWD).unwrap();
-    let auth = format!("auth: {{ htpasswd: {{ realm: test, path: {} }} }}\n", passwords.display());
-    let Some(registry) = registry(&fixture, &auth, "passwords of registries") else { return };
+    let Some(registry) = registry_with_password(&fixture, "passwords of registries") else { return };
     let (image, _) = sealed_image(&fixture);
     let to = format!("oci://{}/app:1", registry.address);
     let refused = push(&fixture, &image, &to, &[]).run().failure(1);
@@ -171,18 +177,7 @@ fn make_executable(path: &Path) {
 fn token_key(fixture: &Fixture, openssl: &Path) -> (PathBuf, PathBuf) {
     let (key, certificate) = (fixture.path("token.key"), fixture.path("token.crt"));
     Run::new(openssl)
-        .args([
-            "req",
-            "-x509",
-            "-newkey",
-            "rsa:2048",
-            "-nodes",
-            "-days",
-            "2",
-            "-subj",
-            "/CN=token",
-            "-keyout",
-        ])
+        .args("req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=token -keyout".split(' '))
         .arg(&key)
         .arg("-out")
         .arg(&certificate)

@@ -1,10 +1,13 @@
 //! nginx with TLS, certificates of clients, and passwords.
+//!
+//! An S3 store: moto, from PyPI, since Debian has none.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use ferofs_tests::web::{Server, free_address};
 use ferofs_tests::{Run, need};
 
-use super::{Service, assert_same_files, free_address, isolated, sealed_image};
+use super::{assert_same_files, isolated, sealed};
 use crate::common::fixture::Fixture;
 
 /// An authority, and what it has certified.
@@ -16,62 +19,22 @@ struct Certificates {
 impl Certificates {
     fn make(openssl: PathBuf, folder: PathBuf) -> Self {
         let certificates = Self { openssl, folder };
-        certificates.run(&[
-            "req",
-            "-x509",
-            "-newkey",
-            "rsa:2048",
-            "-nodes",
-            "-days",
-            "2",
-            "-subj",
-            "/CN=Test authority",
-            "-keyout",
-            "ca.key",
-            "-out",
-            "ca.crt",
-        ]);
+        certificates
+            .run("req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=authority -keyout ca.key -out ca.crt");
         certificates
     }
 
-    fn run(&self, arguments: &[&str]) {
-        Run::new(&self.openssl).args(arguments).dir(&self.folder).run().success();
+    fn run(&self, arguments: &str) {
+        Run::new(&self.openssl).args(arguments.split(' ')).dir(&self.folder).run().success();
     }
 
     /// A key and a certificate for `name`.
     fn certify(&self, name: &str, extensions: &str) {
-        let (key, request, certificate) =
-            (format!("{name}.key"), format!("{name}.csr"), format!("{name}.crt"));
-        self.run(&[
-            "req",
-            "-newkey",
-            "rsa:2048",
-            "-nodes",
-            "-subj",
-            &format!("/CN={name}"),
-            "-keyout",
-            &key,
-            "-out",
-            &request,
-        ]);
+        let new = "req -newkey rsa:2048 -nodes";
+        self.run(&format!("{new} -subj /CN={name} -keyout {name}.key -out {name}.csr"));
         std::fs::write(self.folder.join("extensions"), extensions).unwrap();
-        self.run(&[
-            "x509",
-            "-req",
-            "-days",
-            "2",
-            "-CA",
-            "ca.crt",
-            "-CAkey",
-            "ca.key",
-            "-CAcreateserial",
-            "-extfile",
-            "extensions",
-            "-in",
-            &request,
-            "-out",
-            &certificate,
-        ]);
+        let sign = "x509 -req -days 2 -CA ca.crt -CAkey ca.key -CAcreateserial -extfile extensions";
+        self.run(&format!("{sign} -in {name}.csr -out {name}.crt"));
     }
 
     fn path(&self, name: &str) -> String {
@@ -79,38 +42,26 @@ impl Certificates {
     }
 }
 
-fn nginx(program: &Path, fixture: &Fixture, certificates: &Certificates) -> Service {
-    let address = free_address();
+fn nginx(fixture: &Fixture, certificates: &Certificates) -> Option<Server> {
     let (folder, root) = (fixture.directory("nginx"), fixture.path("www"));
-    let (dir, at) = (folder.display(), |name: &str| certificates.path(name));
-    let paths = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
-    let paths = paths.map(|name| format!("{name}_temp_path {dir}/{name};")).concat();
-    let user = if need::is_root() { "user root;" } else { "" };
     std::fs::write(folder.join("passwords"), "me:{PLAIN}secret\n").unwrap();
-    let config = format!(
-        "{user} daemon off; master_process off; pid {dir}/pid; events {{}} http {{ access_log off; {paths} \
-         server {{ listen {address} ssl; root {}; ssl_certificate {}; ssl_certificate_key {}; \
-         ssl_client_certificate {}; ssl_verify_client optional; \
-         location /private/ {{ auth_basic test; auth_basic_user_file {dir}/passwords; }} \
-         location /client/ {{ if ($ssl_client_verify != SUCCESS) {{ return 403; }} }} }} }}",
-        root.display(),
+    let at = |name: &str| certificates.path(name);
+    let more = format!(
+        "ssl_certificate {}; ssl_certificate_key {}; ssl_client_certificate {}; ssl_verify_client optional; \
+         location /private/ {{ auth_basic test; auth_basic_user_file {}/passwords; }} \
+         location /client/ {{ if ($ssl_client_verify != SUCCESS) {{ return 403; }} }}",
         at("server.crt"),
         at("server.key"),
         at("ca.crt"),
+        folder.display(),
     );
-    let file = folder.join("nginx.conf");
-    std::fs::write(&file, config).unwrap();
-    Service::start(program, address, |command| {
-        command.arg("-c").arg(&file).arg("-e").arg(folder.join("errors"))
-    })
+    Server::nginx(&folder, &root, [" ssl", &more], "images on nginx")
 }
 
 #[test]
 fn certificates_and_passwords() {
-    let Some(program) = need::tool("nginx", "images on nginx") else { return };
     let Some(openssl) = need::tool("openssl", "images on nginx") else { return };
-    let fixture = Fixture::empty();
-    let (image, root) = sealed_image(&fixture);
+    let (fixture, image, root) = sealed();
     for folder in ["www", "www/private", "www/client"] {
         fixture.directory(folder);
         std::fs::copy(&image, fixture.path(folder).join("image")).unwrap();
@@ -118,7 +69,7 @@ fn certificates_and_passwords() {
     let certificates = Certificates::make(openssl, fixture.directory("certificates"));
     certificates.certify("server", "subjectAltName=IP:127.0.0.1\n");
     certificates.certify("client", "extendedKeyUsage=clientAuth\n");
-    let server = nginx(&program, &fixture, &certificates);
+    let Some(server) = nginx(&fixture, &certificates) else { return };
     let target = fixture.path("pulled");
     let pull = |path: &str, with: &[&str]| {
         let url = format!("https://{}{path}", server.address);
@@ -149,4 +100,68 @@ fn certificates_and_passwords() {
     let wrong = ["--cacert", &authority, "--client-cert", &certificate, "--client-key", &other];
     let wrong = pull("/client/image", &wrong).run().failure(1);
     assert!(wrong.stderr.contains("server.key"), "{}", wrong.stderr);
+}
+
+pub(super) fn store(what: &str) -> Option<Server> {
+    let Some(program) = need::find_tool("moto_server") else {
+        need::lacks(what, need::MOTO);
+        return None;
+    };
+    let address = free_address();
+    let port = address.rsplit(':').next().unwrap().to_owned();
+    Some(Server::start(&program, address, |command| {
+        command.args(["-H", "127.0.0.1", "-p", &port]).env("MOTO_IAM_ACCOUNT_POLICIES", "")
+    }))
+}
+
+/// Sends a request without a signature, which moto accepts.
+pub(super) fn put(address: &str, path: &str, body: &[u8]) {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    let head = format!(
+        "PUT {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(body).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+#[test]
+fn objects_of_a_store() {
+    let Some(store) = store("images in S3 stores") else { return };
+    let (fixture, image, root) = sealed();
+    put(&store.address, "/bucket", b"");
+    put(&store.address, "/bucket/dir/an%20image.erofs", &std::fs::read(&image).unwrap());
+    let name = "s3://bucket/dir/an image.erofs";
+    let endpoint = format!("http://{}", store.address);
+    let with_keys = |run: Run| run.env("AWS_ACCESS_KEY_ID", "key").env("AWS_SECRET_ACCESS_KEY", "hidden");
+    let target = fixture.path("pulled");
+    let pull = |run: Run| {
+        run.args(["pull", "--s3-endpoint", &endpoint, "--roothash", &root, name]).arg(&target).run()
+    };
+    pull(with_keys(isolated(&fixture))).success();
+    assert_same_files(&image, &target);
+    // A profile instead of variables.
+    let aws = fixture.path("home/.aws");
+    std::fs::create_dir(&aws).unwrap();
+    let config = format!("[profile test]\nregion = eu-west-1\nendpoint_url = {endpoint}\n");
+    std::fs::write(aws.join("config"), config).unwrap();
+    std::fs::write(
+        aws.join("credentials"),
+        "[test]\naws_access_key_id = key\naws_secret_access_key = hidden\n",
+    )
+    .unwrap();
+    let cat = isolated(&fixture).args(["cat", "--s3-profile", "test", "--roothash", &root, "--cache-dir"]);
+    let cat = cat.arg(fixture.path("cache")).args([name, "/greeting"]).run().success();
+    assert_eq!(cat.stdout, b"hello\n");
+    let missing =
+        with_keys(isolated(&fixture)).args(["pull", "--s3-endpoint", &endpoint, "s3://bucket/none"]);
+    let missing = missing.arg(&target).run().failure(1);
+    assert!(missing.stderr.contains("404") && !missing.stderr.contains("hidden"), "{}", missing.stderr);
+    let without =
+        isolated(&fixture).args(["pull", "--s3-endpoint", &endpoint, name]).arg(&target).run().failure(1);
+    assert!(without.stderr.contains("--s3-anonymous"), "{}", without.stderr);
 }

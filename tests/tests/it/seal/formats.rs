@@ -1,4 +1,6 @@
 //! veritysetup and fsverity agree with our hash trees, for images of all layouts and odd sizes.
+//!
+//! `ferofs build --verity` makes the seal that `ferofs verity format` makes of the same image.
 
 use std::fs;
 use std::path::Path;
@@ -6,8 +8,8 @@ use std::path::Path;
 use ferofs_tests::run::Run;
 use ferofs_tests::{ferofs, need, tree};
 
+use crate::common::erofs_utils::mkfs;
 use crate::common::fixture::Fixture;
-use crate::common::mkfs::mkfs;
 
 /// Options of `mkfs.erofs`.
 const IMAGES: [&str; 10] = [
@@ -101,8 +103,7 @@ fn veritysetup_and_fsverity_agree() {
 
 #[test]
 fn a_seal_is_replaced_and_wrong_arguments_are_refused() {
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = fixture.build("image", ["--compress", "lz4"]);
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let len = fs::metadata(&image).unwrap().len();
     let root = format(&image, &[]);
     let sealed = fs::read(&image).unwrap();
@@ -137,8 +138,7 @@ fn a_seal_is_replaced_and_wrong_arguments_are_refused() {
 
 #[test]
 fn no_output_replaces_another_file_of_the_command() {
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = fixture.build("image", ["--compress", "lz4"]);
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let (before, name) = (fs::read(&image).unwrap(), image.display().to_string());
     let tree = fixture.path("tree").display().to_string();
     for wrong in [
@@ -211,9 +211,7 @@ fn a_sealed_image_that_is_cut_off_is_called_so() {
 #[test]
 fn systemd_finds_the_files_beside_an_image() {
     let Some(dissect) = need::tool("systemd-dissect", "sealed images for systemd") else { return };
-    if !need::kernel_erofs("sealed images for systemd") {
-        return;
-    }
+    require!(need::kernel_erofs("sealed images for systemd"));
     let fixture = Fixture::empty();
     let release = fixture.source().join("usr/lib/os-release");
     fs::create_dir_all(release.parent().unwrap()).unwrap();
@@ -233,4 +231,102 @@ fn systemd_finds_the_files_beside_an_image() {
     assert_eq!(fs::read_to_string(dir.path().join("image.roothash")).unwrap().trim(), root);
     let verify = Run::new(need::tool("veritysetup", "hash trees by cryptsetup").unwrap()).arg("verify");
     verify.args([&image, &dir.path().join("image.verity")]).arg(root).run().success();
+}
+
+const BUILDS: [&[&str]; 8] = [
+    &[],
+    &["-z", "lz4"],
+    &["-z", "lz4hc,9", "-C", "65536", "-E", "ztailpacking,dedupe"],
+    &["-z", "zstd,1", "-C", "1M", "-E", "all-fragments"],
+    &["-z", "deflate,3", "-E", "48bit", "-m", "4096"],
+    &["-z", "lzma,1", "--workers", "1"],
+    &["-b", "512"],
+    &["--preset", "android"],
+];
+
+#[test]
+fn an_image_is_sealed_while_it_is_written() {
+    let fixture = Fixture::new(&tree::Options { largest: 3_000_000, ..tree::Options::small() });
+    for options in BUILDS {
+        let fixed = ["-T", "1700000000", "-U", "d2c9a3b4-0000-4000-8000-00000000abcd", "--verify", "--json"];
+        let build = |name: &str, more: &[&str]| {
+            let image = fixture.path(name);
+            let build = ferofs().arg("build").args(fixed).args(options).args(more);
+            let build = build.arg(fixture.source()).arg(&image);
+            let json = String::from_utf8(build.run().success().stdout).unwrap();
+            (image, json)
+        };
+        let (formatted, _) = build("formatted", &[]);
+        let root = ferofs().args(["verity", "format"]).arg(&formatted).run().success().stdout;
+        let root = String::from_utf8(root).unwrap().trim().to_owned();
+        let (appended, json) = build("appended", &["--verity"]);
+        assert!(json.contains(&format!("\"roothash\":\"{root}\"")), "{options:?}: {json}");
+        assert!(fs::read(&appended).unwrap() == fs::read(&formatted).unwrap(), "{options:?}: other bytes");
+        ferofs().args(["verity", "verify"]).arg(&appended).arg(&root).run().success();
+
+        let (tree, text) = (fixture.path("tree"), fixture.path("root"));
+        let files = [format!("--verity={}", tree.display()), format!("--roothash-file={}", text.display())];
+        let (plain, _) = build("plain", &[&files[0], &files[1]]);
+        let root = fs::read_to_string(text).unwrap();
+        ferofs().args(["verity", "verify", "--hash-file"]).args([&tree, &plain]).arg(&root).run().success();
+        let same = ferofs().args(["diff", "--quiet", "--roothash", &root, "--hash-file"]).arg(&tree);
+        same.arg(&plain).arg(fixture.source()).run().success();
+        ferofs()
+            .args(["ls", "--roothash", &"0".repeat(64), "--hash-file"])
+            .args([&tree, &plain])
+            .run()
+            .failure(1);
+    }
+}
+
+#[test]
+fn a_sealed_image_is_not_patched() {
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
+    let (patch, more) = (fixture.path("patch"), fixture.path("more"));
+    fs::create_dir(&more).unwrap();
+    fs::write(more.join("new"), "content ".repeat(10_000)).unwrap();
+    let sealed = fixture.path("sealed");
+    fs::copy(&image, &sealed).unwrap();
+    ferofs().args(["patch", "create"]).args([&image, &more]).arg("-o").arg(&patch).run().success();
+    ferofs().args(["verity", "format"]).arg(&sealed).run().success();
+    let before = fs::read(&sealed).unwrap();
+    for command in [&["apply"][..], &["add"]] {
+        let change = if command[0] == "apply" { &patch } else { &more };
+        let refused = ferofs().arg("patch").args(command).args([&sealed, change]).run().failure(1);
+        assert!(refused.stderr.contains("a seal follows the image"), "{}", refused.stderr);
+        assert!(fs::read(&sealed).unwrap() == before, "{command:?}: the image was changed");
+    }
+    let file = fs::File::options().write(true).open(&sealed).unwrap();
+    file.set_len(fs::metadata(&image).unwrap().len()).unwrap();
+    ferofs().args(["patch", "apply"]).args([&sealed, &patch]).run().success();
+}
+
+#[test]
+fn a_stream_is_sealed_and_wrong_combinations_are_refused() {
+    let fixture = Fixture::new(&tree::Options::small());
+    let root = fixture.path("root");
+    let stream = ferofs()
+        .args(["build", "--verity", "--roothash-file"])
+        .arg(&root)
+        .arg(fixture.source())
+        .arg("-")
+        .run();
+    let (image, root) = (fixture.path("image"), fs::read_to_string(root).unwrap());
+    fs::write(&image, &stream.success().stdout).unwrap();
+    ferofs().args(["verity", "verify"]).arg(&image).arg(&root).run().success();
+
+    let before = fs::read(&image).unwrap();
+    let name = image.display().to_string();
+    let tree = fixture.path("tree").display().to_string();
+    for wrong in [
+        &["--verity", "-E", "offset=4096"][..],
+        &[&format!("--verity={name}")],
+        &[&format!("--verity={tree}"), "--roothash-file", &tree],
+        &["--verity", "--roothash-file", &name],
+        &["--roothash-file", "x"],
+    ] {
+        let outcome = ferofs().arg("build").args(wrong).arg(fixture.source()).arg(&image).run();
+        assert_ne!(outcome.code, 0, "{wrong:?}");
+        assert!(fs::read(&image).unwrap() == before, "{wrong:?}: the image was changed");
+    }
 }

@@ -132,8 +132,7 @@ fn images_of_small_blocks_get_a_tree_in_another_file() {
 
 #[test]
 fn pipes_are_no_images() {
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = fixture.build("image", ["-z", "lz4"]);
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let root = format(&image, &[]);
     let (fifo, dir, other) = (fixture.path("fifo"), fixture.directory("dir"), fixture.path("other"));
     make_fifo(&fifo);

@@ -41,8 +41,7 @@ impl Keys {
 
 /// A patch is applied only with a right signature, if one is asked for.
 fn patches_are_checked(keys: &Keys) {
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = fixture.build("image", ["--compress", "lz4"]);
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
     fs::write(fixture.source().join("added"), "content ".repeat(10_000)).unwrap();
     let (patch, other) = (fixture.path("patch"), fixture.path("other"));
     for output in [&patch, &other] {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use ferofs::build::{ChunkOptions, DIGEST_NAME, InodeForm, Labels, Options, XattrOptions};
+use ferofs::read::{ParseUuidError, Uuid};
 
 use crate::args::byte_size;
 use crate::exit::Failure;
@@ -141,4 +142,55 @@ pub(crate) fn source_date_epoch() -> Result<Option<i64>, Failure> {
     let Some(text) = text else { return Ok(None) };
     let number = text.to_str().and_then(|text| text.parse().ok());
     number.map(Some).ok_or_else(|| Failure::about("$SOURCE_DATE_EPOCH".as_ref(), "not a number of seconds"))
+}
+
+/// Options for the owners of all files.
+#[derive(clap::Args)]
+pub(super) struct OwnerArgs {
+    /// Set the owner of all files to this user ID
+    #[arg(long, value_name = "UID")]
+    force_uid: Option<u32>,
+
+    /// Set the group of all files to this group ID
+    #[arg(long, value_name = "GID")]
+    force_gid: Option<u32>,
+
+    /// Set the owner and the group of all files to root
+    #[arg(long, conflicts_with_all = ["force_uid", "force_gid"])]
+    all_root: bool,
+
+    /// Add N to the user ID of every file and to those in ACLs; N may be negative
+    #[arg(long, value_name = "N", default_value_t = 0, allow_hyphen_values = true)]
+    uid_offset: i64,
+
+    /// Add N to the group ID of every file and to those in ACLs; N may be negative
+    #[arg(long, value_name = "N", default_value_t = 0, allow_hyphen_values = true)]
+    gid_offset: i64,
+}
+
+impl OwnerArgs {
+    pub(super) fn apply(&self, options: &mut Options) {
+        let root = self.all_root.then_some(0);
+        options.attributes.force_uid = self.force_uid.or(root);
+        options.attributes.force_gid = self.force_gid.or(root);
+        options.attributes.uid_offset = self.uid_offset;
+        options.attributes.gid_offset = self.gid_offset;
+    }
+}
+
+/// Parses a UUID; `clear` is all zeroes.
+pub(crate) fn parse_uuid(text: &str) -> Result<[u8; 16], ParseUuidError> {
+    if text == "clear" { Ok([0; 16]) } else { text.parse().map(|Uuid(bytes)| bytes) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uuid_may_be_cleared() {
+        assert_eq!(parse_uuid("00112233-4455-6677-8899-aabbccddeeff").unwrap()[..2], [0x00, 0x11]);
+        assert_eq!(parse_uuid("clear"), Ok([0; 16]));
+        assert!(parse_uuid("0011").is_err());
+    }
 }

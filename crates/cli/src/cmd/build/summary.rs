@@ -1,9 +1,11 @@
-//! The summary of a build, as text and as JSON.
+//! The progress of a build, and its summary as text and as JSON.
 
-use ferofs::build::{Activity, Summary, Timings};
+use std::sync::atomic::Ordering;
+
+use ferofs::build::{Activity, Progress, Stage, Summary, Timings};
 use ferofs::read::Uuid;
 use ferofs::seal::BuiltSeal;
-use indicatif::HumanBytes;
+use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
 use crate::cmd::build::preset::Form;
@@ -115,6 +117,29 @@ pub(super) fn json(
             "uuid": seal.uuid.to_string(),
         })),
     })
+}
+
+/// Shows how far a build is, for its progress line.
+pub(super) fn show_progress(bar: &ProgressBar, progress: &Progress) {
+    match progress.stage() {
+        Stage::Walk => bar.set_message(format!("{} files found", progress.found.load(Ordering::Relaxed))),
+        Stage::Data => {
+            if bar.length().is_none() {
+                let template = "{bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left";
+                bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| {
+                    // Cannot happen: the template is a valid constant.
+                    ProgressStyle::default_bar()
+                }));
+                bar.set_length(progress.bytes_total.load(Ordering::Relaxed));
+            }
+            bar.set_position(progress.bytes_done.load(Ordering::Relaxed));
+        }
+        Stage::Metadata => bar.set_message("writing metadata"),
+        Stage::Verify => {
+            bar.set_style(ProgressStyle::default_spinner());
+            bar.set_message("comparing with the source");
+        }
+    }
 }
 
 /// The size of the image in percent of the size of the data.

@@ -4,11 +4,13 @@
 //! again when it was killed.
 
 mod keeper;
-mod log;
 pub(crate) mod record;
 
+use std::fs::File;
 use std::io::{self, Read, Write};
-use std::path::PathBuf;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Stdio};
 use std::thread::Builder;
 
@@ -20,6 +22,7 @@ use signal_hook::iterator::Signals;
 
 use crate::args::hidden;
 use crate::args::image::OpenFiles;
+use crate::args::overwrite::open_without_waiting;
 use crate::cmd::mount::args::Args;
 use crate::cmd::mount::daemon::keeper::{Keeper, Role, Start};
 use crate::cmd::mount::daemon::record::Record;
@@ -121,7 +124,7 @@ fn serve(args: &Args, sorted: SortedOptions, served: Served) -> Outcome {
     let dir = std::fs::canonicalize(&args.dir).map_err(|e| Failure::about(&args.dir, e))?;
     let fail = |error: io::Error| Failure::about(&args.dir, error);
     let pid_file = args.pid_file.as_ref().map(std::path::absolute).transpose().map_err(fail)?;
-    let log = log::open(args.log_file.as_deref(), daemon)?;
+    let log = open_log(args.log_file.as_deref(), daemon)?;
     // Before the current directory changes.
     let content = daemon.then(|| Record::of_this_process(&dir)).transpose().map_err(fail)?;
     let record = record::file().filter(|_| daemon);
@@ -250,4 +253,34 @@ fn replace_streams(null: &std::fs::File) -> Result<(), Failure> {
     rustix::stdio::dup2_stdin(null).map_err(io::Error::from)?;
     rustix::stdio::dup2_stdout(null).map_err(io::Error::from)?;
     Ok(())
+}
+
+/// The socket of syslog or journald.
+const SYSLOG: &str = "/dev/log";
+
+/// Opens the destination of messages, by which the daemon replaces its standard error: `file`. Without it, a daemon in the background gets syslog, or /dev/null if there is no syslog, and a daemon in
+/// the foreground keeps its standard error (`None`).
+///
+/// Must be called before the sandbox starts: the sandbox forbids opening files.
+fn open_log(file: Option<&Path>, background: bool) -> Result<Option<OwnedFd>, Failure> {
+    if let Some(path) = file {
+        let file = open_without_waiting(File::options().append(true).create(true), path)?;
+        return Ok(Some(file.into()));
+    }
+    if !background {
+        return Ok(None);
+    }
+    Ok(Some(match syslog() {
+        Ok(socket) => socket.into(),
+        Err(_) => File::options().write(true).open("/dev/null")?.into(),
+    }))
+}
+
+/// Opens a socket on which each write is one message of syslog.
+fn syslog() -> io::Result<UnixDatagram> {
+    let socket = UnixDatagram::unbound()?;
+    socket.connect(SYSLOG)?;
+    // The daemon must not block if syslog does not read: it rather loses messages.
+    socket.set_nonblocking(true)?;
+    Ok(socket)
 }

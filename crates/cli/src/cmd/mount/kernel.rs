@@ -16,7 +16,7 @@ use rustix::mount::{self, FsMountFlags, FsOpenFlags, MountFlags, MoveMountFlags}
 
 use crate::cmd::mount::kernel::flags::Flags;
 use crate::cmd::mount::loop_device::LoopDevice;
-use crate::cmd::mount::options::list::unquoted;
+use crate::cmd::mount::options::unquoted;
 
 /// Bytes of a kernel message that are read. Messages of EROFS are shorter; a longer message is cut.
 const MESSAGE: usize = 1024;

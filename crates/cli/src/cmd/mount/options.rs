@@ -1,17 +1,15 @@
 //! Parses the options of `-o`: those of mount(8), fstab(5) and erofsfuse. A new option is a field of [`SortedOptions`], an arm in [`sort`],
 //! and its merge in `Args::sort_options`; if only FUSE has it, also a line in `only_for_fuse`.
 
-pub(crate) mod list;
-
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use crate::args::byte_size;
-use crate::args::image::ImageArgs;
-use crate::cmd::mount::options::list::{InvalidOption, split, unquoted};
-use crate::exit::Failure;
 use ferofs::verity::{Digest, ParseDigestError};
 use ferofs_fuse::Access;
+
+use crate::args::byte_size;
+use crate::args::image::ImageArgs;
+use crate::exit::Failure;
 
 /// Options without effect here: only mount(8) uses them, or the mount always has the property.
 const IGNORED: [&str; 12] = [
@@ -172,6 +170,33 @@ fn threads(value: &str, option: &str) -> Result<NonZeroUsize, InvalidOption> {
 fn root(value: &str, option: &str) -> Result<Digest, InvalidOption> {
     value.parse().map_err(|error: ParseDigestError| InvalidOption(option.to_owned(), error.to_string()))
 }
+
+/// Splits a list at its commas, except between quotation marks: SELinux labels contain commas, for example
+/// `context="system_u:object_r:tmp_t:s0:c1,c2"`.
+pub(crate) fn split(list: &str) -> impl Iterator<Item = &str> {
+    let mut quoted = false;
+    list.split(move |c| {
+        quoted ^= c == '"';
+        c == ',' && !quoted
+    })
+}
+
+/// Removes the quotation marks of `"a,b"`: they only mean that the comma does not separate options.
+pub(crate) fn unquoted(value: &str) -> &str {
+    value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value)
+}
+
+/// An option with a wrong value, and what is wrong.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct InvalidOption(pub(crate) String, pub(crate) String);
+
+impl std::fmt::Display for InvalidOption {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "-o {}: {}", self.0, self.1)
+    }
+}
+
+impl std::error::Error for InvalidOption {}
 
 #[cfg(test)]
 mod tests {

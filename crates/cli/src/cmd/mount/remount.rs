@@ -8,8 +8,8 @@ use ferofs_fuse::Access;
 use crate::cmd::mount::args::Args;
 use crate::cmd::mount::kernel;
 use crate::cmd::mount::kernel::flags::Flags;
+use crate::cmd::mount::mount_table::{MountEntry, mount_at};
 use crate::cmd::mount::options::SortedOptions;
-use crate::cmd::mount::umount::mount_table::{MountEntry, mount_at};
 use crate::cmd::mount::umount::{OWN_TYPES, absolute};
 use crate::exit::{Failure, Outcome};
 use crate::print::output::message;
@@ -61,7 +61,8 @@ impl MountEntry {
 
     /// The options of EROFS in the mount table, which the driver would reset if a remount did not name them.
     fn kept(&self) -> Vec<&str> {
-        const NAMES: [&str; 6] = ["acl", "cache_strategy", "dax", "noacl", "nouser_xattr", "user_xattr"];
+        const NAMES: [&str; 7] =
+            ["acl", "cache_strategy", "dax", "directio", "noacl", "nouser_xattr", "user_xattr"];
         let name = |option: &str| option.split('=').next().is_some_and(|name| NAMES.contains(&name));
         self.options.split(',').filter(|option| name(option)).collect()
     }

@@ -1,8 +1,6 @@
 //! `ferofs umount`: unmounts what ferofs has mounted, and EROFS. It leaves other file systems alone: a mistyped directory must not cost
 //! the data of a tmpfs.
 
-pub(super) mod mount_table;
-
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -12,7 +10,7 @@ use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
 use crate::cmd::mount::daemon::record::Record;
-use crate::cmd::mount::umount::mount_table::mount_at;
+use crate::cmd::mount::mount_table::mount_at;
 use crate::cmd::mount::unmount_helper;
 use crate::exit::{Failure, Outcome};
 

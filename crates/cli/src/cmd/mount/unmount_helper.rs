@@ -13,7 +13,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use rustix::process::Pid;
 
 use crate::args::hidden;
-use crate::cmd::mount::umount::mount_table::mount_at;
+use crate::cmd::mount::mount_table::mount_at;
 use crate::exit::{FAILURE, Failure, Outcome};
 
 /// Wait until standard input ends, then unmount the image

@@ -14,9 +14,9 @@ use super::args::TrailingArgs;
 use crate::args::signature;
 use crate::cmd::verity::sidecar::warn_of_seal;
 use crate::exit::{About, Failure, Outcome};
+use crate::print::output::{OutputArgs, wants_summary};
 use crate::print::output::{json_text, print_line};
 use crate::print::progress::Display;
-use crate::print::verbosity::{OutputArgs, wants_summary};
 use crate::signals::{GRACE_PERIOD_IN_PLACE, cancel_on_signals};
 
 /// Apply a patch to an image, in place

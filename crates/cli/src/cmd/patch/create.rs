@@ -16,9 +16,9 @@ use crate::args::image::refuse_as_output;
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::cmd::verity::sidecar::warn_of_seal;
 use crate::exit::{About, Failure, Outcome};
+use crate::print::output::{OutputArgs, wants_summary};
 use crate::print::output::{json_text, message, print_line};
 use crate::print::progress::Display;
-use crate::print::verbosity::{OutputArgs, wants_summary};
 use crate::signals::{GRACE_PERIOD, GRACE_PERIOD_IN_PLACE, cancel_on_signals};
 
 /// Create a patch that turns an image into a new one

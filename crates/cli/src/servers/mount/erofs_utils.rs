@@ -2,7 +2,7 @@
 //! the name of an image in a registry, without `oci://`, or BUCKET/KEY, without `s3://`.
 
 use crate::args::image::ImageArgs;
-use crate::cmd::mount::options::list::{InvalidOption, split, unquoted};
+use crate::cmd::mount::options::{InvalidOption, split, unquoted};
 use crate::exit::Failure;
 use crate::servers::args::remote::{RegistryArgs, StoreArgs};
 

@@ -6,7 +6,7 @@ use clap::builder::Resettable;
 use clap::{Arg, ArgAction, Args as _, Command, FromArgMatches as _};
 
 use crate::cmd::mount::args::Args;
-use crate::cmd::mount::options::list::{InvalidOption, split, unquoted};
+use crate::cmd::mount::options::{InvalidOption, split, unquoted};
 use crate::servers::args::ServerArgs;
 
 /// Takes the options of images on servers out of the lists of `-o`, and applies them to the other arguments.

@@ -10,11 +10,11 @@ use ferofs_format::map::{
 use ferofs_format::{BytePos, DeviceId, Fault, FileOffset, FormatError, Incompat, Lcn, Structure};
 
 use crate::error::{Corruption, Error, Locate, Result};
+use crate::metadata::ReadMetadata;
 use crate::metadata::extent::{Extent, ExtentData, Location, MAX_DECODED, MAX_ENCODED};
 use crate::metadata::inode::Inode;
-use crate::metadata::reader::ReadMetadata;
 use crate::metadata::slow_lookups::MANY_STEPS;
-use crate::volume::place::MetadataPlace;
+use crate::volume::MetadataPlace;
 
 /// Steps at most to an extent's head or to the next one; a look-up with more is an error. No sound index needs as many:
 /// 12 MiB of 512-byte lclusters are 24,576, and fragments, which may be longer, take 2,047 lclusters at a step.
@@ -132,15 +132,22 @@ impl<'a> IndexMap<'a> {
 
     /// Fails unless a look-up from any lcluster of `extent`, which was found from its start, finds the same.
     pub(crate) fn check_steps(&mut self, extent: &Extent) -> Result<()> {
-        let cluster = self.header.cluster;
-        let head = cluster.lcn(extent.start).get();
+        self.check_records(extent)?;
+        // The last check, because it gives only a warning.
+        let head = self.header.cluster.lcn(extent.start);
         if extent.data == ExtentData::Hole
-            && !matches!(self.lcluster(Lcn::new(head))?, Lcluster::Head(Head { hole: true, .. }))
+            && !matches!(self.lcluster(head)?, Lcluster::Head(Head { hole: true, .. }))
         {
             return Err(self.bad(Fault::OlderLinux(
                 "a hole is marked by a block count of 0: Linux before 7.2 reads other bytes, or an error",
             )));
         }
+        Ok(())
+    }
+
+    fn check_records(&mut self, extent: &Extent) -> Result<()> {
+        let cluster = self.header.cluster;
+        let head = cluster.lcn(extent.start).get();
         // After the last extent there may be a head without data.
         let is_last = extent.end() >= self.inode.size();
         let next = cluster.lcn(FileOffset::new(extent.end())).get();

@@ -6,11 +6,11 @@ use ferofs_format::map::{
 use ferofs_format::{BytePos, DeviceId, Fault, FileOffset, Incompat, Structure};
 
 use crate::error::{Corruption, Error, Locate, Result};
+use crate::metadata::ReadMetadata;
 use crate::metadata::extent::{Extent, ExtentData, Location, MAX_DECODED, MAX_ENCODED};
 use crate::metadata::inode::Inode;
-use crate::metadata::reader::ReadMetadata;
 use crate::metadata::slow_lookups::MANY_STEPS;
-use crate::volume::place::MetadataPlace;
+use crate::volume::MetadataPlace;
 
 /// Bytes of records that are summed up at once.
 const SUM_BYTES: usize = 4096;

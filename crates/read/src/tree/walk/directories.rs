@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::metadata::inode::Inode;
 use crate::tree::dir::{DirCookie, DirEntry};
-use crate::tree::os_names;
+use crate::tree::path::{bytes_of, from_bytes};
 
 /// Entries of a directory that are read at once, so that memory does not depend on its size. A larger number saves no
 /// time: the next part reads one block again.
@@ -131,9 +131,9 @@ impl<'a> DirectoryWalk<'a> {
     /// make it absolute.
     #[must_use]
     pub fn entry_path(&self, name: &[u8]) -> PathBuf {
-        let dir = os_names::bytes_of(self.current_path().as_os_str());
+        let dir = bytes_of(self.current_path().as_os_str());
         let path = if dir.is_empty() { name.to_vec() } else { [dir, name].join(&b'/') };
-        PathBuf::from(os_names::from_bytes(path))
+        PathBuf::from(from_bytes(path))
     }
 
     /// The path of `dir` from the start.
@@ -146,7 +146,7 @@ impl<'a> DirectoryWalk<'a> {
             at = dir.parent;
         }
         names.reverse();
-        PathBuf::from(os_names::from_bytes(names.join(&b'/')))
+        PathBuf::from(from_bytes(names.join(&b'/')))
     }
 
     fn open(&self, dir: DirId, nid: Nid) -> Result<Listing> {

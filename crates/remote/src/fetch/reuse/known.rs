@@ -9,8 +9,7 @@ use ferofs_read::Source;
 use ferofs_verity::{Digest, Params};
 use parking_lot::{Condvar, Mutex, RwLock};
 
-use super::base::Base;
-use super::index::{SEGMENT, Segment, prefix};
+use super::base::{Base, SEGMENT, Segment, prefix};
 use crate::numbers::to_u64;
 
 /// Blocks in the index at most: 8 GiB of blocks of 4096 bytes, 24 MiB of memory. What follows is not found.

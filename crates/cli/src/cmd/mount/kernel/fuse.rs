@@ -12,7 +12,7 @@ use rustix::mount;
 
 use crate::cmd::mount::kernel::Error;
 use crate::cmd::mount::kernel::flags::Flags;
-use crate::cmd::mount::options::list::InvalidOption;
+use crate::cmd::mount::options::InvalidOption;
 
 /// The options of FUSE in Linux that this program does not set itself, and those of security modules (mount(8), smack in the documentation of
 /// Linux).

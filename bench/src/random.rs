@@ -5,23 +5,23 @@
 //! clusters of the image, and whether the image is in the page cache. It prints each cell for ferofs, erofsfuse and the kernel, and
 //! at the end a table of the cells in which ferofs is slowest compared with erofsfuse.
 
-mod images;
-
 use std::fmt::{self, Display, Formatter};
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use ferofs_tests::need;
+use clap::Args;
+use ferofs_devtools::install::{self, FIO, FUSE, MOUNT};
+use ferofs_tests::{need, scratch};
 
-use self::images::{FILE_SIZE, Images};
 use crate::common::filesystem::{Driver, FileSystem};
 use crate::common::fio::{self, Reading};
-use crate::common::options::Options;
-use crate::common::programs::Programs;
+use crate::common::options::rounds;
+use crate::common::programs::{Programs, Tool};
 use crate::common::report::{Report, Table, number};
 use crate::common::rounds::{PageCache, Spread, rotated_order, set_page_cache};
-use ferofs_devtools::install::{self, FIO, FUSE, MOUNT};
+use crate::trees::packages;
 
 /// Bytes of the file that are read from: the reads of a cell touch a part of them.
 const SIZE: u64 = 512 << 20;
@@ -176,11 +176,22 @@ impl Summary {
 /// What a run measured: each cell for ferofs, erofsfuse and the kernel.
 type Results = Vec<(Cell, [Summary; 3])>;
 
+#[derive(Args)]
+pub(crate) struct RandomArgs {
+    /// Only cells whose name contains TEXT
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    only: String,
+    /// Measure N times
+    #[arg(long, value_name = "N", default_value = "3", value_parser = rounds())]
+    rounds: usize,
+    /// Write docs/results/random.md
+    #[arg(long, conflicts_with = "only")]
+    publish: bool,
+}
+
 /// Runs all cells, or those that `--only` selects.
-pub(crate) fn random(options: &[&str]) -> Result<()> {
-    let options = Options::parse(options, &[], &["--rounds"], |_, _| {})?;
-    let rounds = options.rounds.unwrap_or(3);
-    let is_wanted = |cell: &Cell| options.only.iter().all(|text| cell.to_string().contains(text));
+pub(crate) fn random(RandomArgs { only, rounds, publish }: &RandomArgs) -> Result<()> {
+    let is_wanted = |cell: &Cell| cell.to_string().contains(only);
     if !need::is_root() {
         bail!("mounting with the kernel, for comparison, needs root");
     }
@@ -194,7 +205,7 @@ pub(crate) fn random(options: &[&str]) -> Result<()> {
         let image = images.image(cell.image.0, cell.image.1)?;
         let file_systems = file_systems(&image);
         let mut runs: [Vec<Figures>; 3] = Default::default();
-        for round in 0..rounds {
+        for round in 0..*rounds {
             for number in rotated_order(file_systems.len(), round) {
                 let figures = run(&images, &file_systems[number], &cell);
                 runs[number].push(figures.with_context(|| format!("{cell}: {}", file_systems[number].name))?);
@@ -209,7 +220,7 @@ pub(crate) fn random(options: &[&str]) -> Result<()> {
     let cells = results.len();
     let table = table(results);
     report.add(&table);
-    if options.publish {
+    if *publish {
         let about = format!("medians of {rounds} rounds of {cells} cells, in which the programs took turns.");
         report.publish(&about, table, 0, 1)?;
     }
@@ -259,4 +270,45 @@ fn run(images: &Images, file_system: &FileSystem, cell: &Cell) -> Result<Figures
     let reads = reading.bytes as f64 / cell.block as f64;
     let cpu = mounted.cpu().zip(cpu).map(|(after, before)| (after - before) * 1e6 / reads);
     Ok(Figures { reading, cpu })
+}
+
+/// Bytes of the large file.
+pub(crate) const FILE_SIZE: u64 = 640 << 20;
+
+pub(crate) struct Images {
+    pub(crate) programs: Programs,
+    dir: PathBuf,
+}
+
+impl Images {
+    pub(crate) fn new(programs: Programs) -> Result<Self> {
+        let dir = scratch::target_dir().join("bench-random");
+        fs::create_dir_all(dir.join("mount"))?;
+        Ok(Self { programs, dir })
+    }
+
+    /// The directory that all file systems mount on, one after the other.
+    pub(crate) fn mount_point(&self) -> PathBuf {
+        self.dir.join("mount")
+    }
+
+    /// The image called `name`, which mkfs.erofs makes with `options`.
+    pub(crate) fn image(&self, name: &str, options: &str) -> Result<PathBuf> {
+        let image = self.dir.join(format!("{name}.erofs"));
+        if !image.exists() {
+            let unfinished = self.dir.join("unfinished");
+            self.programs.build(Tool::MkfsErofs, options, &self.files()?, &unfinished)?;
+            fs::rename(&unfinished, &image)?;
+        }
+        Ok(image)
+    }
+
+    /// A directory with the large file and a second one, half as large.
+    fn files(&self) -> Result<PathBuf> {
+        let dir = self.dir.join("files");
+        fs::create_dir_all(&dir)?;
+        packages::write_text(&dir.join("linux.tar"), FILE_SIZE)?;
+        packages::write_text(&dir.join("second.tar"), FILE_SIZE / 2)?;
+        Ok(dir)
+    }
 }

@@ -1,4 +1,0 @@
-//! Commands that prepare a system for this program: names, completions, manual pages.
-
-pub(super) mod completions;
-pub(super) mod links;
