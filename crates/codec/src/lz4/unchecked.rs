@@ -234,14 +234,16 @@ unsafe fn run(buffers: &Buffers, is_prefix: bool) -> Option<usize> {
     let (short_input, short_output) = (end.saturating_sub(SHORT_INPUT), stop.saturating_sub(SHORT_OUTPUT));
     let (mut ip, mut op) = (0, 0);
     loop {
-        if is_prefix && op == stop {
-            return Some(op);
-        }
         let is_short = ip < short_input && op < short_output;
-        if ip >= end {
-            return None;
+        if !is_short {
+            if is_prefix && op == stop {
+                return Some(op);
+            }
+            if ip >= end {
+                return None;
+            }
         }
-        // SAFETY: `ip < end`.
+        // SAFETY: `ip < end`, as `is_short` says, or as was just checked.
         let token = unsafe { buffers.byte(ip) };
         ip += 1;
         let mut literals = token >> 4;
@@ -250,6 +252,21 @@ unsafe fn run(buffers: &Buffers, is_prefix: bool) -> Option<usize> {
             unsafe { buffers.literals::<SHORT>(ip, op) };
             ip += literals;
             op += literals;
+            // SAFETY: at least 3 bytes of input are left of the 18.
+            let distance = unsafe { buffers.distance(ip) };
+            let len = token & 15;
+            if len < 15 && distance >= 8 && distance <= op {
+                let from = op - distance;
+                // SAFETY: at least 19 bytes from `op` on are within the output, and `from < op`.
+                unsafe { buffers.repeat::<8>(from, op) };
+                // SAFETY: as above.
+                unsafe { buffers.repeat::<8>(from + 8, op + 8) };
+                // SAFETY: as above.
+                unsafe { buffers.repeat::<2>(from + 16, op + 16) };
+                ip += 2;
+                op += len + 4;
+                continue;
+            }
         } else {
             if literals == 15 {
                 // SAFETY: `buffers` is as the caller promises.
@@ -290,38 +307,27 @@ unsafe fn run(buffers: &Buffers, is_prefix: bool) -> Option<usize> {
         let distance = unsafe { buffers.distance(ip) };
         ip += 2;
         let mut len = token & 15;
-        if len < 15 {
-            len += 4;
-            if distance >= 8 && distance <= op && stop - op >= SHORT_MATCH {
-                let from = op - distance;
-                // SAFETY: 18 bytes from `op` on are within the output, and `from < op`.
-                unsafe { buffers.repeat::<8>(from, op) };
-                // SAFETY: as above.
-                unsafe { buffers.repeat::<8>(from + 8, op + 8) };
-                // SAFETY: as above.
-                unsafe { buffers.repeat::<2>(from + 16, op + 16) };
-                op += len;
-                continue;
-            }
-        } else {
+        if len == 15 {
             // SAFETY: `buffers` is as the caller promises.
-            len = unsafe { long_length(buffers, &mut ip) }? + 4;
+            len = unsafe { long_length(buffers, &mut ip) }?;
         }
+        len += 4;
         if distance == 0 || distance > op {
             return None;
+        }
+        if stop - op >= len + STEP {
+            // SAFETY: the distance and the room were just checked.
+            unsafe { buffers.long_match(op, distance, len) };
+            op += len;
+            continue;
         }
         let copied = len.min(stop - op);
         if copied < len && !is_prefix {
             return None;
         }
-        if stop - op - copied >= STEP {
-            // SAFETY: the distance and the room were just checked.
-            unsafe { buffers.long_match(op, distance, copied) };
-        } else {
-            for to in op..op + copied {
-                // SAFETY: `to < op + copied <= stop`, and `distance` is at most `op`.
-                unsafe { buffers.repeat::<1>(to - distance, to) };
-            }
+        for to in op..op + copied {
+            // SAFETY: `to < op + copied <= stop`, and `distance` is at most `op`.
+            unsafe { buffers.repeat::<1>(to - distance, to) };
         }
         op += copied;
     }
