@@ -12,8 +12,9 @@ use super::comparison::{Pool, PoolBuffer};
 use crate::accounting::memory::Memory;
 use crate::accounting::stats::{Counter, Counters};
 
-/// Bytes of idle heap buffers that are kept for later requests. Beyond it, they are freed.
-const SPARE: usize = 512 << 10;
+/// Bytes of idle heap buffers that are kept for later requests, at most; the largest ones, and an eighth of the memory limit. A new one costs as
+/// much for each byte as a quarter of decoding it: the kernel clears its pages, and then this process.
+const SPARE: usize = 4 << 20;
 
 /// The sources of buffers and decoders.
 #[derive(Debug)]
@@ -27,7 +28,7 @@ pub(crate) struct Scratch {
 #[derive(Debug)]
 pub(crate) enum Buffer<'a> {
     Pool(PoolBuffer<'a>),
-    Heap { bytes: Vec<u8>, scratch: &'a Scratch, memory: &'a Memory, keep: bool },
+    Heap { bytes: Vec<u8>, len: usize, scratch: &'a Scratch, memory: &'a Memory, keep: bool },
 }
 
 impl Scratch {
@@ -53,17 +54,29 @@ impl Scratch {
         counters.add(Counter::PoolMisses, 1);
         let spare = {
             let mut spare = self.spare.lock();
-            let fitting = spare.iter().position(|bytes| bytes.capacity() >= len);
-            fitting.map(|number| spare.swap_remove(number))
+            let fitting = spare.iter().position(|bytes| bytes.len() >= len);
+            fitting.map(|number| spare.remove(number))
         };
-        let mut bytes = spare.unwrap_or_else(|| {
+        let bytes = spare.unwrap_or_else(|| {
             // With few sizes, more buffers can be used again.
             let capacity = len.next_multiple_of(64 << 10);
             memory.take_or_wait(capacity, counters);
-            Vec::with_capacity(capacity)
+            vec![0; capacity]
         });
-        bytes.resize(len, 0);
-        Buffer::Heap { bytes, scratch: self, memory, keep }
+        Buffer::Heap { bytes, len, scratch: self, memory, keep }
+    }
+
+    /// Keeps an idle heap buffer, and frees the smallest ones beyond [`SPARE`].
+    fn keep(&self, bytes: Vec<u8>, memory: &Memory) {
+        let mut spare = self.spare.lock();
+        let at = spare.partition_point(|other| other.len() < bytes.len());
+        spare.insert(at, bytes);
+        let mut kept: usize = spare.iter().map(Vec::len).sum();
+        while kept > SPARE.min(memory.limit() / 8) {
+            let freed = spare.remove(0).len();
+            memory.release(freed);
+            kept = kept.saturating_sub(freed);
+        }
     }
 
     /// Runs `work` with a decoder.
@@ -78,7 +91,7 @@ impl Scratch {
     /// Frees idle buffers and decoders.
     pub(crate) fn shrink(&self, memory: &Memory) {
         for bytes in self.spare.lock().drain(..) {
-            memory.release(bytes.capacity());
+            memory.release(bytes.len());
         }
         self.decoders.lock().clear();
     }
@@ -90,7 +103,7 @@ impl Deref for Buffer<'_> {
     fn deref(&self) -> &[u8] {
         match self {
             Self::Pool(buffer) => buffer,
-            Self::Heap { bytes, .. } => bytes,
+            Self::Heap { bytes, len, .. } => bytes.split_at(*len).0,
         }
     }
 }
@@ -99,21 +112,19 @@ impl DerefMut for Buffer<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
         match self {
             Self::Pool(buffer) => buffer,
-            Self::Heap { bytes, .. } => bytes,
+            Self::Heap { bytes, len, .. } => bytes.split_at_mut(*len).0,
         }
     }
 }
 
 impl Drop for Buffer<'_> {
     fn drop(&mut self) {
-        let Self::Heap { bytes, scratch, memory, keep } = self else { return };
+        let Self::Heap { bytes, scratch, memory, keep, .. } = self else { return };
         let bytes = std::mem::take(bytes);
-        let mut spare = scratch.spare.lock();
-        let kept: usize = spare.iter().map(Vec::capacity).sum();
-        if *keep && kept.saturating_add(bytes.capacity()) <= SPARE {
-            spare.push(bytes);
+        if *keep && bytes.len() <= SPARE {
+            scratch.keep(bytes, memory);
         } else {
-            memory.release(bytes.capacity());
+            memory.release(bytes.len());
         }
     }
 }
