@@ -60,7 +60,6 @@ pub mod error;
 #[cfg(feature = "extract")]
 pub mod extract;
 pub mod inspect;
-mod numbers;
 #[cfg(feature = "patch")]
 pub mod patch;
 mod range_marks;

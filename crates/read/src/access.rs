@@ -9,3 +9,13 @@
 pub(crate) mod announcements;
 pub mod page_reads;
 pub(crate) mod requests;
+
+/// The entry of a table for a number. Numbers with equal remainders share an entry.
+#[expect(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "`N` is at least 1, and a remainder by `N` is below `N`"
+)]
+pub(crate) fn table_entry<T, const N: usize>(table: &[T; N], number: u64) -> &T {
+    &table[usize::try_from(number % ferofs_format::units::to_u64(N)).unwrap_or(0)]
+}

@@ -27,10 +27,10 @@ use crate::metadata::inode::{Inode, read_inode};
 use crate::metadata::map::FileMap;
 use crate::metadata::slow_lookups::SlowLookups;
 use crate::metadata::xattr;
-use crate::numbers::to_u64;
 use crate::volume::MetadataPlace;
 use crate::volume::Volume;
 use batch::{Batch, Wanted, adjacent};
+use ferofs_format::units::to_u64;
 use prefetch::{announce_range, announce_step};
 
 /// Bytes at most of a symbolic link's target, without its NUL, as in Linux. A longer one is an error.

@@ -21,10 +21,10 @@ use crate::metadata::ReadMetadata;
 use crate::metadata::inode::{Inode, read_inode};
 use crate::metadata::map::Extents;
 use crate::metadata::xattr;
-use crate::numbers::to_u64;
 use crate::volume::MetadataPlace;
 use crate::volume::source::Source;
 use crate::volume::{Header, Volume};
+use ferofs_format::units::to_u64;
 
 /// How to open an image.
 #[derive(Debug, Clone)]

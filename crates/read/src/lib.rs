@@ -165,7 +165,6 @@ mod content;
 mod engine;
 mod image;
 mod metadata;
-mod numbers;
 mod profile;
 #[cfg(unix)]
 mod replaced;

@@ -16,8 +16,8 @@ use crate::engine::pinned::PinnedRanges;
 use crate::error::Result;
 use crate::image::Image;
 use crate::metadata::inode::Inode;
-use crate::numbers::to_u64;
 use crate::tree::walk::{DirectoryWalk, Step};
+use ferofs_format::units::to_u64;
 
 /// The counts of an image that was opened to record, which grow while the image is read.
 #[derive(Clone, Debug)]

@@ -18,8 +18,8 @@ use super::*;
 use super::{FileSource, Inode, OpenOptions};
 use crate::content::nested;
 use crate::error::Result;
-use crate::numbers::to_u64;
 use ferofs_build::{self as build, Compression};
+use ferofs_format::units::to_u64;
 
 /// Text that compresses, noise that does not, and zeroes.
 pub(crate) fn content() -> Vec<u8> {

@@ -23,7 +23,7 @@ use crate::accounting::budget::Budget;
 use crate::accounting::memory::Memory;
 use crate::accounting::stats::{Cause, Counters};
 use crate::error::{Corruption, Error, Locate, Result};
-use crate::numbers::to_u64;
+use ferofs_format::units::to_u64;
 
 /// The key of the metabox's content in the block cache. No primary device has this number, and blocks of other devices
 /// are not metadata.

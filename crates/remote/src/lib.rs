@@ -20,12 +20,12 @@ pub mod error;
 pub mod fetch;
 pub mod http;
 pub mod location;
-mod numbers;
 pub mod object;
 pub mod oci;
 pub mod open;
 mod own_file;
 pub mod pull;
+mod ranges;
 pub mod source;
 
 pub use error::{Error, FetchError, FetchErrorKind, Result};

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use crate::error::{FetchError, FetchErrorKind};
-use crate::numbers::range_of;
+use crate::ranges::range_of;
 
 /// Tells whether two answers are about the same bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]

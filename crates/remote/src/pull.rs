@@ -19,9 +19,10 @@ use self::reuse::Reuse;
 use crate::cache::Cache;
 use crate::error::{Error, FetchErrorKind, Result, open_file};
 use crate::fetch::{Counters, Patience, RetryOptions, fetch};
-use crate::numbers::{len_of, to_u64, to_usize};
 use crate::object::{RemoteObject, Validator, later};
 use crate::open::{Connected, bases, open_files};
+use crate::ranges::len_of;
+use ferofs_format::units::{to_u64, to_usize};
 
 pub use decompress::decompress;
 

@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 
 use crate::cache::Entry;
 use crate::fetch::{Failure, Fetcher};
-use crate::numbers::range_of;
 use crate::object::later;
+use crate::ranges::range_of;
 
 /// Fetches bytes into the cache: a [`Fetcher`] of this process, or one of another process
 /// ([`crate::channel::Client`]).

@@ -7,8 +7,8 @@
 use std::ops::Range;
 
 use crate::error::{Error, Result};
-use crate::numbers::to_u64;
 use crate::params::Params;
+use ferofs_format::units::to_u64;
 
 /// The levels of a tree over a number of data blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -39,7 +39,6 @@ mod digest;
 mod error;
 mod fsverity;
 mod layout;
-mod numbers;
 mod params;
 mod seal;
 #[cfg(target_arch = "x86_64")]

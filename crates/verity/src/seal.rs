@@ -11,11 +11,11 @@ use ferofs_threads::parallel;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::layout::TreeLayout;
-use crate::numbers::{to_u64, to_usize};
 use crate::params::Params;
 use crate::superblock::{SUPERBLOCK_SIZE, Superblock};
 use crate::tree::make_tree;
 use crate::verify::{BlockVerifier, VerifiedSource};
+use ferofs_format::units::{to_u64, to_usize};
 
 /// A superblock, and its position in its file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,7 +90,7 @@ impl Seal {
             })?;
         seal.superblock.uuid = uuid.unwrap_or_else(|| uuid_of(root));
         let mut first = seal.superblock.to_bytes()?.to_vec();
-        first.resize(to_usize(seal.superblock.params.hash_block_size.into()), 0);
+        first.resize(to_usize(seal.superblock.params.hash_block_size), 0);
         file.write_all_at(&first, position).map_err(Error::io("write verity superblock"))?;
         Ok((seal, root))
     }

@@ -9,8 +9,8 @@ use ferofs_threads::parallel;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::layout::TreeLayout;
-use crate::numbers::{to_u64, to_usize};
 use crate::params::{BlockHasher, Params};
+use ferofs_format::units::{to_u64, to_usize};
 
 /// Makes the tree of an image that is written or changed unit by unit.
 #[derive(Debug)]

@@ -16,11 +16,11 @@ use parking_lot::Mutex;
 
 use crate::digest::Digest;
 use crate::error::{Error, Result};
-use crate::numbers::{to_u64, to_usize};
 use crate::params::Params;
 use crate::seal::uuid_of;
 use crate::superblock::Superblock;
 use crate::tree::{HashBlock, TreeBuilder};
+use ferofs_format::units::{to_u64, to_usize};
 
 /// Units that wait for each thread. More do not make it faster.
 const WAITING: usize = 2;
@@ -157,7 +157,7 @@ impl WriteHasher {
         let uuid = uuid.unwrap_or_else(|| uuid_of(root));
         let superblock = Superblock { data_blocks, params: self.params.clone(), uuid };
         let mut first = superblock.to_bytes()?.to_vec();
-        first.resize(to_usize(self.params.hash_block_size.into()), 0);
+        first.resize(to_usize(self.params.hash_block_size), 0);
         // The levels follow each other from the top to the lowest one.
         above.sort_unstable_by_key(|(position, _)| *position);
         let above = above.iter().map(|(_, bytes)| bytes.as_slice());

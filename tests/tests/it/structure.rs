@@ -13,7 +13,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
     (
         "read",
         &[
-            &["escape", "numbers", "replaced"],
+            &["escape", "replaced"],
             &["error"],
             &["accounting", "access"],
             &["volume"],
@@ -48,7 +48,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
         "ferofs",
         &[
             &["error"],
-            &["numbers", "range_marks", "select"],
+            &["range_marks", "select"],
             &["check", "diff", "extract", "inspect", "patch", "seal"],
             &["lib"],
         ],
@@ -66,7 +66,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
     (
         "verity",
         &[
-            &["digest", "numbers"],
+            &["digest"],
             &["error", "sha256"],
             &["params"],
             &["layout", "fsverity", "superblock"],
@@ -80,7 +80,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
     (
         "remote",
         &[
-            &["error", "numbers", "own_file"],
+            &["error", "own_file", "ranges"],
             &["object", "confine"],
             &["cache"],
             &["http"],

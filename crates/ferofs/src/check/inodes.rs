@@ -13,7 +13,7 @@ use super::checker::Checker;
 use super::linux::{ChunkOrder, LinuxDecoders, confuses_attributes};
 use super::paths::Name;
 use super::queue::Queue;
-use crate::numbers::to_u64;
+use ferofs_format::units::to_u64;
 use ferofs_read::device_range::DeviceRange;
 use ferofs_read::error::{Corruption, Error, Result};
 use ferofs_read::{Extent, ExtentData, Extents, FileType, Inode};

@@ -4,7 +4,7 @@
 use ferofs_codec::{Algorithm, ClusterPlace, LINUX_PAGE, LinuxChecker, Portion};
 use ferofs_format::{BytePos, DeviceId, Fault, Incompat, Structure};
 
-use crate::numbers::to_u64;
+use ferofs_format::units::to_u64;
 use ferofs_read::error::{Corruption, Result};
 use ferofs_read::{Extent, ExtentData, Image, Location, MetadataPlace};
 

@@ -10,7 +10,7 @@ use ferofs_format::{BytePos, Fault, FileOffset, Nid, Structure};
 use super::checker::{Checker, METABOX, PACKED};
 use super::report::Finding;
 use super::used_space::{AddressSpace, Overlap, space_of};
-use crate::numbers::to_u64;
+use ferofs_format::units::to_u64;
 use ferofs_read::device_range::DeviceRange;
 use ferofs_read::error::Corruption;
 use ferofs_read::{ExtentData, Inode};

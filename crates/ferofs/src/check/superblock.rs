@@ -7,7 +7,7 @@ use ferofs_format::superblock::Compression;
 use ferofs_format::{BytePos, Compat, DeviceId, Fault, Structure, superblock};
 
 use super::checker::Checker;
-use crate::numbers::to_u64;
+use ferofs_format::units::to_u64;
 use ferofs_read::error::Corruption;
 
 /// Bytes of the smallest MicroLZMA dictionary that Linux mounts.

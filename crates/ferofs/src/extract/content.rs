@@ -8,7 +8,7 @@ use ferofs_format::FileOffset;
 use rustix::io::{Errno, retry_on_intr};
 
 use crate::error::{Error, Result};
-use crate::numbers::to_u64;
+use ferofs_format::units::to_u64;
 use ferofs_read::{ExtentData, Image, Inode};
 
 /// Bytes that are decoded and written at once; a cluster that decodes to more is written whole. This fits the processor's cache,

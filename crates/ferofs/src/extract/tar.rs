@@ -28,7 +28,7 @@ use super::schedule::boundary;
 use super::walk::{File, Step, Walk};
 
 use crate::error::{Error, Result};
-use crate::numbers::to_u64;
+use ferofs_format::units::to_u64;
 use ferofs_format::xattr::acl;
 use ferofs_read::{FileType, Image, Inode, Nid, Place};
 use ferofs_threads::start;

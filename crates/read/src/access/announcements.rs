@@ -8,7 +8,7 @@ use std::ops::Range;
 use ferofs_format::Nid;
 use parking_lot::Mutex;
 
-use crate::numbers::table_entry;
+use crate::access::table_entry;
 
 /// Entries of the table of files. With more files in use, they replace each other, and are announced from the start again.
 const FILES: usize = 64;

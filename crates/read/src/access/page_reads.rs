@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use ferofs_format::Nid;
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::numbers::table_entry;
+use crate::access::table_entry;
 
 /// Bytes of a file for which stored pages are remembered together.
 const REGION: u64 = 1 << 20;

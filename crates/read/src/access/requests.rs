@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use ferofs_format::{FileOffset, Nid};
 use parking_lot::Mutex;
 
-use crate::numbers::table_entry;
+use crate::access::table_entry;
 
 /// Entries of the table of files. With more files in use, they replace each other and are classified anew.
 const FILES: usize = 64;

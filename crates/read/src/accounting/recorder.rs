@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use ferofs_format::{FileOffset, Nid};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::numbers::to_u64;
+use ferofs_format::units::to_u64;
 
 /// log2 of the bytes of a range.
 pub(crate) const RANGE_BITS: u32 = 16;

@@ -11,7 +11,7 @@ use crate::engine::run::MAX_EXTENTS as MAX_RUN_EXTENTS;
 use crate::error::Result;
 use crate::metadata::extent::{Extent, ExtentData, Location};
 use crate::metadata::map::FileMap;
-use crate::numbers::to_u64;
+use ferofs_format::units::to_u64;
 
 /// Encoded bytes at most that are read with one call and then copied, of any source. To copy more takes longer than another
 /// call.

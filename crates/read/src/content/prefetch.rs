@@ -9,8 +9,8 @@ use crate::accounting::stats::Cause;
 use crate::engine::request::Request;
 use crate::metadata::extent::{ExtentData, Location};
 use crate::metadata::map::FileMap;
-use crate::numbers::to_u64;
 use crate::volume::Volume;
+use ferofs_format::units::to_u64;
 
 /// Extents at most that are announced at a time, which bounds the work for an image with tiny ones. The rest is read without
 /// an announcement.

@@ -15,8 +15,8 @@ use crate::access::requests::Pattern;
 use crate::accounting::stats::{Cause, Counter};
 use crate::error::Result;
 use crate::metadata::extent::{Extent, ExtentData, Location};
-use crate::numbers::to_u64;
 use crate::volume::block_cache::{BlockCache, Key};
+use ferofs_format::units::to_u64;
 
 /// Bytes from which on a request gets no read-ahead: it already reads enough with each call.
 const SMALL_REQUEST: usize = 64 << 10;

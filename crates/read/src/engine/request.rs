@@ -14,10 +14,10 @@ use crate::accounting::stats::{Cause, Counter};
 use crate::error::{Corruption, Error, Result};
 use crate::metadata::ReadMetadata;
 use crate::metadata::extent::Location;
-use crate::numbers::to_u64;
 use crate::volume::Volume;
 use crate::volume::block_cache::Key;
 use crate::volume::source::Access;
+use ferofs_format::units::to_u64;
 
 /// One request, while it is served.
 pub(crate) struct Request<'a> {

@@ -13,8 +13,8 @@ use super::request::{Request, undecodable};
 use crate::accounting::stats::{Cause, Counter};
 use crate::error::Result;
 use crate::metadata::extent::{Extent, ExtentData, Location};
-use crate::numbers::to_u64;
 use crate::volume::Volume;
+use ferofs_format::units::to_u64;
 
 /// Extents of a run at most, which bounds the memory for their records. A longer sequence takes several runs.
 pub(crate) const MAX_EXTENTS: usize = 128;

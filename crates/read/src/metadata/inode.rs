@@ -8,8 +8,8 @@ use ferofs_format::{Nid, Structure};
 
 use super::ReadMetadata;
 use crate::error::{Locate, OfInode, Result};
-use crate::numbers::to_u64;
 use crate::volume::MetadataPlace;
+use ferofs_format::units::to_u64;
 
 /// An inode, and where it is stored.
 #[derive(Clone, Debug)]

@@ -15,8 +15,8 @@ use crate::error::{Corruption, Locate, OfInode, Result};
 use crate::metadata::ReadMetadata;
 use crate::metadata::extent::{Extent, ExtentData};
 use crate::metadata::inode::Inode;
-use crate::numbers::to_u64;
 use crate::volume::MetadataPlace;
+use ferofs_format::units::to_u64;
 
 /// Extents that a map remembers: a request looks at its extents several times, and small requests have few.
 const RECENT: usize = 4;

@@ -7,8 +7,8 @@ use ferofs_format::{BytePos, Compat, Fault, Structure};
 use super::ReadMetadata;
 use super::inode::Inode;
 use crate::error::{Corruption, Locate, OfInode, Result};
-use crate::numbers::to_u64;
 use crate::volume::MetadataPlace;
+use ferofs_format::units::to_u64;
 
 /// An extended attribute.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

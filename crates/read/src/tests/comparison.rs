@@ -6,8 +6,8 @@ use proptest::strategy::Strategy;
 
 use super::{images, open};
 use crate::Strategy as Plan;
-use crate::numbers::to_u64;
 use crate::{EngineOptions, FileOffset, LowMemory, Policy};
+use ferofs_format::units::to_u64;
 
 /// These options with any policy.
 pub(super) fn with_any_policy(

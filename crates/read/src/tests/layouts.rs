@@ -7,8 +7,8 @@ use ferofs_build::{self as build, ChunkOptions, Compression, Fragments, IndexKin
 use ferofs_codec::Params;
 
 use super::content;
-use crate::numbers::to_u64;
 use crate::{Algorithm, FileOffset, Image, Inode};
+use ferofs_format::units::to_u64;
 
 /// The source: files of different sizes and times, one of them before 1970, and two of more extents than a look-up goes through quickly.
 struct Source {

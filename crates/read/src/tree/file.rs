@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::metadata::extent::ExtentData;
 use crate::metadata::inode::Inode;
-use crate::numbers::to_u64;
+use ferofs_format::units::to_u64;
 
 /// An open regular file. It has its own position, and keeps the image open.
 ///

@@ -7,10 +7,10 @@ use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::metadata::inode::Inode;
 use crate::metadata::xattr::Xattr;
-use crate::numbers::to_u64;
 use crate::tree::file::File;
 use crate::tree::inode_ref::InodeRef;
 use crate::tree::walk::Walk;
+use ferofs_format::units::to_u64;
 
 /// Bytes that are decoded at a time when a whole file is read.
 const READ_PIECE: usize = 8 << 20;

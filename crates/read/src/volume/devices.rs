@@ -8,7 +8,7 @@ use ferofs_format::{BlockAddr, BytePos, DeviceId, Fault, Structure};
 
 use super::source::{Source, Window};
 use crate::error::{Corruption, Error, Result};
-use crate::numbers::to_u64;
+use ferofs_format::units::to_u64;
 
 struct Device {
     source: Arc<dyn Source>,

@@ -160,7 +160,7 @@ fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
 }
 
 fn to_u64(len: usize) -> u64 {
-    crate::numbers::to_u64(len)
+    ferofs_format::units::to_u64(len)
 }
 
 /// For positions within bytes that are in memory.

@@ -14,8 +14,9 @@ use serde::{Deserialize, Serialize};
 use super::local::LocalBits;
 use super::presence::{Presence, UNIT, boot_id, bytes_of, units_in};
 use crate::error::{Error, Result};
-use crate::numbers::{len_of, range_of, to_u64};
 use crate::own_file::is_named;
+use crate::ranges::{len_of, range_of};
+use ferofs_format::units::to_u64;
 
 /// The content of `info.json`: the size and origin of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

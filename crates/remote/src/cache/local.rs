@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::numbers::to_usize;
+use ferofs_format::units::to_usize;
 
 /// Words of a part of the bits: 4 KiB, for 128 MiB of the object.
 const WORDS: usize = 512;

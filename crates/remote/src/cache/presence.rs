@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt;
 use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
 
-use crate::numbers::{to_u64, to_usize};
+use ferofs_format::units::{to_u64, to_usize};
 
 /// Bytes of a unit: the smallest part of an object that is fetched and stored. A block of most hash trees.
 pub const UNIT: u64 = 4096;

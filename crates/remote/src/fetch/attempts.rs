@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use crate::error::{FetchError, FetchErrorKind};
 use crate::fetch::stats::{Counters, add};
-use crate::numbers::{range_of, to_u64};
 use crate::object::{Answer, RemoteObject, later};
+use crate::ranges::range_of;
+use ferofs_format::units::to_u64;
 
 /// How long requests may take, and when they are sent again.
 #[derive(Clone, Copy, Debug)]

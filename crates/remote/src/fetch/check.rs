@@ -8,7 +8,8 @@ use ferofs_read::Source;
 use ferofs_verity::{BlockVerifier, Digest, Error, IntegrityError, Seal, TreeLayout};
 
 use crate::cache::{Entry, UNIT, units_in};
-use crate::numbers::{range_of, to_usize};
+use crate::ranges::range_of;
+use ferofs_format::units::to_usize;
 
 /// The outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

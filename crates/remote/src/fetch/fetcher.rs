@@ -19,8 +19,9 @@ use super::speed::Speed;
 use super::stats::{Counters, FetchStats, add};
 use crate::cache::{Cache, Claims, Entry, UNIT, units_in};
 use crate::error::{Error, Result};
-use crate::numbers::{len_of, to_usize, widened};
 use crate::object::RemoteObject;
+use crate::ranges::{len_of, widened};
+use ferofs_format::units::to_usize;
 
 /// Units that are queued in the background with their hashes: 512 MiB, whose hashes are 4 MiB.
 const BACKGROUND_STEP: u64 = (512 << 20) / UNIT;

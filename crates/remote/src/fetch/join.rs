@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::cache::UNIT;
-use crate::numbers::{len_of, widened};
+use crate::ranges::{len_of, widened};
 
 /// Bytes of gaps that are fetched with the ranges: a quarter of the ranges' bytes. With the rest of the units at their borders, a program
 /// fetches less than 1.3 times what it needs.

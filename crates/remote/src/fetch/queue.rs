@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use crate::numbers::len_of;
+use crate::ranges::len_of;
 
 /// Why a range is fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

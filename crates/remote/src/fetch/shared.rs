@@ -16,8 +16,9 @@ use super::reuse::{GapBudget, KnownBlocks};
 use super::speed::Speed;
 use super::stats::{Counters, add};
 use crate::cache::{Cache, Claims, Entry, UNIT, units_in};
-use crate::numbers::{to_u64, widened};
 use crate::object::RemoteObject;
+use crate::ranges::widened;
+use ferofs_format::units::to_u64;
 
 /// Bytes stored between two looks at the size of the cache: an eighth of its limit, but not less than what a few workers store at the same time,
 /// so that it is read before it is evicted.

@@ -13,8 +13,9 @@ use super::shared::{Shared, State};
 use super::stats::add;
 use crate::cache::{UNIT, bytes_of, units_in};
 use crate::error::FetchErrorKind;
-use crate::numbers::{len_of, range_of, to_u64, to_usize};
 use crate::object::later;
+use crate::ranges::{len_of, range_of};
+use ferofs_format::units::{to_u64, to_usize};
 
 /// Bytes that are checked and stored at a time, if blocks are not larger.
 const PART: u64 = 256 << 10;

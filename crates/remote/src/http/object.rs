@@ -13,8 +13,8 @@ use url::Url;
 use super::client::{Client, kind_of_io};
 use super::range::{Tags, content_range, header, retry_after, validator};
 use crate::error::{Error, FetchError, FetchErrorKind, Result};
-use crate::numbers::{to_u64, to_usize};
 use crate::object::{Answer, RemoteObject, Validator};
+use ferofs_format::units::{to_u64, to_usize};
 
 /// The URL of an object, and the headers of requests for it.
 #[derive(Clone, Debug)]

@@ -13,9 +13,9 @@ use super::resolve::{connect, find_manifest};
 use super::upload::retried;
 use crate::error::{Error, FetchErrorKind, Result};
 use crate::http::Client;
-use crate::numbers::{to_u64, to_usize};
 use crate::object::RemoteObject;
 use crate::open::Connected;
+use ferofs_format::units::{to_u64, to_usize};
 
 /// The most layers of an image. Container tools stop at about 128, but a small manifest could name one large layer many times.
 const LAYERS_MAX: usize = 1024;

@@ -23,8 +23,8 @@ use super::resolve::this_platform;
 use super::upload::{Blob, Stored, mount, retried, store};
 use crate::error::{Error, FetchErrorKind, Result, open_file};
 use crate::http::{Client, header};
-use crate::numbers::{to_u64, to_usize};
 use crate::object::later;
+use ferofs_format::units::{to_u64, to_usize};
 
 /// How to store an image.
 #[derive(Clone, Default)]

@@ -17,8 +17,8 @@ use super::options::OciOptions;
 use super::reference::Reference;
 use crate::error::{Error, FetchErrorKind, Result};
 use crate::http::{Access, Client, HttpObject, Target, error_of, header, kind_of_io};
-use crate::numbers::to_u64;
 use crate::object::Validator;
+use ferofs_format::units::to_u64;
 
 /// The largest manifest that is read, in bytes: the limit of most registries.
 pub(super) const MANIFEST_MAX: usize = 4 << 20;

@@ -11,8 +11,9 @@ use url::Url;
 use super::registry::{Registry, unexpected};
 use crate::error::{Error, FetchErrorKind, Result};
 use crate::http::{error_of, header};
-use crate::numbers::{range_of, to_usize};
 use crate::object::later;
+use crate::ranges::range_of;
+use ferofs_format::units::to_usize;
 
 /// Bytes of one request. Small blobs are sent by one. Registries' stores want at least 5 MiB.
 const CHUNK: u64 = 16 << 20;

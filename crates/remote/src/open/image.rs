@@ -18,9 +18,10 @@ use super::options::{Connected, OpenRemote};
 use crate::cache::{Cache, Entry, UNIT};
 use crate::error::{Error, FetchError, FetchErrorKind, Result};
 use crate::fetch::{Check, Checked, FetchOptions, Fetcher, KnownBlocks, TreeCheck};
-use crate::numbers::{narrowed, range_of, to_u64, to_usize};
 use crate::object::{Answer, RemoteObject, Validator, later};
+use crate::ranges::{narrowed, range_of};
 use crate::source::Supply;
+use ferofs_format::units::{to_u64, to_usize};
 
 /// An opened remote image: its entry in the cache, and how its missing parts are fetched and checked.
 pub struct RemoteImage {

@@ -12,8 +12,9 @@ use parking_lot::Mutex;
 use super::known::Known;
 use super::options::Connected;
 use crate::error::{Error, FetchErrorKind, Result};
-use crate::numbers::{len_of, range_of, to_usize};
 use crate::object::{Answer, RemoteObject, Validator};
+use crate::ranges::{len_of, range_of};
+use ferofs_format::units::to_usize;
 
 /// Connects to the server of an image.
 pub type Connect = Box<dyn Fn() -> Result<Connected> + Send + Sync>;

@@ -9,8 +9,8 @@ use ferofs_read::{Access, ReadRange, Source};
 use ferofs_verity::{IntegrityError, Seal, VerifiedSource};
 
 use crate::error::Result;
-use crate::numbers::range_of;
 use crate::object::later;
+use crate::ranges::range_of;
 use crate::source::Supply;
 
 /// How often parts of one range are fetched again: its data, and the hash blocks above it. A broken disk must not keep a reader for ever.

@@ -7,7 +7,8 @@ use super::known::Known;
 use crate::cache::{Cache, Entry, UNIT, units_in};
 use crate::error::{Error, Result};
 use crate::fetch::{Check, Checked, TreeCheck};
-use crate::numbers::{len_of, to_usize};
+use crate::ranges::len_of;
+use ferofs_format::units::to_usize;
 
 /// The result of [`verify_entry`], in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -13,9 +13,9 @@ use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
 use crate::error::{Error, FetchErrorKind, Result};
-use crate::numbers::{to_u64, to_usize};
 use crate::object::{RemoteObject, Validator};
 use crate::own_file::{is_named, is_own};
+use ferofs_format::units::{to_u64, to_usize};
 
 /// The partial file is synced at each multiple of this number of bytes, before more is written. After a crash of the system, the bytes before
 /// the last multiple are right.

@@ -18,7 +18,8 @@ use crate::error::{Error, FetchErrorKind, Result};
 use crate::fetch::{
     Base, Check, Checked, GapBudget, KnownBlocks, copy_blocks, copy_hashes, leaves, subtract,
 };
-use crate::numbers::{range_of, to_u64, to_usize};
+use crate::ranges::range_of;
+use ferofs_format::units::{to_u64, to_usize};
 
 /// Known blocks, and the digests of the image.
 pub(super) struct Reuse {

@@ -9,9 +9,9 @@ use ferofs_read::{Access, ReadRange, Source};
 use crate::digest::Digest;
 use crate::error::{Error, IntegrityError, Result};
 use crate::layout::TreeLayout;
-use crate::numbers::{to_u64, to_usize};
 use crate::params::{BlockHasher, Params};
 use crate::verify::hash_cache::HashCache;
+use ferofs_format::units::{to_u64, to_usize};
 
 /// Checks bytes of an image or of its hash tree before they are used, wherever they come from.
 ///

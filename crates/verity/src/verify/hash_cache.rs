@@ -4,7 +4,7 @@
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::numbers::to_u64;
+use ferofs_format::units::to_u64;
 
 /// Bytes of hash blocks that are kept: they cover 64 MiB of an image with the usual sizes. With more, a mount would need more than
 /// the 1 MiB that docs/SEALING.md promises.

@@ -9,9 +9,9 @@ use ferofs_read::{Access, ReadRange, Source};
 
 use crate::digest::Digest;
 use crate::error::{Error, Result};
-use crate::numbers::{to_u64, to_usize};
 use crate::params::Params;
 use crate::verify::block_verifier::{BlockVerifier, TreeReads};
+use ferofs_format::units::{to_u64, to_usize};
 
 /// Bytes that are read and checked at a time if a read does not start and end between blocks.
 const PIECE: u64 = 64 << 10;

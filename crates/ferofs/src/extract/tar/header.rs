@@ -4,7 +4,7 @@
 
 use ferofs_format::inode::Timestamp;
 
-use crate::numbers::to_u64;
+use ferofs_format::units::to_u64;
 use ferofs_read::Inode;
 
 /// Bytes of a block, tar's unit.

@@ -8,7 +8,7 @@ use ferofs_format::FileOffset;
 
 use super::header::{BLOCK, Header};
 use crate::error::{Corruption, Result};
-use crate::numbers::to_u64;
+use ferofs_format::units::to_u64;
 use ferofs_read::{ExtentData, Image, Inode, Location};
 
 /// Bytes of all holes of a file from which on it is stored as sparse. Below, holes are stored as zeroes, which all tar readers

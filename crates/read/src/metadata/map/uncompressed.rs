@@ -9,8 +9,8 @@ use crate::error::{Corruption, Locate, Result};
 use crate::metadata::ReadMetadata;
 use crate::metadata::extent::{Extent, ExtentData, Location};
 use crate::metadata::inode::Inode;
-use crate::numbers::to_u64;
 use crate::volume::MetadataPlace;
+use ferofs_format::units::to_u64;
 
 #[derive(Debug)]
 pub(crate) struct FlatMap<'a> {

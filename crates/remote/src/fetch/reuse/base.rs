@@ -8,7 +8,8 @@ use ferofs_verity::{Params, Seal, TreeLayout, appended_position};
 
 use crate::cache::{Cache, Entry, UNIT, bytes_of};
 use crate::fetch::check::leaves;
-use crate::numbers::{len_of, to_u64, to_usize};
+use crate::ranges::len_of;
+use ferofs_format::units::{to_u64, to_usize};
 
 /// An image, or any other bytes, on this machine.
 pub(crate) struct Base {

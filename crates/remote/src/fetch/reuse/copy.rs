@@ -9,7 +9,7 @@ use super::known::{KnownBlocks, Reader};
 use super::requests::GapBudget;
 use crate::cache::UNIT;
 use crate::fetch::check::{Check, Checked};
-use crate::numbers::{to_u64, to_usize};
+use ferofs_format::units::{to_u64, to_usize};
 
 /// Bytes that are copied at a time.
 const PIECE: usize = 1 << 20;

@@ -10,7 +10,7 @@ use ferofs_verity::{Digest, Params};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::base::{Base, SEGMENT, Segment, prefix};
-use crate::numbers::to_u64;
+use ferofs_format::units::to_u64;
 
 /// Blocks in the index at most: 8 GiB of blocks of 4096 bytes, 24 MiB of memory. What follows is not found.
 const BLOCKS_MAX: usize = 1 << 21;

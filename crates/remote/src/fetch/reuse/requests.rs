@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::numbers::len_of;
+use crate::ranges::len_of;
 
 /// How many bytes are fetched although they could be copied: at most one twentieth of those that must be fetched.
 #[derive(Debug, Default)]

@@ -1,17 +1,8 @@
-//! Conversions between lengths in memory and lengths of objects, and ranges of bytes.
+//! Ranges of bytes of objects.
 
 use std::ops::Range;
 
-/// A length in memory as a length on the disk.
-pub(crate) fn to_u64(len: usize) -> u64 {
-    // `usize` has at most 64 bits.
-    u64::try_from(len).unwrap_or(u64::MAX)
-}
-
-/// A number of bytes that are in memory.
-pub(crate) fn to_usize(number: u64) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
-}
+use ferofs_format::units::to_u64;
 
 /// The range of `bytes`, which start at `start`.
 pub(crate) fn range_of(start: u64, bytes: &[u8]) -> Range<u64> {
