@@ -8,13 +8,12 @@ mod tests;
 
 use std::fs::{File, OpenOptions};
 use std::io::{IsTerminal, Read, Seek, Write};
-use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FileType, SeekFrom, copy_file_range, sendfile};
+use rustix::fs::{FileType, copy_file_range};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
@@ -282,25 +281,25 @@ impl Output {
         waited.map_err(|e| write_error(&self.target, &self.path, e))
     }
 
-    /// Lets the kernel append up to `len` bytes of `source` from position `at` on, in half the time of reading and writing them:
-    /// `copy_file_range` within a file system, `sendfile` between two. Returns how many it copied: less if it cannot, or the source ends.
-    pub(crate) fn copy(&mut self, source: BorrowedFd<'_>, at: u64, len: u64) -> Result<u64> {
+    /// Appends `len` bytes of `source` from position `at` on. The kernel copies them if it can, in half the time of reading and
+    /// writing them. Otherwise `read` fills a buffer from a position.
+    pub(crate) fn copy(
+        &mut self,
+        source: &File,
+        at: u64,
+        len: u64,
+        read: impl Fn(&mut [u8], u64) -> Result<()>,
+    ) -> Result<()> {
         self.flush()?;
         let started = Instant::now();
-        let (mut done, mut is_one_file_system) = (0, true);
+        let mut done = 0;
         // A sealer must see the bytes.
         while done < len && self.sealer.is_none() {
             let (mut from, mut to) = (at + done, self.offset + self.written);
             let most = usize::try_from(len - done).unwrap_or(usize::MAX);
-            let copied = match is_one_file_system {
-                true => copy_file_range(source, Some(&mut from), &*self.file, Some(&mut to), most),
-                // Everything else writes at positions, and needs no place in the file.
-                false => rustix::fs::seek(&*self.file, SeekFrom::Start(to))
-                    .and_then(|_| sendfile(&*self.file, source, Some(&mut from), most)),
-            };
-            match copied {
+            match copy_file_range(source, Some(&mut from), &*self.file, Some(&mut to), most) {
                 Err(Errno::INTR) => {}
-                Ok(0) | Err(_) if is_one_file_system => is_one_file_system = false,
+                // Another file system, a block device or an old kernel; or the file was truncated, which `read` reports.
                 Ok(0) | Err(_) => break,
                 Ok(copied) => {
                     done += copied as u64;
@@ -309,7 +308,14 @@ impl Output {
             }
         }
         self.writer.add_time(started.elapsed());
-        Ok(done)
+        let mut buffer = vec![0; (len - done).min(BUFFER as u64) as usize];
+        while done < len {
+            let piece = (len - done).min(BUFFER as u64) as usize;
+            read(&mut buffer[..piece], at + done)?;
+            self.append(&buffer[..piece])?;
+            done += piece as u64;
+        }
+        Ok(())
     }
 
     /// Appends zeroes up to `position`.

@@ -21,16 +21,13 @@ use crate::data::worker::context::WorkerContext;
 use crate::data::worker::{FileResult, FileResultKind, JobResult};
 use crate::error::{Error, Result, Warning};
 use crate::output::Output;
-use crate::output::spill::{Spill, SpillRange};
-use crate::sources::reader::Reader;
+use crate::output::spill::Spill;
 use crate::tree::NodeId;
 use crate::tree::inode_sizes::PACKED_LEN;
 
 /// Appends results to `output`.
 pub(super) struct Appender<'a> {
     context: WorkerContext<'a>,
-    /// Opens what the kernel copies.
-    reader: Reader<'a>,
     output: &'a mut Output,
     spill: &'a mut Spill,
     warnings: &'a mut Vec<Warning>,
@@ -81,7 +78,6 @@ impl<'a> Appender<'a> {
                 context.deflate_placer(0),
                 context.base_image.and_then(BaseImage::packed).map_or(0, |earlier| earlier.size),
             ),
-            reader: Reader::new(context.contents, context.tree),
             output,
             spill,
             warnings,
@@ -180,62 +176,16 @@ impl<'a> Appender<'a> {
                 let tail = self.place_tail(encoded.tail, tail);
                 self.compressed(node, &log, &tail, first, method)
             }
-            FileResultKind::Copied(offset) => {
-                self.align()?;
-                let (start, size) = (self.output.position(), self.context.tree.node(node).size);
-                match self.copy(node, offset, size, self.context.inline_tail(node, size))? {
-                    Ok(tail) => Ok(StoredContent::Flat {
-                        start: BytePos::new(start).block(self.context.block_size),
-                        tail,
-                    }),
-                    Err(error) => {
-                        self.warn_of_unreadable(error)?;
-                        self.output.rewind(start)?;
-                        Ok(StoredContent::Skipped)
-                    }
-                }
-            }
             FileResultKind::Unreadable(error) => {
-                self.warn_of_unreadable(error)?;
+                self.warnings.push(Warning::Skipped(error));
                 Ok(StoredContent::Skipped)
             }
             // The first file with this content comes before its duplicates and was read completely. It has no entry only if its
-            // content changed meanwhile. Space is reserved for parts only.
-            FileResultKind::Duplicate | FileResultKind::Reserved => {
+            // content changed meanwhile. Only parts are copied, no whole files.
+            FileResultKind::Duplicate | FileResultKind::Copied(_) | FileResultKind::Reserved => {
                 Err(Error::SourceChanged(self.context.contents.path(self.context.tree, node)))
             }
         }
-    }
-
-    /// Copies `len` bytes of `node` from `offset` on, the last of which become its tail. The inner error is one of reading.
-    fn copy(&mut self, node: NodeId, offset: u64, len: u64, tail: usize) -> Result<Result<SpillRange>> {
-        let (output, whole) = (&mut *self.output, len - tail as u64);
-        let (mut copied, mut rest) = (Ok(0), Vec::new());
-        let read = self.reader.with_file(node, offset, |file, at, read| {
-            copied = output.copy(file, at, whole);
-            let done = *copied.as_ref().unwrap_or(&whole);
-            // At most a part.
-            rest.resize((len - done) as usize, 0);
-            read(&mut rest, at + done)
-        });
-        let rest_whole = (whole - copied?) as usize;
-        if let Err(error) = read {
-            return Ok(Err(error));
-        }
-        self.output.append(&rest[..rest_whole])?;
-        if tail == 0 {
-            self.align()?;
-        }
-        self.spill.push(&rest[rest_whole..]).map(Ok)
-    }
-
-    /// Warns of a file that the image leaves out, if the options allow that.
-    fn warn_of_unreadable(&mut self, error: Error) -> Result<()> {
-        if !self.context.options.source.skip_unreadable || !error.is_unreadable() {
-            return Err(error);
-        }
-        self.warnings.push(Warning::Skipped(error));
-        Ok(())
     }
 
     /// Decides where the tail of a file is stored, and adds it to the packed inode if it is a fragment.

@@ -16,14 +16,11 @@ use crate::error::{Error, Result};
 use crate::options::compression::{Compression, FileCompression, Fragments, IndexKind, PACKED_INODE_METHOD};
 use crate::progress::Activity;
 use crate::sources::reader::Reader;
-use crate::tree::NodeId;
+use crate::tree::{NodeId, Origin, SourcePosition};
 
 /// A file of at least this many blocks without any encoded extent is stored flat, which is faster to read. For a smaller file,
 /// extents that are placed to the byte save a part of a block, which matters more.
 const FLAT_MIN_BLOCKS: usize = 16;
-
-/// Bytes of the smallest file that the kernel copies as a whole: for smaller ones, the calls cost more than copying to and from our memory.
-const COPIED_SIZE: u64 = 128 << 10;
 
 /// The data that a worker reads and encodes.
 #[derive(Clone, Debug)]
@@ -95,9 +92,8 @@ impl FileResult {
 pub(crate) enum FileResultKind {
     /// Uncompressed, in whole blocks. The last bytes, less than a block, can be a tail.
     Stored,
-    /// A file or a part that is stored uncompressed: the appending thread copies it from this offset of the source, and the worker does not
-    /// read it.
-    Copied(u64),
+    /// A part that is stored uncompressed: the appending thread copies it from the source, and the worker does not read it.
+    Copied(SourcePosition),
     /// A part of zeroes for which space is reserved: the appending thread leaves a hole in the image's file.
     Reserved,
     /// In extents that this method encoded.
@@ -168,8 +164,9 @@ impl<'a> Worker<'a> {
                     result.pieces.push(FileResult::new(*node, self.hole(*node, *len)));
                     return Ok(());
                 }
-                if self.can_copy(*node, *offset) {
-                    result.pieces.push(FileResult::new(*node, FileResultKind::Copied(*offset)));
+                if let Some(place) = self.uncompressed_place(*node) {
+                    let kind = FileResultKind::Copied(SourcePosition { at: place.at + offset, ..place });
+                    result.pieces.push(FileResult::new(*node, kind));
                     return Ok(());
                 }
                 match self.read(*node, *offset, *len) {
@@ -181,24 +178,19 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Whether the kernel can copy the content of `node` from `offset` on. Workers read what is not in the page cache, so that several ask the
-    /// disk.
-    fn can_copy(&mut self, node: NodeId, offset: u64) -> bool {
-        let context = self.context;
-        context.options.output.sealer.is_none()
-            && context.file_compression(node).is_none()
-            && self.reader.is_cached(node, offset)
+    /// Where the content of `node` can be copied from: an uncompressed range of an archive or of the spool file. `None` if the
+    /// image stores the file compressed, or the source has it in another form.
+    fn uncompressed_place(&self, node: NodeId) -> Option<SourcePosition> {
+        match self.context.tree.node(node).origin {
+            Origin::At(place) if self.context.file_compression(node).is_none() => Some(place),
+            _ => None,
+        }
     }
 
     fn file(&mut self, node: NodeId, result: &mut JobResult) -> Result<()> {
         let context = self.context;
         let size = context.tree.node(node).size;
         result.bytes_read += size;
-        let is_searched = context.extent_index.is_some() || context.identical_files.is_candidate(node);
-        if size >= COPIED_SIZE && !is_searched && self.can_copy(node, 0) {
-            result.pieces.push(FileResult::new(node, FileResultKind::Copied(0)));
-            return Ok(());
-        }
         if let Err(error) = self.read(node, 0, size as usize) {
             return self.leave_out(node, error, result);
         }

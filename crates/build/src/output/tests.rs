@@ -1,5 +1,3 @@
-use std::os::fd::AsFd;
-
 use super::*;
 
 #[test]
@@ -90,16 +88,13 @@ fn all_steps_of_writing_give_the_same_bytes() {
     use Step::{Append, Copy, Overwrite, PadTo, Rewind};
     let dir = tempfile::tempdir().unwrap();
     let content: Vec<u8> = (0..3 << 20_u32).map(|n| (n / 3) as u8).collect();
-    let path = dir.path().join("image");
-    let (here, elsewhere) = (dir.path(), Path::new("/dev/shm"));
-    let sources = [here, if elsewhere.exists() { elsewhere } else { here }].map(|dir| {
-        let file = tempfile::tempfile_in(dir).unwrap();
-        file.write_all_at(&content, 0).unwrap();
-        file
-    });
-    for case in 0..16 {
-        let source = &sources[case >> 3];
-        let (in_place, offset, has_sealer) = (case & 1 != 0, (case & 2) as u64 * 11, case & 4 != 0);
+    let (source, path) = (dir.path().join("source"), dir.path().join("image"));
+    std::fs::write(&source, &content).unwrap();
+    let source = File::open(&source).unwrap();
+    let read =
+        |bytes: &mut [u8], at| source.read_exact_at(bytes, at).map_err(|e| Error::io("read", "source", e));
+    for case in 0..8 {
+        let (in_place, offset, has_sealer) = (case & 1 != 0, (case & 2) * 11, case & 4 != 0);
         std::fs::write(&path, content.repeat(2)).unwrap();
         let old = OpenOptions::new().write(true).open(&path).unwrap();
         let descriptor = std::os::fd::AsRawFd::as_raw_fd(&old);
@@ -133,9 +128,7 @@ fn all_steps_of_writing_give_the_same_bytes() {
                     expected.truncate(position);
                 }
                 Copy(at, len) => {
-                    let copied = output.copy(source.as_fd(), at as u64, len as u64).unwrap() as usize;
-                    assert_eq!(copied, if has_sealer { 0 } else { len }, "case {case}");
-                    output.append(&content[at + copied..at + len]).unwrap();
+                    output.copy(&source, at as u64, len as u64, read).unwrap();
                     expected.extend_from_slice(&content[at..at + len]);
                 }
                 Overwrite(at, len) => {

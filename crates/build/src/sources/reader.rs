@@ -12,12 +12,9 @@ use crate::error::{Error, Result};
 use crate::host::wait_for_tick;
 use crate::sources::content::{Contents, DirectoryFile};
 use crate::sources::image::file::in_source;
-use crate::sources::reader::page_cache::{is_cached, will_need};
+use crate::sources::reader::page_cache::will_need;
 use crate::sources::source_file::is_unchanged;
 use crate::tree::{NodeId, Origin, SourcePosition, Span, Tree};
-
-/// Fills a buffer with the bytes of a file from a position on.
-type ReadAt<'r> = &'r dyn Fn(&mut [u8], u64) -> Result<()>;
 
 /// Reads content for one worker. It keeps the directory of the last file open.
 #[derive(Debug)]
@@ -41,9 +38,7 @@ impl<'a> Reader<'a> {
         match node.origin {
             Origin::File(_) | Origin::LayerFile { .. } => {
                 let file = self.contents.directory_file(self.tree, id)?;
-                let Some(found) = file else { return Ok(()) };
-                let contents = self.contents;
-                self.open_unchanged(&found, node.size, |file| fill(contents, &found, file, buf, offset))
+                file.map_or(Ok(()), |file| self.read_file(&file, node.size, offset, buf))
             }
             Origin::At(place) => {
                 self.contents.read_at(SourcePosition { at: place.at + offset, ..place }, buf)
@@ -68,42 +63,6 @@ impl<'a> Reader<'a> {
             }
             Origin::Unreadable(errno) => Err(Error::io("read", self.contents.path(self.tree, id), errno)),
         }
-    }
-
-    /// Whether [`Self::with_file`] has a file for `id`, and the page cache its byte at `offset`.
-    pub(crate) fn is_cached(&mut self, id: NodeId, offset: u64) -> bool {
-        match self.tree.node(id).origin {
-            Origin::File(_) | Origin::LayerFile { .. } => {
-                // Errors come again when a worker reads the file.
-                let Ok(Some(found)) = self.contents.directory_file(self.tree, id) else { return false };
-                let file = self.parent(&found).and_then(|parent| found.open_in(parent));
-                file.is_ok_and(|file| is_cached(file.as_fd(), offset))
-            }
-            Origin::At(place) => is_cached(self.contents.file(place.file).file().as_fd(), place.at + offset),
-            _ => false,
-        }
-    }
-
-    /// Calls `copy` with the open file that has the content of `id` in one range, the position of its byte `offset`, and a function that reads
-    /// the file. The content is valid only if there is no error.
-    pub(crate) fn with_file(
-        &mut self,
-        id: NodeId,
-        offset: u64,
-        copy: impl FnOnce(BorrowedFd<'_>, u64, ReadAt<'_>) -> Result<()>,
-    ) -> Result<()> {
-        let (contents, node) = (self.contents, self.tree.node(id));
-        #[cfg(test)]
-        injected_faults::fail_if_asked(self.tree.text(node.name), offset)?;
-        if let Origin::At(place) = node.origin {
-            let source = contents.file(place.file);
-            return copy(source.file().as_fd(), place.at + offset, &|buf, at| source.read(buf, at));
-        }
-        let changed = || Error::SourceChanged(contents.path(self.tree, id));
-        let found = contents.directory_file(self.tree, id)?.ok_or_else(changed)?;
-        self.open_unchanged(&found, node.size, |file| {
-            copy(file, offset, &|buf, at| fill(contents, &found, file, buf, at))
-        })
     }
 
     /// Asks the kernel to read `len` bytes of `id` from `offset` on, in the background. Returns whether it has them already, as far as this
@@ -146,45 +105,21 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Lets `read` use a file of a source directory.
-    fn open_unchanged(
-        &mut self,
-        found: &DirectoryFile<'_>,
-        size: u64,
-        read: impl FnOnce(BorrowedFd<'_>) -> Result<()>,
-    ) -> Result<()> {
+    /// Reads from a source directory, and checks that the file is still as the directory walk found it.
+    fn read_file(&mut self, found: &DirectoryFile<'_>, size: u64, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let changed = || Error::SourceChanged(found.path());
+        let io = |action, e: Errno| match e {
+            // The name of the file, or of a directory above it, now belongs to something of another type.
+            Errno::LOOP | Errno::NOTDIR | Errno::NXIO | Errno::SPIPE | Errno::ISDIR => changed(),
+            e => Error::io(action, found.path(), e),
+        };
         wait_for_tick(found.expected.ctime());
-        let file = self.parent(found).and_then(|parent| found.open_in(parent));
-        let file = file.map_err(|e| failed("open", found, e))?;
-        read(file.as_fd())?;
+        let file = self.parent(found).and_then(|parent| found.open_in(parent)).map_err(|e| io("open", e))?;
+        if !self.contents.fill(file.as_fd(), buf, offset).map_err(|e| io("read", e))? {
+            return Err(changed());
+        }
         // The bytes are valid only if the file is still as the directory walk found it; so this check comes after reading.
-        match is_unchanged(file.as_fd(), found.expected, size).map_err(|e| failed("stat", found, e))? {
-            true => Ok(()),
-            false => Err(Error::SourceChanged(found.path())),
-        }
-    }
-}
-
-/// Fills `buf` with the bytes of `found` from `at` on.
-fn fill(
-    contents: &Contents,
-    found: &DirectoryFile<'_>,
-    file: BorrowedFd<'_>,
-    buf: &mut [u8],
-    at: u64,
-) -> Result<()> {
-    match contents.fill(file, buf, at).map_err(|e| failed("read", found, e))? {
-        true => Ok(()),
-        false => Err(Error::SourceChanged(found.path())),
-    }
-}
-
-fn failed(action: &'static str, found: &DirectoryFile<'_>, e: Errno) -> Error {
-    match e {
-        // The name of the file, or of a directory above it, now belongs to something of another type.
-        Errno::LOOP | Errno::NOTDIR | Errno::NXIO | Errno::SPIPE | Errno::ISDIR => {
-            Error::SourceChanged(found.path())
-        }
-        e => Error::io(action, found.path(), e),
+        let unchanged = is_unchanged(file.as_fd(), found.expected, size).map_err(|e| io("stat", e))?;
+        if unchanged { Ok(()) } else { Err(changed()) }
     }
 }

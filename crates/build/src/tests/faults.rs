@@ -68,17 +68,13 @@ fn a_panic_of_a_reader_ends_the_build() {
 #[test]
 fn unreadable_files_are_left_out_in_each_stage() {
     for (way, set) in ways() {
-        // Files of different sizes are not searched for identical ones: the kernel copies them where the image has them uncompressed.
-        for (name, len, other_len) in [
-            ("unreadable", 100, 100),
-            ("unreadable", 1 << 20, 2 << 20),
-            ("unreadable", 9 << 20, 9 << 20),
-            ("unreadable-in-the-middle", 30 << 20, 30 << 20),
-        ] {
+        for (name, len) in
+            [("unreadable", 100), ("unreadable", 9 << 20), ("unreadable-in-the-middle", 30 << 20)]
+        {
             let mut test = TestBuild::new();
             test.write("before", content(5 << 20));
             test.write(name, content(len));
-            test.write("zz", content(other_len));
+            test.write("zz-same-size", content(len));
             set(&mut test.options);
             let error = build(&test.options, &test.image()).unwrap_err();
             assert!(matches!(error, Error::Io { .. }), "{way}: {error}");
@@ -105,10 +101,10 @@ fn unreadable_files_are_left_out_in_each_stage() {
 #[test]
 fn a_changed_file_is_never_left_out() {
     for (way, set) in ways() {
-        for (len, other_len) in [(100, 100), (1 << 20, 2 << 20), (9 << 20, 9 << 20)] {
+        for len in [100, 9 << 20] {
             let mut test = TestBuild::new();
             test.write("changed", content(len));
-            test.write("other", content(other_len));
+            test.write("same-size", content(len));
             set(&mut test.options);
             test.options.source.skip_unreadable = true;
             let error = build(&test.options, &test.image()).unwrap_err();

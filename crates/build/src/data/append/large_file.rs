@@ -15,9 +15,9 @@ use crate::data::extents::index::FileTail;
 use crate::data::schedule::{LargeFile, Scheduler};
 use crate::data::stored::StoredContent;
 use crate::data::worker::FileResultKind;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Warning};
 use crate::output::spill::SpillRange;
-use crate::tree::NodeId;
+use crate::tree::{NodeId, SourcePosition};
 
 impl Appender<'_> {
     /// Prepares for the parts of a file.
@@ -95,17 +95,9 @@ impl Appender<'_> {
                 file.method = method;
                 file_tail = self.place_tail(encoded.tail, tail);
             }
-            FileResultKind::Copied(offset) => {
-                let flat = last && file.plan.is_none();
-                let size = self.context.tree.node(node).size;
-                let tail = if flat { self.context.inline_tail(node, size) } else { 0 };
-                match self.copy(node, offset, read, tail)? {
-                    Ok(tail) if flat => {
-                        return Ok(Some(StoredContent::Flat { start: start.block(block), tail }));
-                    }
-                    Ok(_) => {}
-                    Err(error) => return self.leave_out(file, error).map(|()| None),
-                }
+            FileResultKind::Copied(place) => {
+                let tail = self.copy_part(node, place, read, last)?;
+                return Ok(last.then_some(StoredContent::Flat { start: start.block(block), tail }));
             }
             FileResultKind::Reserved => {
                 let size = self.context.tree.node(node).size;
@@ -158,12 +150,29 @@ impl Appender<'_> {
         content.map(Some)
     }
 
+    /// Copies an uncompressed part of `len` bytes from the source. Returns the tail if this is the `last` part and has one.
+    fn copy_part(&mut self, node: NodeId, place: SourcePosition, len: u64, last: bool) -> Result<SpillRange> {
+        let contents = self.context.contents;
+        let size = self.context.tree.node(node).size;
+        let tail = if last { self.context.inline_tail(node, size) } else { 0 };
+        let whole = len - tail as u64;
+        let source = contents.file(place.file);
+        self.output.copy(source.file(), place.at, whole, |bytes, at| source.read(bytes, at))?;
+        if tail == 0 {
+            self.align()?;
+            return Ok(SpillRange::default());
+        }
+        let mut bytes = vec![0; tail];
+        contents.read_at(SourcePosition { at: place.at + whole, ..place }, &mut bytes)?;
+        self.spill.push(&bytes)
+    }
+
     /// Leaves out a file of which a part cannot be read.
     fn leave_out(&mut self, file: &PartialFile, error: Error) -> Result<()> {
         if self.is_skipped(file.node) {
             return Ok(());
         }
-        self.warn_of_unreadable(error)?;
+        self.warnings.push(Warning::Skipped(error));
         self.data.contents[file.node.index()] = StoredContent::Skipped;
         match file.start {
             // With deduplication, other files may share the parts that were appended.

@@ -48,8 +48,10 @@ pub(crate) fn fill(file: BorrowedFd<'_>, buf: &mut [u8], offset: u64) -> Result<
 /// Asks for `len` bytes of `file` from `offset` on in the background, unless the first of them is in the page cache. Returns whether it is there,
 /// or the file system does not say.
 pub(crate) fn will_need(file: BorrowedFd<'_>, offset: u64, len: u64) -> bool {
+    let mut first = [0];
+    let read = preadv2(file, &mut [IoSliceMut::new(&mut first)], offset, ReadWriteFlags::NOWAIT);
     // 0: see `fill`.
-    if !matches!(read_cached_byte(file, offset), Err(Errno::AGAIN) | Ok(0)) {
+    if !matches!(read, Err(Errno::AGAIN) | Ok(0)) {
         return true;
     }
     let end = offset.saturating_add(len);
@@ -58,15 +60,6 @@ pub(crate) fn will_need(file: BorrowedFd<'_>, offset: u64, len: u64) -> bool {
         let _ = fadvise(file, at, NonZeroU64::new(REQUEST.min(end - at)), Advice::WillNeed);
     }
     false
-}
-
-/// Whether the page cache has the byte of `file` at `offset`, as far as the file system says.
-pub(crate) fn is_cached(file: BorrowedFd<'_>, offset: u64) -> bool {
-    read_cached_byte(file, offset) == Ok(1)
-}
-
-fn read_cached_byte(file: BorrowedFd<'_>, offset: u64) -> Result<usize, Errno> {
-    preadv2(file, &mut [IoSliceMut::new(&mut [0])], offset, ReadWriteFlags::NOWAIT)
 }
 
 #[cfg(test)]
@@ -85,8 +78,7 @@ mod tests {
         assert_eq!(buf, [7; 4000]);
         assert_eq!(fill(file.as_fd(), &mut buf, 6001), Ok(Filled::Ended));
         // It was written a moment ago.
-        assert!(will_need(file.as_fd(), 0, 10_000) && is_cached(file.as_fd(), 9999));
-        assert!(!is_cached(file.as_fd(), 10_000));
+        assert!(will_need(file.as_fd(), 0, 10_000));
         let (read, _write) = rustix::pipe::pipe().unwrap();
         assert!(fill(read.as_fd(), &mut buf, 0).is_err());
     }
