@@ -169,7 +169,10 @@ fn run_tests(cargo: &mut Command, limit: Duration) -> Result<()> {
     }
     kill_with_descendants(Pid::from_child(&child));
     child.wait()?;
-    bail!("the tests have run for {} minutes: one that is named above hangs", limit.as_secs() / 60)
+    bail!(
+        "the tests have run for {} minutes: one that is named above hangs, or the machine is busy",
+        limit.as_secs() / 60
+    )
 }
 
 /// Kills a process and everything that it has started. Not by process group: in a group of its own, cargo would not get the terminal's

@@ -1,4 +1,4 @@
-//! Builds images and reads them, in turns.
+//! Builds images and reads them, in turns, and keeps the figures in the published record.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -1,4 +1,4 @@
-//! The compared programs, and how each makes an image.
+//! The compared programs: how each makes an image, and what a run of one costs.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

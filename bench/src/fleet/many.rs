@@ -98,7 +98,7 @@ fn mounts(bench: &Bench, count: usize) -> Result<Sum> {
         Ok((mounted, read))
     })?;
     sleep(SETTLE);
-    let memory = bench.ferofs.processes.memory();
+    let memory = bench.ferofs.processes.memory()?;
     let cpu = bench.ferofs.processes.cpu()? - cpu;
     drop(mounted);
     bench.ferofs.processes.wait_for_end()?;

@@ -1,4 +1,4 @@
-//! Mounts an image from a server with `ferofs mount`, and reads it.
+//! Mounts an image from a server with `ferofs mount`, reads it, and counts what the processes need.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -215,10 +215,18 @@ impl Processes {
     }
 
     /// Bytes of memory of all that run. A page that several share is divided between them (PSS).
-    pub(crate) fn memory(&self) -> u64 {
-        // One may have ended.
-        let memory = |id| proc_bytes(format!("/proc/{id}/smaps_rollup"), "Pss:");
-        self.ids().into_iter().filter_map(memory).sum()
+    pub(crate) fn memory(&self) -> Result<u64> {
+        let mut sum = 0;
+        for id in self.ids() {
+            let file = format!("/proc/{id}/smaps_rollup");
+            match proc_bytes(&file, "Pss:") {
+                Some(bytes) => sum += bytes,
+                // It has ended.
+                None if !Path::new(&file).exists() => {}
+                None => bail!("{file} has no memory"),
+            }
+        }
+        Ok(sum)
     }
 
     /// Waits until none runs.
@@ -274,7 +282,7 @@ mod tests {
     fn this_program_is_found() {
         let own = Processes::of(&std::env::current_exe().unwrap()).unwrap();
         assert!(own.count() >= 1);
-        assert!(own.memory() > 100 << 10);
+        assert!(own.memory().unwrap() > 100 << 10);
         assert!(own.cpu().unwrap() >= 0.0);
     }
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::common::machine::Facts;
 
-/// Measured values by name; the names are those of [`super::report::figures`].
+/// Measured values by name; the names are those of the page.
 pub(crate) type Values = BTreeMap<String, f64>;
 /// Facts about the machine, by name.
 pub(crate) type Machine = Facts;

@@ -1,4 +1,4 @@
-//! Valid images to start from: one for each set of features, made by ferofs and, if they are installed, by erofs-utils.
+//! Valid images to start from: one for each set of features, made by ferofs and, if they are installed, by erofs-utils; and an image with changes.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};

@@ -1,11 +1,11 @@
 //! Files that replace others: the new file gets the access that the old one has, unless another user can have planted the old one.
 
-use std::fs::{File, Metadata, Permissions};
+use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::Path;
 
-use rustix::fs::XattrFlags;
+use rustix::fs::{OFlags, XattrFlags};
 use rustix::io::Errno;
 
 /// The attribute with the access control list (acl(5)) of a file.
@@ -22,17 +22,20 @@ const ACL_SIZE: usize = 1 << 16;
 /// # Errors
 /// The reason why the permissions cannot be set. Only root can give files to others, so another owner is no error.
 pub fn keep_access(file: &File, replaced: &Path, permissions: u32) -> io::Result<()> {
-    let Ok((old, trust)) = trusted(replaced) else { return set_permissions(file, permissions & 0o777) };
+    let Ok((old, list, trust)) = trusted(replaced) else {
+        return set_permissions(file, permissions & 0o777);
+    };
     // Each id by itself: a user may give a file to another group, but not to another owner.
     let group = file.metadata()?.gid();
     let keeps_group =
         group == old.gid() || (trust >= Trust::Group && fchown(file, None, Some(old.gid())).is_ok());
-    let acl = acl_of(replaced);
     let mut kept = old.mode() & 0o777;
-    if let Some(acl) = &acl {
-        // With an access control list, these bits of the mode are not those of the group, but its mask.
-        kept &= !0o070 | group_of_acl(acl) << 3;
-    }
+    // With an access control list, these bits of the mode are not those of the group, but its mask.
+    kept &= match &list {
+        List::None => 0o777,
+        List::Unknown => 0o707,
+        List::Known(acl) => !0o070 | group_of_acl(acl) << 3,
+    };
     if !keeps_group {
         // Members of the old group are others now, and others may be members of the new one.
         let common = kept >> 3 & kept & 0o7;
@@ -41,10 +44,13 @@ pub fn keep_access(file: &File, replaced: &Path, permissions: u32) -> io::Result
     if trust < Trust::All {
         return set_permissions(file, permissions & (kept | 0o700) & 0o777);
     }
-    let has_acl = acl.filter(|_| keeps_group).is_some_and(|acl| {
+    let has_acl = match list {
         // It sets the permissions, too.
-        rustix::fs::fsetxattr(file, ACL, &acl, XattrFlags::empty()).is_ok()
-    });
+        List::Known(acl) if keeps_group => {
+            rustix::fs::fsetxattr(file, ACL, &acl, XattrFlags::empty()).is_ok()
+        }
+        _ => false,
+    };
     if !has_acl {
         // The one that the directory gives to new files. Most files have none.
         let _ = rustix::fs::fremovexattr(file, ACL);
@@ -67,16 +73,35 @@ enum Trust {
     All,
 }
 
-/// The file with this name, and who can have planted it: whoever may write to its directory.
-fn trusted(path: &Path) -> io::Result<(Metadata, Trust)> {
-    // Another user may replace the file by a link at any time, so no second call tells whether the name is a link.
+/// The access control list of a file.
+#[derive(Debug, PartialEq, Eq)]
+enum List {
+    None,
+    /// It cannot be read.
+    Unknown,
+    /// As the kernel gives it.
+    Known(Vec<u8>),
+}
+
+/// The file with this name, its list, and who can have planted it: whoever may write to its directory.
+fn trusted(path: &Path) -> io::Result<(Metadata, List, Trust)> {
+    // Another user may replace the file at any time: a second call with the name may find another one.
     let named = std::fs::symlink_metadata(path)?;
     let is_link = named.is_symlink();
-    let old = if is_link { std::fs::metadata(path)? } else { named };
+    let (old, list) = if named.is_file() {
+        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+        match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+            Ok(file) => (file.metadata()?, list_of(&file)),
+            Err(_) => (named, List::Unknown),
+        }
+    } else {
+        // To open a device can do something. Nothing is taken from the file behind a link.
+        (if is_link { std::fs::metadata(path)? } else { named }, List::None)
+    };
     let user = rustix::process::geteuid().as_raw();
     // Other names could be links that others have made to a file that is somewhere else.
     if old.uid() == user && old.nlink() == 1 && !is_link {
-        return Ok((old, Trust::All));
+        return Ok((old, list, Trust::All));
     }
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let trust = match std::fs::metadata(dir) {
@@ -87,7 +112,7 @@ fn trusted(path: &Path) -> io::Result<(Metadata, Trust)> {
         Ok(dir) if dir.gid() == old.gid() => Trust::Group,
         _ => Trust::Nothing,
     };
-    Ok((old, trust))
+    Ok((old, list, trust))
 }
 
 /// Sets the permissions unless the file has them: some file systems refuse each call.
@@ -98,17 +123,20 @@ fn set_permissions(file: &File, permissions: u32) -> io::Result<()> {
     file.set_permissions(Permissions::from_mode(permissions))
 }
 
-/// The access control list, as the kernel gives it. `None` if there is none.
-fn acl_of(path: &Path) -> Option<Vec<u8>> {
+fn list_of(file: &File) -> List {
     let mut value = vec![0; ACL_SIZE];
-    let len = loop {
-        match rustix::fs::getxattr(path, ACL, value.as_mut_slice()) {
+    loop {
+        match rustix::fs::fgetxattr(file, ACL, value.as_mut_slice()) {
             Err(Errno::INTR) => {}
-            read => break read.ok()?,
+            // The second: the file system has no lists.
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => return List::None,
+            Err(_) => return List::Unknown,
+            Ok(len) => {
+                value.truncate(len);
+                return List::Known(value);
+            }
         }
-    };
-    value.truncate(len);
-    Some(value)
+    }
 }
 
 /// The permissions of the owning group: its entry, as far as the mask allows it. The entries follow a version of 4 bytes; each has a tag, permissions,
@@ -214,12 +242,12 @@ mod tests {
                     std::fs::rename(&path, &planted).unwrap();
                 }
             });
-            let given = (0..300_000).find(|_| {
-                keep_access(&new, &path, 0o644).unwrap();
-                rustix::fs::fgetxattr(&new, ACL, [0; 100].as_mut_slice()).is_ok()
+            let fails = (0..300_000).find(|_| {
+                let kept = keep_access(&new, &path, 0o644);
+                kept.is_err() || rustix::fs::fgetxattr(&new, ACL, [0; 100].as_mut_slice()).is_ok()
             });
             ends.store(true, std::sync::atomic::Ordering::Relaxed);
-            assert_eq!(given, None);
+            assert_eq!(fails, None);
         });
     }
 
@@ -235,20 +263,20 @@ mod tests {
             return;
         }
         keep_access(&new, &path, 0o644).unwrap();
-        assert_eq!(acl_of(&dir.path().join("new")), Some(acl.clone()));
+        assert_eq!(list_of(&new), List::Known(acl.clone()));
         assert_eq!(new.metadata().unwrap().mode() & 0o777, 0o660);
         // Another name of the file: it can be of another user.
         std::fs::hard_link(&path, dir.path().join("link")).unwrap();
         std::fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).unwrap();
         rustix::fs::fremovexattr(&new, ACL).unwrap();
         keep_access(&new, &path, 0o644).unwrap();
-        assert_eq!((acl_of(&dir.path().join("new")), new.metadata().unwrap().mode() & 0o777), (None, 0o600));
+        assert_eq!((list_of(&new), new.metadata().unwrap().mode() & 0o777), (List::None, 0o600));
         // The file that is replaced has none: neither has the new one.
         rustix::fs::removexattr(&path, ACL).unwrap();
         std::fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
         std::fs::remove_file(dir.path().join("link")).unwrap();
         rustix::fs::fsetxattr(&new, ACL, &acl, XattrFlags::empty()).unwrap();
         keep_access(&new, &path, 0o644).unwrap();
-        assert_eq!((acl_of(&dir.path().join("new")), new.metadata().unwrap().mode() & 0o777), (None, 0o640));
+        assert_eq!((list_of(&new), new.metadata().unwrap().mode() & 0o777), (List::None, 0o640));
     }
 }

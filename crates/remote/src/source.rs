@@ -1,4 +1,5 @@
-//! A remote object as the source of an image: bytes from the cache, after the fetcher has stored them there.
+//! A remote object as the source of an image: bytes from the cache, after the fetcher has stored them there. Sequential readers are recognized, and
+//! the bytes after theirs fetched ahead.
 
 use std::io;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! What is served: bytes in memory, or a file.
+//! What is served: bytes in memory, or a file; and the answer with them.
 
 use std::fs::File;
 use std::io::{self, Write};

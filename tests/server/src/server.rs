@@ -1,4 +1,4 @@
-//! Listens, and answers.
+//! Listens, and answers, as slowly as a test wants.
 
 use std::io::{self, BufReader, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -1,4 +1,4 @@
-//! Executes the steps of a case, and updates the tree that the image must show.
+//! Executes the steps of a case, updates the tree that the image must show, and knows which refusals are right.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -1,4 +1,4 @@
-//! Creates the source of a build: a directory, archives, layers, or earlier images.
+//! Creates the source of a build: a directory, archives of several forms, layers, or earlier images.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

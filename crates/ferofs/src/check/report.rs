@@ -1,4 +1,4 @@
-//! The options and the report of a check.
+//! The options and the report of a check, and the collection of findings that becomes the report.
 
 use std::num::NonZeroUsize;
 use std::ops::Range;

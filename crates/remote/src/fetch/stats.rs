@@ -1,4 +1,4 @@
-//! Counters of what was asked, fetched and verified.
+//! Counters of what was asked, fetched and verified, and how long requests took.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! `http://` and `https://`: the address is the object; credentials come with the address or from the caller.
+//! `http://` and `https://`: the address is the object; credentials come with the address, from the caller or from a netrc file.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;

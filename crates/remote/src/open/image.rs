@@ -1,4 +1,4 @@
-//! Opens a remote image, with the server or without it.
+//! Opens a remote image, with the server or without it; keeps its first bytes in memory, and its profile in the cache.
 
 use std::io::Read;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! The start of most tests: a source tree, and an image of it.
+//! The start of most tests: a source tree, an image of it, and the counters of its mount.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};

@@ -28,8 +28,7 @@ const HOLES: u64 = 4 << 30;
 /// Bytes that are written or encoded for holes, for each byte of the decompressed archive: 1 MiB of it may cost 0.25 s of encoding
 /// zeroes.
 const HOLES_PER_BYTE: u64 = 256;
-/// Bytes. If the holes of a file are smaller, they are encoded as zeroes; otherwise the file is stored as chunks (see
-/// `data::chunks::sparse`).
+/// Bytes. If the holes of a file are smaller, they are encoded as zeroes; otherwise the file is stored as chunks.
 const ENCODED_HOLES: u64 = 256 << 20;
 /// Bytes of a sparse file: four times the largest file of ext4, 16 TiB. The limit exists because an image's chunk table grows with
 /// the file's size. A larger file is an error.

@@ -1,4 +1,4 @@
-//! Options of `ferofs build` for inodes, extended attributes and the layout of the image.
+//! Options of `ferofs build` for inodes, owners, extended attributes, the UUID and the layout of the image.
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! The FUSE daemon: mounts, gives up its rights, and serves the image.
+//! The FUSE daemon: mounts, opens its log, gives up its rights, and serves the image.
 //!
 //! In the background it is started twice: by the command, which waits until it has mounted, and by its [`keeper`], which starts it
 //! again when it was killed.
