@@ -14,6 +14,8 @@ use crate::need;
 
 /// A mount that does not appear in this time, or a daemon that does not end in it, hangs.
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// How long to wait for a loop device.
+const FREE: Duration = Duration::from_secs(2);
 
 /// A mounted image.
 #[derive(Debug)]
@@ -148,11 +150,16 @@ impl Mount {
             return Ok(());
         }
         if need::is_root() {
+            // A daemon that does not answer must not be asked.
+            let backing_file = if self.daemon.is_none() { loop_file(&self.dir) } else { None };
             // Another process may have a file open for a moment.
             for _ in 0..100 {
                 match unmount(&self.dir, UnmountFlags::empty()) {
                     Err(rustix::io::Errno::BUSY) => thread::sleep(Duration::from_millis(20)),
-                    done => return Ok(done?),
+                    done => {
+                        wait_until_free(backing_file);
+                        return Ok(done?);
+                    }
                 }
             }
             return Ok(unmount(&self.dir, UnmountFlags::DETACH)?);
@@ -177,6 +184,25 @@ impl Drop for Mount {
                 thread::sleep(Duration::from_millis(5));
             }
         }
+    }
+}
+
+/// The file of sysfs that names what is in the loop device below a mount, and what it says.
+fn loop_file(dir: &Path) -> Option<(String, String)> {
+    let device = dir.metadata().ok()?.dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let file = format!("/sys/dev/block/{major}:{minor}/loop/backing_file");
+    let image = std::fs::read_to_string(&file).ok()?;
+    Some((file, image))
+}
+
+/// Waits until a loop device is free of an image, unless another mount keeps it. Otherwise mount(8) may take it again for the same file, with
+/// the content that the file had.
+fn wait_until_free(backing_file: Option<(String, String)>) {
+    let Some((file, image)) = backing_file else { return };
+    let start = Instant::now();
+    while std::fs::read_to_string(&file).is_ok_and(|now| now == image) && start.elapsed() < FREE {
+        thread::sleep(Duration::from_millis(2));
     }
 }
 
