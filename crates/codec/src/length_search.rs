@@ -13,7 +13,7 @@ use self::cost::{CostEstimate, common_prefix};
 use crate::error::EncodeError;
 use crate::fit::{self, Compressor, Fit};
 use crate::incompressible;
-use crate::params::{MOST_UNUSED, ROUGH};
+use crate::params::{Filling, LEAST_UNUSED};
 
 /// A compressor with fixed-size input.
 pub(crate) trait FixedInput: Send {
@@ -25,9 +25,15 @@ pub(crate) trait FixedInput: Send {
     /// Starts another input.
     fn begin(&mut self) {}
 
-    /// Encodes as much of `src` as fits into `dst`, or a little less, in one pass. Returns the bytes taken and the bytes produced; both are 0 if
-    /// encoding does not make the input smaller. `None` if the compressor cannot do that, or if it failed.
-    fn fill(&mut self, _src: &[u8], _dst: &mut [u8]) -> Result<Option<(usize, usize)>, EncodeError> {
+    /// Encodes as much of `src` as fits into `dst`, or a little less, in one pass that ends near the end of a block of `block` bytes. Returns the
+    /// bytes taken and the bytes produced; both are 0 if encoding does not make the input smaller. `None` if the compressor cannot do that, or if
+    /// it failed.
+    fn fill(
+        &mut self,
+        _src: &[u8],
+        _dst: &mut [u8],
+        _block: usize,
+    ) -> Result<Option<(usize, usize)>, EncodeError> {
         Ok(None)
     }
 
@@ -47,6 +53,8 @@ const MAX_TRIALS: u32 = 7;
 /// Outputs of at least this many bytes are filled in one pass if the compressor can do that, else an eighth of them may stay unused. Images
 /// store only the blocks that are used, and a cluster that is shorter by an eighth compresses as well.
 const LARGE_OUTPUT: usize = 1 << 20;
+/// Whole blocks are filled in one pass in outputs of at least this many bytes: in smaller ones, the pieces at the end take too much.
+const FILLED_BLOCKS: usize = 64 << 10;
 /// A parse covers the predicted length and this part of it: most trials that follow are not longer.
 const PARSE_MARGIN: usize = 16;
 
@@ -61,8 +69,7 @@ pub(crate) struct LengthSearch<E> {
     window: usize,
     /// The part of the output that clusters may leave unused on average, in 1/1024: less unused space needs more trials.
     unused: usize,
-    /// Whether the compressor fills each cluster in one pass if it can: see [`ROUGH`].
-    is_rough: bool,
+    filling: Filling,
     history: History,
     estimate: CostEstimate,
     scratch: Vec<u8>,
@@ -112,13 +119,17 @@ impl Trial {
 
 impl<E: FixedInput> LengthSearch<E> {
     /// Wraps `inner`, whose matches reach back at most `distance` bytes.
-    pub(crate) fn new(inner: E, window: usize, unused: u16, distance: usize) -> Self {
+    pub(crate) fn new(inner: E, window: usize, filling: Filling, distance: usize) -> Self {
         let (history, estimate) = (History::NONE, CostEstimate::new(distance));
+        let unused = match filling {
+            Filling::Trials { unused } => unused,
+            Filling::Bytes | Filling::Blocks { .. } => LEAST_UNUSED,
+        };
         Self {
             inner,
             window,
-            unused: unused.min(MOST_UNUSED).into(),
-            is_rough: unused == ROUGH,
+            unused: unused.into(),
+            filling,
             history,
             estimate,
             scratch: Vec::new(),
@@ -168,12 +179,21 @@ impl<E: FixedInput> LengthSearch<E> {
         }
     }
 
+    /// The size of the blocks of an output that is filled in one pass if the compressor can do that; 1 if it may end anywhere.
+    fn filled_blocks(&self, output: usize) -> Option<usize> {
+        match self.filling {
+            Filling::Bytes => Some(1),
+            Filling::Blocks { log } if output >= FILLED_BLOCKS => Some(1 << log),
+            _ => (output >= LARGE_OUTPUT).then_some(1),
+        }
+    }
+
     /// Finds how much of `src` fits into `dst`, and writes its encoding there. Returns the bytes taken and the bytes
     /// produced; both are 0 if encoding does not make the input smaller.
     fn find_length(&mut self, src: &[u8], dst: &mut [u8]) -> Result<(usize, usize), EncodeError> {
         let (output, most) = (dst.len(), src.len());
-        if (output >= LARGE_OUTPUT || self.is_rough)
-            && let Some(filled) = self.inner.fill(src, dst)?
+        if let Some(block) = self.filled_blocks(output)
+            && let Some(filled) = self.inner.fill(src, dst, block)?
         {
             self.trials += 1;
             return Ok(filled);
@@ -288,9 +308,14 @@ impl<E: FixedInput> Compressor for LengthSearch<E> {
         }
         self.clusters += 1;
         let (consumed, produced) = self.find_length(input, dst)?;
-        // What is stored to the byte saves space however short it is.
-        let any_len = pos + consumed == src.len() || self.is_rough;
-        let smaller = fit::saves_space(consumed, produced, dst.len(), any_len);
+        // What is stored to the byte saves space however short it is; blocks behind the encoded bytes take none.
+        let (any_len, output) = match self.filling {
+            Filling::Trials { .. } => (false, dst.len()),
+            Filling::Bytes => (true, dst.len()),
+            Filling::Blocks { log } => (false, dst.len().min(produced.next_multiple_of(1 << log))),
+        };
+        let any_len = any_len || pos + consumed == src.len();
+        let smaller = fit::saves_space(consumed, produced, output, any_len);
         // A decoder would skip a leading zero as padding.
         match smaller && dst[0] != 0 {
             true => Ok(Fit::Encoded { consumed, produced }),

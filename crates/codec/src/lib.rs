@@ -42,7 +42,7 @@ pub use incompressible::{looks_random, random_before_others};
 #[cfg(feature = "encode")]
 pub use linux::{ClusterPlace, LinuxChecker, LinuxRefusal, PAGE as LINUX_PAGE};
 pub use lz4::lz4_window;
-pub use params::{DeflateParams, Lz4Params, LzmaParams, Method, Params, ROUGH, ZstdParams};
+pub use params::{DeflateParams, Filling, Lz4Params, LzmaParams, Method, Params, ZstdParams};
 #[cfg(feature = "encode")]
 pub use version::encoder_version;
 
@@ -56,8 +56,8 @@ pub fn compressor(params: &Params) -> Result<Box<dyn Compressor>, ParamsError> {
     Ok(match params.method {
         Method::Lz4(p) => Box::new(lz4::Lz4::new(p, params.window)),
         Method::Lzma(p) => Box::new(lzma::Encoder::new(p, params.window)?),
-        Method::Deflate(p) => Box::new(deflate::encoder(p, params.window, params.unused)?),
-        Method::Zstd(p) => Box::new(zstd::encoder(p, params.window, params.unused)?),
+        Method::Deflate(p) => Box::new(deflate::encoder(p, params.window, params.filling)?),
+        Method::Zstd(p) => Box::new(zstd::encoder(p, params.window, params.filling)?),
     })
 }
 
@@ -181,7 +181,8 @@ mod tests {
             |from: u32| (from..from + 30_000).flat_map(|n| format!("{} ", n * n % 99_991).into_bytes());
         let text: Vec<u8> = words(0).collect();
         let twice: Vec<u8> = text.iter().chain(&text).copied().chain(words(31_000)).collect();
-        let params = Params { unused: 24, ..Params::new(Algorithm::Zstd, None).unwrap() };
+        let filling = Filling::Trials { unused: 24 };
+        let params = Params { filling, ..Params::new(Algorithm::Zstd, None).unwrap() };
         let mut c = compressor(&params).unwrap();
         let mut dst = vec![0; text.len()];
         let Fit::Encoded { produced, .. } = c.fit_exact(&text, &mut dst).unwrap() else {
@@ -203,6 +204,14 @@ mod tests {
         ]
     }
 
+    fn filling() -> impl Strategy<Value = Filling> {
+        prop_oneof![
+            (2u16..=64).prop_map(|unused| Filling::Trials { unused }),
+            Just(Filling::Bytes),
+            (9u8..=16).prop_map(|log| Filling::Blocks { log }),
+        ]
+    }
+
     proptest! {
         #[test]
         fn clusters_round_trip(
@@ -210,9 +219,9 @@ mod tests {
             size in 64usize..5000,
             (algorithm, level) in method(),
             max_distance in prop_oneof![Just(65535u16), 1024..=65535u16],
-            unused in prop_oneof![2u16..=64, Just(ROUGH)],
+            filling in filling(),
         ) {
-            let mut params = Params { unused, ..Params::new(algorithm, Some(level)).unwrap() };
+            let mut params = Params { filling, ..Params::new(algorithm, Some(level)).unwrap() };
             if let Method::Lz4(p) = &mut params.method {
                 p.max_distance = max_distance;
             }
@@ -232,9 +241,9 @@ mod tests {
         #[test]
         fn clusters_do_not_depend_on_earlier_files(
             before in content(), input in content(), size in 64usize..5000, (algorithm, level) in method(),
-            unused in prop_oneof![2u16..=64, Just(ROUGH)],
+            filling in filling(),
         ) {
-            let params = Params { unused, ..Params::new(algorithm, Some(level)).unwrap() };
+            let params = Params { filling, ..Params::new(algorithm, Some(level)).unwrap() };
             let (mut used, mut fresh) = (compressor(&params).unwrap(), compressor(&params).unwrap());
             let (mut a, mut b) = (vec![0; size], vec![0; size]);
             used.fit(&before, 0, &mut a).unwrap();

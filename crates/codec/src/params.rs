@@ -10,12 +10,29 @@ pub(crate) const DEFAULT_WINDOW: usize = 1 << 20;
 /// The smallest accepted [`Params::window`]: 64 KiB, the window in the EROFS paper.
 pub(crate) const MIN_WINDOW: usize = 64 << 10;
 
-/// [`Params::unused`] for clusters that take no space for what they leave unused: Zstandard fills them in one pass. Most leave less than a quarter.
-pub const ROUGH: u16 = 128;
-/// The smallest and default [`Params::unused`]. Less unused space needs many more trials.
+/// The smallest and default part of [`Filling::Trials`]. Less unused space needs many more trials.
 pub(crate) const LEAST_UNUSED: u16 = 2;
-/// The largest [`Params::unused`] except for [`ROUGH`].
-pub(crate) const MOST_UNUSED: u16 = 64;
+/// The largest part of [`Filling::Trials`].
+const MOST_UNUSED: u16 = 64;
+
+/// How algorithms whose libraries encode an input of a given length (DEFLATE, Zstandard) fill an output of a given size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Filling {
+    /// By trials of several lengths.
+    Trials {
+        /// The part of the output, in 1/1024, that clusters may leave unused on average: 2 to 64. With more, fewer trials are needed.
+        unused: u16,
+    },
+    /// In one pass if the algorithm can do that (Zstandard): most clusters leave less than a quarter unused, for which they should take no space,
+    /// and may take less input than the output's size. DEFLATE makes trials.
+    Bytes,
+    /// In one pass that ends shortly before the end of a block, if the algorithm can do that and the output is large: the blocks behind it
+    /// should take no space. Otherwise by trials.
+    Blocks {
+        /// log2 of the size of a block in bytes: 9 to 16.
+        log: u8,
+    },
+}
 
 /// The parameters of LZ4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,10 +94,8 @@ pub struct Params {
     pub method: Method,
     /// The most input bytes of one cluster: 64 KiB to 12 MiB. A cluster may take more, up to four times the output.
     pub window: usize,
-    /// The part of the output, in 1/1024, that the clusters of [`Compressor::fit`](crate::Compressor::fit) may leave unused on average: 2 to 64. With
-    /// more, algorithms without an encoder for fixed-size output (DEFLATE, Zstandard) need fewer trials. With [`ROUGH`] Zstandard needs
-    /// none, and clusters may take less input than the output's size.
-    pub unused: u16,
+    /// How [`Compressor::fit`](crate::Compressor::fit) fills an output. LZ4 and MicroLZMA always fill it in one pass.
+    pub filling: Filling,
 }
 
 const LZ4_LEVELS: &str = "0 (fast) to 12";
@@ -109,7 +124,8 @@ impl Params {
             Algorithm::Deflate => Method::Deflate(DeflateParams { level: level.unwrap_or(6) }),
             Algorithm::Zstd => Method::Zstd(ZstdParams { level: level.unwrap_or(3), window_log: 20 }),
         };
-        let params = Self { method, window: DEFAULT_WINDOW, unused: LEAST_UNUSED };
+        let filling = Filling::Trials { unused: LEAST_UNUSED };
+        let params = Self { method, window: DEFAULT_WINDOW, filling };
         params.check().map(|()| params)
     }
 
@@ -138,8 +154,12 @@ impl Params {
             false => Err(ParamsError::Range { field, value, range }),
         };
         within("window", self.window as u64, MIN_WINDOW as u64..=MAX_DECODED as u64)?;
-        if self.unused != ROUGH {
-            within("unused", self.unused.into(), LEAST_UNUSED.into()..=MOST_UNUSED.into())?;
+        match self.filling {
+            Filling::Trials { unused } => {
+                within("unused", unused.into(), LEAST_UNUSED.into()..=MOST_UNUSED.into())?;
+            }
+            Filling::Bytes => {}
+            Filling::Blocks { log } => within("log", log.into(), 9..=16)?,
         }
         match self.method {
             Method::Lz4(p) => {

@@ -29,7 +29,7 @@ pub fn encoder_version(algorithm: Algorithm) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Fit, Method, Params, ROUGH, compressor};
+    use crate::{Filling, Fit, Method, Params, compressor};
 
     /// Text, records and noise, the same at each call.
     fn sample() -> Vec<u8> {
@@ -92,10 +92,14 @@ mod tests {
                 digest(&params, &mut hash);
                 match &mut params.method {
                     Method::Lz4(lz4) => lz4.max_distance = 20_000,
-                    Method::Zstd(_) => params.unused = ROUGH,
+                    Method::Zstd(_) => params.filling = Filling::Bytes,
                     Method::Lzma(_) | Method::Deflate(_) => continue,
                 }
                 digest(&params, &mut hash);
+                if algorithm == Algorithm::Zstd {
+                    params.filling = Filling::Blocks { log: 12 };
+                    digest(&params, &mut hash);
+                }
             }
             (encoder_version(algorithm), hash)
         };
@@ -110,7 +114,7 @@ mod tests {
             [
                 (1, 8_736_764_558_615_947_972),
                 (126, 12_503_130_619_808_017_974),
-                (400_010_507, 8_502_542_579_793_701_113),
+                (400_010_507, 15_961_940_742_034_782_100),
                 (150_080_042, 13_769_359_158_363_948_349),
             ]
         );

@@ -4,7 +4,7 @@ use libdeflater::{CompressionLvl, Compressor};
 
 use crate::error::{EncodeError, ParamsError};
 use crate::length_search::{FixedInput, LengthSearch};
-use crate::params::DeflateParams;
+use crate::params::{DeflateParams, Filling};
 
 struct Inner(Compressor);
 
@@ -22,12 +22,12 @@ impl FixedInput for Inner {
 pub(crate) fn encoder(
     params: DeflateParams,
     window: usize,
-    unused: u16,
+    filling: Filling,
 ) -> Result<LengthSearch<impl FixedInput>, ParamsError> {
     let level = CompressionLvl::new(params.level.into()).map_err(|_| ParamsError::Level {
         algorithm: "deflate",
         level: params.level,
         range: "0 to 12",
     })?;
-    Ok(LengthSearch::new(Inner(Compressor::new(level)), window, unused, 32 << 10))
+    Ok(LengthSearch::new(Inner(Compressor::new(level)), window, filling, 32 << 10))
 }

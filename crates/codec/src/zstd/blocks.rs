@@ -1,5 +1,6 @@
 //! Fills an output in one pass: content is added to a frame in pieces, each of which ends with a whole block, until the output is full.
 //! A frame whose last piece does not fit ends before it. So nothing is compressed twice, except for content that the output has no space for.
+//! If the output is stored in whole blocks, the last pieces are short and aim at the end of one, and the rest of it holds content as it is.
 //! Source: RFC 8878, sections 3.1.1.1 (frame header) and 3.1.1.2 (blocks).
 
 use std::ops::Range;
@@ -19,6 +20,12 @@ const PIECE: usize = 128 << 10;
 const LONG: usize = (64 << 10) + 256;
 /// An output is full if a piece does not fit into the rest, and the rest is less than this part of it.
 const FULL: usize = 8;
+/// A block of the output is full if less than this part of it is left.
+const FULL_BLOCK: usize = 16;
+/// Bytes of a short piece that are not in proportion to its content: its header, and tables.
+const OVERHEAD: usize = 64;
+/// Content of fewer bytes is not stored as it is.
+const LEAST_STORED: usize = 16;
 /// Content and encoded bytes of a piece of average content, for the first piece of a file.
 const AVERAGE: (usize, usize) = (4, 1);
 
@@ -45,13 +52,15 @@ impl Blocks {
         self.last = AVERAGE;
     }
 
-    /// Encodes the start of `src` into `dst`: as much as fits, or a little less. Returns the bytes of content and of output; both are 0 if
-    /// encoding does not make the content smaller, and `None` if libzstd fails.
-    pub(super) fn fill(&mut self, src: &[u8], dst: &mut [u8]) -> Option<(usize, usize)> {
+    /// Encodes the start of `src` into `dst`, which is stored in blocks of `block` bytes: as much as fits, or a little less. Returns the bytes of
+    /// content and of output; both are 0 if encoding does not make the content smaller, and `None` if libzstd fails.
+    pub(super) fn fill(&mut self, src: &[u8], dst: &mut [u8], block: usize) -> Option<(usize, usize)> {
         let mut most = PIECE;
         loop {
-            let (taken, produced) = self.pieces(src, dst, &mut most)?;
+            let (mut taken, mut produced) = self.pieces(src, dst, &mut most, block)?;
             if taken > 0 {
+                let end = produced.next_multiple_of(block).min(dst.len());
+                (taken, produced) = store(src, taken, dst.get_mut(..end)?, produced)?;
                 self.end(taken, dst.get_mut(..produced)?)?;
             }
             if taken > 0 || most <= dst.len() {
@@ -63,19 +72,34 @@ impl Blocks {
 
     /// Adds pieces of at most `most` bytes until `dst` is full. Returns the bytes of content and of output. If the first piece does not fit,
     /// both are 0, and `most` becomes its length.
-    fn pieces(&mut self, src: &[u8], dst: &mut [u8], most: &mut usize) -> Option<(usize, usize)> {
+    fn pieces(
+        &mut self,
+        src: &[u8],
+        dst: &mut [u8],
+        most: &mut usize,
+        block: usize,
+    ) -> Option<(usize, usize)> {
         self.context.begin_frame(src.len().max(LONG))?;
         let (mut taken, mut produced) = (0, 0);
         while taken < src.len() {
             let free = dst.len() - produced;
-            let likely = (free as u64 * self.last.0 as u64 / self.last.1.max(1) as u64) as usize;
+            let likely = self.content(free);
             let mut piece = (src.len() - taken).min(*most);
             if likely < piece {
-                if taken > 0 && free < dst.len() / FULL {
+                let shorter = if taken == 0 || free >= (dst.len() / FULL).max(2 * block) {
+                    // Half of the free bytes fit without being encoded.
+                    (likely / 8 * 7).max(free / 2)
+                } else if free % block > block / FULL_BLOCK {
+                    // If there is another block, a piece that is longer than predicted still fits.
+                    let goal = if free > 2 * block { free - block } else { free };
+                    self.content((goal / 16 * 13).saturating_sub(OVERHEAD))
+                } else {
+                    0
+                };
+                piece = piece.min(shorter);
+                if piece == 0 {
                     break;
                 }
-                // Half of the free bytes fit without being encoded.
-                piece = piece.min((likely / 8 * 7).max(free / 2));
             }
             let Some(end) = self.context.add(src, taken..taken + piece, dst, produced)? else {
                 if taken == 0 {
@@ -89,6 +113,11 @@ impl Blocks {
         Some((taken, produced))
     }
 
+    /// The bytes of content that `encoded` bytes are likely to hold.
+    fn content(&self, encoded: usize) -> usize {
+        (encoded as u64 * self.last.0 as u64 / self.last.1.max(1) as u64) as usize
+    }
+
     /// Ends `frame`, which has `len` bytes of content in whole blocks.
     fn end(&self, len: usize, frame: &mut [u8]) -> Option<()> {
         let content_size = content_size(frame)?;
@@ -97,6 +126,21 @@ impl Blocks {
         frame.get_mut(content_size)?.copy_from_slice(&u32::try_from(len).ok()?.to_le_bytes());
         Some(())
     }
+}
+
+/// Adds content from `taken` on to a frame of `produced` bytes as a block that is not encoded, to the end of `dst`. Returns the bytes of content and
+/// of output.
+fn store(src: &[u8], taken: usize, dst: &mut [u8], produced: usize) -> Option<(usize, usize)> {
+    let rest = dst.get_mut(produced..)?;
+    let len = rest.len().saturating_sub(BLOCK_HEADER).min(src.len() - taken);
+    if len < LEAST_STORED {
+        return Some((taken, produced));
+    }
+    let (header, content) = rest.split_at_mut(BLOCK_HEADER);
+    // Type 0, and not the last block: `end` marks it.
+    header.copy_from_slice(u32::try_from(len << 3).ok()?.to_le_bytes().get(..BLOCK_HEADER)?);
+    content.get_mut(..len)?.copy_from_slice(src.get(taken..taken + len)?);
+    Some((taken + len, produced + BLOCK_HEADER + len))
 }
 
 /// Where the frame header of `frame` has the content size, if it takes four bytes: the size of any input from 64 KiB + 256 bytes on.
@@ -149,7 +193,7 @@ mod tests {
         #[test]
         fn frames_decode_to_the_content_that_they_took(
             len in 1usize..3_000_000, output in 64usize..700_000, level in 1u8..8, window in 17u8..22, large: bool,
-            seed: u64,
+            seed: u64, block in prop_oneof![Just(1usize), (9u32..17).prop_map(|log| 1 << log)],
         ) {
             let src = content(len, seed);
             let mut blocks = Blocks::new(ZstdParams { level, window_log: window }, large).unwrap();
@@ -157,10 +201,12 @@ mod tests {
             let mut frames = Vec::new();
             for _ in 0..2 {
                 blocks.begin();
-                let (consumed, produced) = blocks.fill(&src, &mut dst).unwrap();
+                let (consumed, produced) = blocks.fill(&src, &mut dst, block).unwrap();
                 frames.push(dst[..produced].to_vec());
                 if consumed > 0 {
                     prop_assert!(consumed <= len && produced <= output);
+                    let rest = produced.next_multiple_of(block).min(output) - produced;
+                    prop_assert!(consumed == len || rest < BLOCK_HEADER + LEAST_STORED, "{rest} bytes of a block are left");
                     let mut decoded = vec![0; consumed];
                     let got = zstd_safe::decompress(&mut decoded[..], &dst[..produced]).unwrap();
                     prop_assert_eq!(got, consumed);

@@ -7,7 +7,7 @@ use super::context::estimate;
 use super::sequences::Sequences;
 use crate::error::{EncodeError, ParamsError};
 use crate::length_search::{FixedInput, LengthSearch};
-use crate::params::ZstdParams;
+use crate::params::{Filling, ZstdParams};
 
 /// The longest input in bytes that is parsed once: four of libzstd's blocks. libzstd does not choose where blocks end if it only parses, which
 /// makes longer binaries 0.3 to 0.6 % larger. Longer input is compressed for each trial, or once for large outputs.
@@ -46,13 +46,18 @@ impl FixedInput for Inner {
         self.blocks.iter_mut().flatten().for_each(Blocks::begin);
     }
 
-    fn fill(&mut self, src: &[u8], dst: &mut [u8]) -> Result<Option<(usize, usize)>, EncodeError> {
+    fn fill(
+        &mut self,
+        src: &[u8],
+        dst: &mut [u8],
+        block: usize,
+    ) -> Result<Option<(usize, usize)>, EncodeError> {
         let large = dst.len() > SHORT_OUTPUT;
         let blocks = match &mut self.blocks[usize::from(large)] {
             Some(blocks) => blocks,
             none => none.insert(Blocks::new(self.params, large).ok_or(EncodeError::Memory)?),
         };
-        Ok(blocks.fill(src, dst))
+        Ok(blocks.fill(src, dst, block))
     }
 
     fn parse(&mut self, src: &[u8]) -> bool {
@@ -93,12 +98,12 @@ fn context(params: ZstdParams) -> Result<CCtx<'static>, ParamsError> {
 pub(crate) fn encoder(
     params: ZstdParams,
     window: usize,
-    unused: u16,
+    filling: Filling,
 ) -> Result<LengthSearch<impl FixedInput>, ParamsError> {
     // Refuses bad parameters now.
     drop(context(params)?);
     let inner = Inner { params, context: None, sequences: None, blocks: [None, None] };
-    Ok(LengthSearch::new(inner, window, unused, 1 << params.window_log))
+    Ok(LengthSearch::new(inner, window, filling, 1 << params.window_log))
 }
 
 /// An upper bound for the memory of the compressor with `params` for `input` bytes.

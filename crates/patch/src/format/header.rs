@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use ferofs_codec::{Algorithm, DeflateParams, Lz4Params, LzmaParams, Method, Params, ZstdParams};
+use ferofs_codec::{Algorithm, DeflateParams, Filling, Lz4Params, LzmaParams, Method, Params, ZstdParams};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -137,7 +137,31 @@ pub(super) struct RawMethod {
     window: U32,
     /// See [`ferofs_codec::encoder_version`].
     encoder: U32,
-    unused: U16,
+    /// See [`raw_filling`].
+    filling: U16,
+}
+
+/// [`Filling::Bytes`]; smaller values are of [`Filling::Trials`].
+const BYTES: u16 = 128;
+/// Of [`Filling::Blocks`], with log2 of the size of a block added.
+const BLOCKS: u16 = 256;
+
+/// How a compressor fills an output, as patches store it.
+fn raw_filling(filling: Filling) -> u16 {
+    match filling {
+        Filling::Trials { unused } => unused,
+        Filling::Bytes => BYTES,
+        Filling::Blocks { log } => BLOCKS + u16::from(log),
+    }
+}
+
+/// The reverse of [`raw_filling`]; values out of range become one that [`Params::check`] refuses.
+fn filling(raw: u16) -> Filling {
+    match raw {
+        BYTES => Filling::Bytes,
+        BLOCKS.. => Filling::Blocks { log: u8::try_from(raw - BLOCKS).unwrap_or(u8::MAX) },
+        unused => Filling::Trials { unused },
+    }
 }
 
 impl RawMethod {
@@ -155,7 +179,7 @@ impl RawMethod {
             // Exact: checked parameters have a window of at most 12 MiB.
             window: u32::try_from(params.window).unwrap_or(u32::MAX).into(),
             encoder: ferofs_codec::encoder_version(algorithm).into(),
-            unused: params.unused.into(),
+            filling: raw_filling(params.filling).into(),
         };
         match params.method {
             Method::Lz4(lz4) => (raw.level, raw.max_distance) = (lz4.level, lz4.max_distance.into()),
@@ -191,7 +215,8 @@ impl RawMethod {
             Algorithm::Deflate => Method::Deflate(DeflateParams { level }),
             Algorithm::Zstd => Method::Zstd(ZstdParams { level, window_log: self.window_log }),
         };
-        let params = Params { method, window: to_usize(self.window.get()), unused: self.unused.get() };
+        let filling = filling(self.filling.get());
+        let params = Params { method, window: to_usize(self.window.get()), filling };
         params.check().map_err(|_| malformed("a compression parameter is out of range"))?;
         Ok(params)
     }
