@@ -5,6 +5,7 @@
 //! - [`charts`]: the figures and pictures of README.md and of the guide.
 //! - [`codec`]: the library alone; starts `crates/codec/benches`.
 //! - [`fleet`]: images on servers.
+//! - [`front`]: the table of README.md, from the published pages.
 //! - [`gate`]: whether a job costs more than accepted; the only benchmark that can fail.
 //! - [`kernel`]: Linux's own drivers read images of several programs.
 //! - [`published`]: `all`, and whether the published pages are out of date.
@@ -29,6 +30,7 @@ mod common {
     pub(crate) mod rounds;
 }
 mod fleet;
+mod front;
 mod gate;
 mod kernel;
 mod paper;

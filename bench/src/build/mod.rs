@@ -23,6 +23,9 @@ use crate::common::report::{Report, Table, number};
 use crate::common::rounds::{Spread, rotated_order};
 use crate::trees::{self, Tree};
 
+/// The contests that compare ferofs with itself.
+pub(crate) const WITH_ITSELF: [&str; 2] = [PRESETS, ESTIMATE];
+
 /// Medians of one job on one tree.
 #[derive(Clone, Copy)]
 struct Cost {
@@ -61,7 +64,7 @@ pub(crate) struct BuildArgs {
 
 pub(crate) fn build(args: &BuildArgs) -> Result<()> {
     let mut contests: Vec<&str> = CONTESTS.iter().map(|contest| contest.name).collect();
-    contests.extend([PRESETS, ESTIMATE]);
+    contests.extend(WITH_ITSELF);
     let BuildArgs { parts, trees: chosen, rounds, into } = args;
     parts.check(&contests)?;
     let programs = Programs::install()?;

@@ -32,7 +32,7 @@ pub(crate) fn describe<P: AsRef<Path>>(bench: &str, programs: &[(&str, P, &str)]
     Ok(facts)
 }
 
-/// The first line with a number that each program prints with an option.
+/// The line with the version that each program prints with an option: the first that has a number with a point.
 pub(crate) fn versions<P: AsRef<Path>>(programs: &[(&str, P, &str)]) -> Result<Facts> {
     programs
         .iter()
@@ -82,6 +82,8 @@ fn first_line(command: &mut Command) -> Result<String> {
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
     // Some programs print their help, too.
-    let line = text.lines().find(|line| line.contains(|char: char| char.is_ascii_digit()));
+    let has_version =
+        |line: &&str| line.as_bytes().windows(3).any(|part| matches!(part, [b'0'..=b'9', b'.', b'0'..=b'9']));
+    let line = text.lines().find(has_version).or_else(|| text.lines().next());
     Ok(line.unwrap_or_default().trim().to_owned())
 }

@@ -10,9 +10,13 @@ use ferofs_devtools::shell;
 
 use crate::common::machine::{self, Facts};
 use crate::common::rounds::Spread;
+use crate::front;
 
 /// The measured part of a page ends with this line, and begins with that of [`begin`]; the text around them is written by hand.
 const END: &str = "<!-- to here -->";
+
+/// The most rows of a table that a page shows. If there are more, a file beside the page has all of them, with tabs between the cells.
+const SHOWN: usize = 12;
 
 /// The line before the measured part of the page of a benchmark.
 fn begin(bench: &str) -> String {
@@ -109,12 +113,17 @@ impl Report {
         self.publish(&text, aims, 0, 1)
     }
 
-    /// Replaces the measured part of the page by `about` (after "measured these figures: "), the machine, and the table, in which a new
-    /// column has the figures of the page before: the cell at `value` of the row with the same cells up to `key`.
+    /// Replaces the measured part of the page by `about` (after "measured these figures: "), the machine, and the first rows of the table, in
+    /// which a new column has the figures from before: the cell at `value` of the row with the same cells up to `key`.
     pub(crate) fn publish(&self, about: &str, mut table: Table, key: usize, value: usize) -> Result<()> {
         let page = page(self.bench);
         let text = fs::read_to_string(&page).with_context(|| page.display().to_string())?;
-        table.add_old(&text, key, value);
+        let all = page.with_extension("tsv");
+        match fs::read_to_string(&all) {
+            Ok(rows) => table.add_old(rows.lines().map(|line| line.split('\t').collect()), key, value),
+            Err(_) => table.add_old(rows(&text), key, value),
+        }
+        table.shorten(self.bench, &all)?;
         let measured = format!(
             "`cargo xtask bench {} --publish` measured these figures: {about}\n\n{}{}",
             self.bench,
@@ -123,7 +132,8 @@ impl Report {
         );
         let new = replace_measured(&text, &begin(self.bench), &measured)
             .with_context(|| page.display().to_string())?;
-        fs::write(&page, new).with_context(|| page.display().to_string())
+        fs::write(&page, new).with_context(|| page.display().to_string())?;
+        front::write()
     }
 }
 
@@ -133,11 +143,9 @@ fn page(bench: &str) -> PathBuf {
 }
 
 impl Table {
-    /// Adds a column behind `value` with the figures of the same rows in the tables of `page`.
-    fn add_old(&mut self, page: &str, key: usize, value: usize) {
-        let lines = page.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
-        let rows = lines.map(|line| line.split(" | ").collect::<Vec<_>>());
-        let old: BTreeMap<String, String> = rows
+    /// Adds a column behind `value` with the figures of the same rows in `old`.
+    fn add_old<'a>(&mut self, old: impl Iterator<Item = Vec<&'a str>>, key: usize, value: usize) {
+        let old: BTreeMap<String, String> = old
             .filter_map(|row| Some((row.get(..=key)?.join(" | "), (*row.get(value)?).to_owned())))
             .collect();
         self.head.insert(value + 1, "before");
@@ -147,9 +155,31 @@ impl Table {
         }
     }
 
+    /// Moves the rows that the page of `bench` has no space for to the file `all`.
+    fn shorten(&mut self, bench: &str, all: &Path) -> Result<()> {
+        if self.rows.len() <= SHOWN {
+            return Ok(());
+        }
+        let head = self.head.iter().map(|cell| (*cell).to_owned()).collect();
+        let lines =
+            [&vec![head], &self.rows].into_iter().flatten().map(|row: &Vec<String>| row.join("\t") + "\n");
+        fs::write(all, lines.collect::<String>()).with_context(|| all.display().to_string())?;
+        let more =
+            format!(" These are {SHOWN} of {} lines: [{bench}.tsv]({bench}.tsv) has all.", self.rows.len());
+        self.text.push_str(&more);
+        self.rows.truncate(SHOWN);
+        Ok(())
+    }
+
     fn markdown(&self) -> String {
         format!("\n### {}\n\n{}\n\n{}", self.title, self.text, markdown(&self.head, &self.rows))
     }
+}
+
+/// The rows of the tables of a page.
+pub(crate) fn rows(page: &str) -> impl Iterator<Item = Vec<&str>> {
+    let lines = page.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
+    lines.map(|line| line.split(" | ").collect())
 }
 
 /// A table in Markdown.
@@ -162,7 +192,8 @@ pub(crate) fn markdown(head: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
-fn replace_measured(text: &str, begin: &str, measured: &str) -> Result<String> {
+/// Replaces what is between the line `begin` and the end of the measured part.
+pub(crate) fn replace_measured(text: &str, begin: &str, measured: &str) -> Result<String> {
     let (before, rest) = text.split_once(begin).with_context(|| format!("no line {begin}"))?;
     let (_, after) = rest.split_once(END).with_context(|| format!("no line {END}"))?;
     Ok(format!("{before}{begin}\n{measured}\n{END}{after}"))
@@ -215,7 +246,7 @@ mod tests {
         let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
         let rows = vec![row(["lz4", "kernel", "0.60"]), row(["none", "kernel", "0.90"])];
         let mut table = Table { title: String::new(), text: String::new(), head: vec!["", "", "CPU"], rows };
-        table.add_old("| a | b | CPU |\n|---|---|---|\n| lz4 | kernel | 0.70 |\n", 1, 2);
+        table.add_old(rows("| a | b | CPU |\n|---|---|---|\n| lz4 | kernel | 0.70 |\n"), 1, 2);
         assert_eq!(table.head, ["", "", "CPU", "before"]);
         assert_eq!(table.rows, [["lz4", "kernel", "0.60", "0.70"], ["none", "kernel", "0.90", "-"]]);
     }
