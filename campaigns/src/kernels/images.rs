@@ -73,13 +73,13 @@ const HOLES: [(&str, &str, Version); 4] = [
     ("holes of lz4", "--preset fast -z lz4 -E holes", Version(7, 2)),
     ("holes of zstd", "--preset fast -z zstd -C 64K -E holes,legacy-compress", Version(7, 2)),
     ("holes of 48bit", "--preset fast -z lz4 -E 48bit", Version(6, 15)),
-    ("holes in chunks", "-z none", Version(5, 15)),
+    ("holes in chunks", "-z none", Version(6, 13)),
 ];
 
 /// Layouts of files with 100 MiB of data, and the first release that shows their holes. An index needs bytes for each block of the file, so
 /// ferofs stores a file of 1 TiB in no index; 1.5 GiB is nearly the most for this data.
 const HUGE: [(&str, &str, &str, Version); 5] = [
-    ("1 TiB in chunks", TERABYTE, "-z none", Version(5, 15)),
+    ("1 TiB in chunks", TERABYTE, "-z none", Version(6, 13)),
     ("1 TiB of lz4", TERABYTE, "--preset fast -z lz4 -E 48bit", Version(6, 15)),
     ("1 TiB of zstd", TERABYTE, "--preset fast -z zstd -C 64K -E 48bit", Version(6, 15)),
     ("1.5 GiB of lz4", GIGABYTES, "--preset fast -z lz4 -E holes", Version(7, 2)),
