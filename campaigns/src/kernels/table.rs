@@ -216,10 +216,10 @@ impl Table {
             lines.entry((row.first, text)).or_default().push(row.layout);
         }
         let mut text =
-            format!("Kernels: {}.\n\n| promised | read by | images |\n|---|---|---|\n", list(&all));
+            format!("Kernels: {}.\n\n|promised|read by|images|\n|---|---|---|\n", list(&all));
         for ((first, reads), layouts) in lines {
             // Writing to a string cannot fail.
-            let _ = writeln!(text, "| {first} | {reads} | {} |", layouts.join(", "));
+            let _ = writeln!(text, "|{first}|{reads}|{}|", layouts.join(", "));
         }
         let counts = |result| {
             let of = |column: &Column| self.random.get(&(*column, result)).copied().unwrap_or(0);
