@@ -1,6 +1,8 @@
 //! Long searches for defects, started by `cargo xtask fuzz options|faults|hostile|kernels`. Each search makes its own input from a
 //! seed, runs the `ferofs` command that `FEROFS_BIN` names, and prints each failure as a command that repeats it.
 
+// It knows the registers and the numbers of system calls of this processor.
+#[cfg(target_arch = "x86_64")]
 mod faults;
 mod hostile;
 mod kernels;
@@ -23,6 +25,7 @@ use clap::Parser;
 #[command(bin_name = "cargo xtask fuzz", max_term_width = 120)]
 enum Campaign {
     Options(options::Plan),
+    #[cfg(target_arch = "x86_64")]
     Faults(faults::FaultArgs),
     Hostile(hostile::HostileArgs),
     Kernels(kernels::KernelArgs),
@@ -34,6 +37,7 @@ enum Campaign {
 fn main() -> ExitCode {
     let result = match Campaign::parse() {
         Campaign::Options(plan) => options::run(&plan),
+        #[cfg(target_arch = "x86_64")]
         Campaign::Faults(args) => faults::run(&args),
         Campaign::Hostile(args) => hostile::run(&args),
         Campaign::Kernels(args) => kernels::run(&args),

@@ -87,12 +87,15 @@ fn write_scripts(root: &Path, bin: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The URI of the Debian mirror that this machine uses.
+/// The URI of the Debian mirror that this machine uses. On other systems, the variable `DEBIAN_MIRROR` names one.
 ///
 /// # Errors
-/// Without a mirror of Debian in apt's configuration.
+/// Without a mirror of Debian in apt's configuration or in the variable.
 pub fn debian_mirror() -> Result<String> {
-    mirror(&apt_sources()?)
+    match std::env::var("DEBIAN_MIRROR") {
+        Ok(mirror) if !mirror.is_empty() => Ok(mirror),
+        _ => mirror(&apt_sources()?),
+    }
 }
 
 /// The text of all configuration files that list the package manager's sources.
@@ -135,7 +138,7 @@ fn mirror(sources: &str) -> Result<String> {
             return Ok(uri.to_owned());
         }
     }
-    bail!("no mirror of Debian in /etc/apt/sources.list*")
+    bail!("no mirror of Debian in /etc/apt/sources.list*, nor in the variable DEBIAN_MIRROR")
 }
 
 #[cfg(test)]

@@ -17,7 +17,10 @@ const MAY_LACK: &[(&str, &str)] = &[
     (MOTO, "it comes from PyPI, and Debian has no other S3 store"),
     (LINUX_6_9, "the kernel of a CI machine cannot be chosen"),
     (LINUX_6_12, "the kernel of a CI machine cannot be chosen"),
-    (X86_64, "the campaign knows the registers of system calls for this processor alone"),
+    (
+        X86_64,
+        "the campaigns know the system calls of this processor alone, and have virtual machines with it",
+    ),
 ];
 /// The reason of a quick run.
 pub const WITHOUT_QUICK: &str = "a test without --quick";
@@ -27,8 +30,10 @@ pub const PEERS: &str = "cargo xtask peers";
 pub const MOTO: &str = "moto_server (pip install 'moto[server]')";
 /// The kernel sends requests again to a new FUSE daemon.
 pub const LINUX_6_9: &str = "Linux 6.9";
-/// The processor for which the campaign of failing system calls is written.
+/// The processor for which the campaigns of failing system calls and of kernels are written.
 pub const X86_64: &str = "an x86-64 processor";
+/// Where Debian's kernels are.
+pub const DEBIAN_MIRROR: &str = "a mirror of Debian, in apt's configuration or in the variable DEBIAN_MIRROR";
 /// The kernel mounts files without a loop device.
 pub const LINUX_6_12: &str = "Linux 6.12";
 

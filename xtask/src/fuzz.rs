@@ -16,7 +16,7 @@ use ferofs_devtools::install::{self, EROFS_UTILS, FUSE, MOUNT};
 use ferofs_devtools::{peers, shell};
 use ferofs_tests::scratch;
 
-use crate::test::VIRTUAL_MACHINE_TOOLS;
+use crate::test::{ARM64_MACHINE_TOOLS, install_machine_tools, processors};
 
 const TARGETS: [&str; 10] = [
     "superblock",
@@ -217,7 +217,7 @@ pub(crate) fn mutants(options: &[&str]) -> Result<()> {
 pub(crate) fn campaign(name: &str, options: &[&str]) -> Result<()> {
     install::install(&[FUSE, MOUNT, EROFS_UTILS])?;
     if options.iter().any(|option| option.starts_with("--linux")) {
-        install::install(VIRTUAL_MACHINE_TOOLS)?;
+        install_machine_tools()?;
     }
     shell::run(&mut build_command())?;
     run_campaign(name, options, &ferofs())
@@ -225,8 +225,12 @@ pub(crate) fn campaign(name: &str, options: &[&str]) -> Result<()> {
 
 /// `cargo xtask test --kernels OPTIONS`: releases of Linux read images in virtual machines.
 pub(crate) fn kernels(options: &[&str]) -> Result<()> {
-    install::install(VIRTUAL_MACHINE_TOOLS)?;
+    install_machine_tools()?;
     shell::run(&mut build_command())?;
+    if !options.iter().any(|option| ["--few", "--help", "-h"].contains(option)) {
+        install::install(ARM64_MACHINE_TOOLS)?;
+        processors::build_guest()?;
+    }
     run_campaign("kernels", options, &ferofs())
 }
 
@@ -261,6 +265,10 @@ pub(crate) fn run_campaign(name: &str, options: &[&str], ferofs: &Path) -> Resul
     run.arg(name).args(options).env("FEROFS_BIN", ferofs);
     if let Some(bin) = peers::installed(&target) {
         run.env("FEROFS_PEERS", bin);
+    }
+    // Without a mirror, a campaign with virtual machines says so.
+    if let Ok(mirror) = peers::debian_mirror() {
+        run.env("DEBIAN_MIRROR", mirror);
     }
     shell::run(&mut run)
 }

@@ -28,8 +28,8 @@ Usage: cargo xtask COMMAND
                              pull images and run containers with containerd's EROFS snapshotter and our mkfs.erofs;
                              needs Go, root and EROFS in the kernel; modes: default, tar-index, merged, pushed, converted, layers, difference (all)
   test --vm                  mount sealed images with dm-verity in a virtual machine; needs no virtualization, but root or sudo once
-  test --kernels [OPTIONS]   let Linux 5.10 to 7.3 read images of all layouts, and of random options, in virtual machines;
-                             --help prints its options
+  test --kernels [OPTIONS]   let Linux 5.10 to 7.3 read images of all layouts, and of random options, in virtual machines, also on
+                             ARM with pages of 4 and 16 KiB; --help prints its options; needs rustup; half an hour
   test --processors [NAME]...
                              run the unit tests and the command for aarch64, armv7, riscv64, i686, powerpc64le and s390x (all) under
                              QEMU, and compare the images with those of this machine; needs rustup; 40 minutes

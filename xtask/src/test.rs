@@ -6,7 +6,7 @@
 pub(crate) mod processors;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use std::{fs, thread};
@@ -41,6 +41,12 @@ pub(crate) const VIRTUAL_MACHINE_TOOLS: &[Tool] = &[
     Tool { program: "xz", package: "xz-utils" },
 ];
 
+/// The same with ARM processors.
+pub(crate) const ARM64_MACHINE_TOOLS: &[Tool] = &[
+    Tool { program: "qemu-system-aarch64", package: "qemu-system-arm" },
+    Tool { program: "zstd", package: "zstd" },
+];
+
 /// The `faults` campaign lets each fifth system call of each command fail. A prime number, so that the failing calls differ in kind. The
 /// commands make about 6,000 calls, and a processor tests 20 calls per second: half a minute on two processors.
 const FAULTS_STEP: &str = "5";
@@ -58,7 +64,7 @@ const QUICK_CASES: &str = "64";
 const WASM: &str = "wasm32-unknown-unknown";
 
 /// Time and disk of a first run, where cargo has compiled nothing yet.
-const COST: &str = "The first run takes about 20 minutes on two idle processors, and up to 20 GB of disk below target; later ones take 13 minutes";
+const COST: &str = "The first run takes about 20 minutes on two idle processors, and up to 20 GB of disk below target; later ones take 15 minutes";
 
 /// The crates that can be published, each after those that it needs.
 const PUBLIC_CRATES: [&str; 11] = [
@@ -102,6 +108,7 @@ pub(crate) fn test(scope: Scope) -> Result<()> {
 
 fn run_stages(scope: Scope, stages: &Stages) -> Result<()> {
     let is_quick = scope == Scope::Quick;
+    let has_kernels = !is_quick && can_run_kernels()?;
     if !is_quick {
         announce(scope);
         stages.run("install", install_tools)?;
@@ -151,6 +158,9 @@ fn run_stages(scope: Scope, stages: &Stages) -> Result<()> {
         }
         let options = ["--images", OPTIONS_IMAGES, "--seed", "1"];
         stages.run("options", || fuzz::run_campaign("options", &options, &fuzz::ferofs()))?;
+        if has_kernels {
+            stages.run("kernels", || fuzz::run_campaign("kernels", &["--few"], &fuzz::ferofs()))?;
+        }
     }
     Ok(())
 }
@@ -189,18 +199,32 @@ fn kill_with_descendants(process: Pid) {
     children.into_iter().for_each(kill_with_descendants);
 }
 
+/// Whether Debian's kernels can run in virtual machines; says so if not.
+fn can_run_kernels() -> Result<bool> {
+    let missing = match peers::debian_mirror() {
+        _ if !cfg!(target_arch = "x86_64") => need::X86_64,
+        Err(_) => need::DEBIAN_MIRROR,
+        Ok(_) => return Ok(true),
+    };
+    left_out("Debian's kernels in virtual machines", missing)?;
+    Ok(false)
+}
+
 /// Says what the run changes on this machine, and what it costs.
 fn announce(scope: Scope) {
     let mut tools = TEST_TOOLS.to_vec();
     tools.extend(tools_besides_tests());
-    let packages = install::missing_packages(&tools);
+    let mut packages = install::missing_packages(&tools);
+    packages.extend(missing_keys());
     let list = if packages.is_empty() { "nothing".to_owned() } else { packages.join(" ") };
     println!("This run installs with apt-get: {list}. It starts and enables no service.");
     println!("With rustup, if it is there: {WASM}, and the oldest Rust that Cargo.toml promises.");
     let target = scratch::target_dir();
+    let mut below = vec!["three of Debian's kernels, for virtual machines"];
     if need::is_root() && peers::installed(&target).is_none() {
-        println!("Below {}: the newest erofs-utils, in a Debian of its own.", target.display());
+        below.push("the newest erofs-utils, in a Debian of its own");
     }
+    println!("Below {}: {}.", target.display(), below.join("; "));
     let extra = if scope == Scope::Full { ", and the slow tests half an hour more" } else { "" };
     println!("{COST}{extra}. `cargo xtask test --quick` installs nothing and takes a few minutes.");
 }
@@ -211,12 +235,28 @@ fn install_tools() -> Result<()> {
     if need::find_tool("rustup").is_some() {
         let _ = shell::run_quietly(Command::new("rustup").args(["target", "add", WASM]));
     }
-    install::install(&tools_besides_tests())
+    install::install(&tools_besides_tests())?;
+    if cfg!(target_arch = "x86_64") { install_machine_tools() } else { Ok(()) }
+}
+
+/// Installs what virtual machines need. Debian's keys verify their kernels.
+pub(crate) fn install_machine_tools() -> Result<()> {
+    install::install(VIRTUAL_MACHINE_TOOLS)?;
+    missing_keys().map_or(Ok(()), install::install_package)
+}
+
+/// The package with Debian's keys, if it is missing.
+fn missing_keys() -> Option<&'static str> {
+    let keys = Path::new("/usr/share/keyrings/debian-archive-keyring.gpg");
+    (!keys.exists()).then_some("debian-archive-keyring")
 }
 
 /// The tools that this command needs besides those of the tests.
 fn tools_besides_tests() -> Vec<Tool> {
     let mut tools = vec![FUSE, MOUNT, EROFS_UTILS];
+    if cfg!(target_arch = "x86_64") {
+        tools.extend_from_slice(VIRTUAL_MACHINE_TOOLS);
+    }
     if need::is_root() && !need::kernel_has_erofs() {
         tools.push(MODPROBE);
     }

@@ -53,9 +53,6 @@ impl Case {
 }
 
 pub(crate) fn run(args: &FaultArgs) -> Result<()> {
-    if !cfg!(target_arch = "x86_64") {
-        bail!("the registers of system calls are known for x86-64 only");
-    }
     let (only, repeat) = (args.only.as_deref(), args.repeat.as_deref());
     let (jobs, every) = (crate::jobs(args.jobs), args.every.get());
     let start = Instant::now();

@@ -21,7 +21,7 @@ use super::mutate::BaseImage;
 use super::worker::keep_image;
 use crate::linux::digest::{Entry, OurReader, entries, total};
 use crate::linux::guest::{self, Case};
-use crate::linux::machine::{Answer, Machine};
+use crate::linux::machine::{Answer, Kernel, Machine, Processor};
 
 /// The releases of Linux: one of those that distributions have, and the newest.
 const RELEASES: [&str; 2] = ["6.18", "7.2"];
@@ -103,7 +103,10 @@ impl Comparison {
         for (number, bytes) in bases.iter().enumerate() {
             fs::write(images.join(number.to_string()), &bytes[..])?;
         }
-        let machine = |release| Machine::new(release, work_dir, &images).context(release);
+        let machine = |release| {
+            let kernel = Kernel::get(release, Processor::Amd64, work_dir).context(release)?;
+            Machine::new(&kernel, work_dir, &images).context(release)
+        };
         let machines = RELEASES.into_iter().map(machine).collect::<Result<_>>()?;
         Ok(Self { machines, kept: kept.to_owned(), counts: BTreeMap::new(), findings: 0 })
     }
@@ -135,7 +138,7 @@ impl Comparison {
     }
 
     fn judge(&mut self, machine: usize, test: &Test, ours: &Ours, answer: &Answer) {
-        let release = self.machines[machine].release.clone();
+        let release = self.machines[machine].kernel.release.clone();
         let mut count = |what: &str| *self.counts.entry(format!("Linux {release}: {what}")).or_default() += 1;
         let line = match answer {
             Answer::Line(line) => line,

@@ -4,11 +4,13 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use ferofs::read::{FileOffset, Image, Inode};
+use ferofs::read::{ExtentData, FileOffset, Image, Inode};
+use rustix::fs::SeekFrom;
 
 /// Files that are read at most, and levels of directories: a loop of directories has no end.
 const MAX_FILES: usize = 150;
@@ -18,6 +20,12 @@ const MAX_NAMES: usize = 1000;
 /// Bytes up to which a file is read as a whole; of a larger one, this part and the last [`END`] bytes.
 const MAX_CONTENT: u64 = 2 << 20;
 const END: u64 = 64 << 10;
+/// A file of this name is read as programs copy sparse files: only what `SEEK_DATA` and `SEEK_HOLE` find.
+pub(crate) const SPARSE: &str = "sparse";
+/// Bytes that are read of such a file at most: where Linux shows no holes, they could be terabytes.
+const MAX_DATA: u64 = 2 << 30;
+/// Blocks of zeroes of such a file count as holes, so that its digest does not depend on the holes that are shown.
+const BLOCK: u64 = 4096;
 /// Linux shows this owner for the number that means "none".
 const OVERFLOW_ID: u32 = 65534;
 
@@ -62,6 +70,8 @@ pub(crate) trait Tree {
     fn attributes(&self, node: &Self::Node) -> Read<Attributes>;
     fn link(&self, node: &Self::Node) -> Read<Vec<u8>>;
     fn read(&self, node: &Self::Node, offset: u64, buffer: &mut [u8]) -> Read<usize>;
+    /// The range of data at or after `offset` that ends at a hole; none if only a hole follows.
+    fn data(&self, node: &Self::Node, offset: u64) -> Read<Option<Range<u64>>>;
 }
 
 /// [`Stat`], opaque to the trait's users.
@@ -106,6 +116,11 @@ pub(crate) fn entries<T: Tree>(tree: &T) -> Vec<Entry> {
                     pending.push((path, level + 1, tree.child(&node, name)));
                 }
             }
+            0o10 if path.rsplit('/').next() == Some(SPARSE) => {
+                let ranges = data_ranges(tree, &node, stat.size);
+                add('h', ranges.as_ref().map(digest).map_err(Clone::clone));
+                add('c', ranges.and_then(|ranges| sparse_content(tree, &node, &ranges, &mut buffer)));
+            }
             0o10 => add('c', content(tree, &node, stat.size, &mut buffer)),
             0o12 => add('l', tree.link(&node).map(|target| digest(&target))),
             _ => {}
@@ -132,6 +147,47 @@ fn content<T: Tree>(tree: &T, node: &T::Node, size: u64, buffer: &mut [u8]) -> R
             at += got as u64;
         }
         at.hash(&mut hasher);
+    }
+    Ok(hasher.finish())
+}
+
+/// The parts of a sparse file that are no holes.
+fn data_ranges<T: Tree>(tree: &T, node: &T::Node, size: u64) -> Read<Vec<Range<u64>>> {
+    let (mut ranges, mut at) = (Vec::new(), 0);
+    while at < size
+        && let Some(range) = tree.data(node, at)?
+    {
+        if range.end <= at {
+            return Err(String::from("no-progress"));
+        }
+        at = range.end;
+        ranges.push(range);
+    }
+    Ok(ranges)
+}
+
+/// The digest of the blocks with data, and of their offsets.
+fn sparse_content<T: Tree>(tree: &T, node: &T::Node, ranges: &[Range<u64>], buffer: &mut [u8]) -> Read<u64> {
+    if ranges.iter().map(|range| range.end - range.start).sum::<u64>() > MAX_DATA {
+        return Err(String::from("no-holes"));
+    }
+    let mut hasher = DefaultHasher::new();
+    for range in ranges {
+        let mut at = range.start / BLOCK * BLOCK;
+        while at < range.end {
+            let len = buffer.len().min((range.end - at) as usize);
+            let got = tree.read(node, at, &mut buffer[..len])?;
+            if got == 0 {
+                return Err(String::from("short"));
+            }
+            for block in buffer[..got].chunks(BLOCK as usize) {
+                if block.iter().any(|byte| *byte != 0) {
+                    at.hash(&mut hasher);
+                    hasher.write(block);
+                }
+                at += block.len() as u64;
+            }
+        }
     }
     Ok(hasher.finish())
 }
@@ -191,6 +247,15 @@ impl Tree for Mounted<'_> {
     fn read(&self, path: &PathBuf, offset: u64, buffer: &mut [u8]) -> Read<usize> {
         File::open(path).and_then(|file| file.read_at(buffer, offset)).map_err(code)
     }
+
+    fn data(&self, path: &PathBuf, offset: u64) -> Read<Option<Range<u64>>> {
+        let file = File::open(path).map_err(code)?;
+        let start = match rustix::fs::seek(&file, SeekFrom::Data(offset)) {
+            Err(rustix::io::Errno::NXIO) => return Ok(None),
+            start => start.map_err(code)?,
+        };
+        Ok(Some(start..rustix::fs::seek(&file, SeekFrom::Hole(start)).map_err(code)?))
+    }
 }
 
 /// A tree as our reader shows it.
@@ -240,5 +305,20 @@ impl Tree for OurReader<'_> {
 
     fn read(&self, inode: &Inode, offset: u64, buffer: &mut [u8]) -> Read<usize> {
         self.0.read_at(inode, FileOffset::new(offset), buffer).map_err(|error| error.to_string())
+    }
+
+    fn data(&self, inode: &Inode, offset: u64) -> Read<Option<Range<u64>>> {
+        let extents = self.0.extents(inode, FileOffset::new(offset)).map_err(|error| error.to_string())?;
+        let mut found: Option<Range<u64>> = None;
+        for extent in extents {
+            let extent = extent.map_err(|error| error.to_string())?;
+            match (&mut found, extent.data) {
+                (None, ExtentData::Hole) => {}
+                (Some(_), ExtentData::Hole) => break,
+                (None, _) => found = Some(extent.start.get().max(offset)..extent.end()),
+                (Some(range), _) => range.end = extent.end(),
+            }
+        }
+        Ok(found)
     }
 }

@@ -17,8 +17,10 @@ use super::digest::{Entry, Mounted, entries, total};
 use crate::hostile::base_images::TestImage;
 
 const LOOP: &str = "/dev/loop0";
-/// The extra device of an image that has one.
-const DEVICE: &str = "/dev/loop1";
+/// The number of the loop device of an image's first extra device. `ferofs mount` takes the lowest free ones.
+const FIRST_EXTRA: usize = 4;
+/// The command that mounts sealed images, if the machine has it.
+const FEROFS: &str = "/bin/ferofs";
 const IMAGE: &str = "/tmp/image";
 const MOUNT: &str = "/mnt";
 
@@ -71,8 +73,8 @@ impl Device {
         if self.base != Some(case.base) || self.size != case.size {
             if let Some(old) = self.base.take() {
                 losetup(&["-d", LOOP])?;
-                if Path::new(&device_of(old)).exists() {
-                    losetup(&["-d", DEVICE])?;
+                for (device, _) in extra_devices(old) {
+                    losetup(&["-d", &device])?;
                 }
             }
             self.bytes = fs::read(format!("/images/{}", case.base))?;
@@ -80,9 +82,8 @@ impl Device {
             self.file.write_all_at(&self.bytes, 0)?;
             self.file.set_len(case.size)?;
             losetup(&["-r", LOOP, IMAGE])?;
-            let device = device_of(case.base);
-            if Path::new(&device).exists() {
-                losetup(&["-r", DEVICE, &device])?;
+            for (device, file) in extra_devices(case.base) {
+                losetup(&["-r", &device, &file])?;
             }
             (self.base, self.size) = (Some(case.base), case.size);
         }
@@ -101,9 +102,12 @@ impl Device {
     }
 }
 
-/// The file with the data that base image `number` has on an extra device, if there is one.
-fn device_of(number: usize) -> String {
-    format!("/images/{number}.device")
+/// The loop devices for the extra devices of base image `number`, and the files with their data.
+fn extra_devices(number: usize) -> impl Iterator<Item = (String, String)> {
+    let pairs = (0..).map(move |extra| {
+        (format!("/dev/loop{}", FIRST_EXTRA + extra), format!("/images/{number}.device{extra}"))
+    });
+    pairs.take_while(|(_, file)| Path::new(file).exists())
 }
 
 fn losetup(args: &[&str]) -> Result<()> {
@@ -120,7 +124,7 @@ pub(crate) fn run() -> Result<()> {
         let case = Case::parse(&line?).context("a case that cannot be parsed")?;
         device.load(&case)?;
         writeln!(out, "{} begins", case.number)?;
-        let found = read(Path::new(&device_of(case.base)).exists());
+        let found = read(case.base);
         let result = match total(&found) == case.expected {
             true => String::from("ok"),
             false => found.iter().map(text).collect::<Vec<_>>().join(" "),
@@ -155,14 +159,35 @@ pub(crate) fn parse_entry(word: &str) -> Option<Entry> {
     Some(Entry { what: what.to_owned(), value })
 }
 
-fn read(has_device: bool) -> Vec<Entry> {
-    let options = has_device.then(|| CString::new(format!("device={DEVICE}")).unwrap_or_default());
-    let mounted = mount(PathBuf::from(LOOP), MOUNT, "erofs", MountFlags::RDONLY, options.as_deref());
-    if let Err(error) = mounted {
-        return vec![Entry {
-            what: String::from("/:s"),
-            value: Err(format!("mount-{}", error.raw_os_error())),
-        }];
+/// What Linux shows of base image `number`, which is in the loop devices.
+fn read(number: usize) -> Vec<Entry> {
+    let mounted = match fs::read_to_string(format!("/images/{number}.roothash")) {
+        Ok(root_hash) if Path::new(FEROFS).exists() => mount_verified(root_hash.trim()),
+        _ => mount_devices(number),
+    };
+    match mounted {
+        Ok(()) => entries(&Mounted(Path::new(MOUNT))),
+        Err(error) => vec![Entry { what: String::from("/:s"), value: Err(error) }],
     }
-    entries(&Mounted(Path::new(MOUNT)))
+}
+
+fn mount_devices(number: usize) -> Result<(), String> {
+    let options: Vec<_> = extra_devices(number).map(|(device, _)| format!("device={device}")).collect();
+    let options = CString::new(options.join(",")).unwrap_or_default();
+    let options = (!options.is_empty()).then_some(options.as_c_str());
+    mount(PathBuf::from(LOOP), MOUNT, "erofs", MountFlags::RDONLY, options)
+        .map_err(|error| format!("mount-{}", error.raw_os_error()))
+}
+
+/// Mounts a sealed image as users do: Linux must verify it with dm-verity.
+fn mount_verified(root_hash: &str) -> Result<(), String> {
+    let words = ["mount", "--kernel", "--roothash", root_hash, IMAGE, MOUNT];
+    let mounted = Command::new(FEROFS).args(words).stdout(Stdio::null()).status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        return Err(String::from("ferofs-mount"));
+    }
+    let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
+    let is_verified =
+        |line: &str| line.starts_with("/dev/mapper/ferofs-") && line.contains(&format!(" {MOUNT} erofs "));
+    mounts.lines().any(is_verified).then_some(()).ok_or_else(|| String::from("no-dm-verity"))
 }

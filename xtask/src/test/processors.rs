@@ -90,6 +90,15 @@ pub(crate) fn run(names: &[&str]) -> Result<()> {
     Ok(())
 }
 
+/// Builds the program of the campaigns for virtual machines with ARM processors. It is static, because they have no libraries.
+pub(crate) fn build_guest() -> Result<()> {
+    let [aarch64, ..] = &PROCESSORS;
+    aarch64.install()?;
+    let mut cargo = aarch64.cargo("build");
+    cargo.env("RUSTFLAGS", "-D warnings -C target-feature=+crt-static -C strip=symbols");
+    shell::run(cargo.args(["--package", "ferofs-campaigns"]))
+}
+
 /// Trees, and what this machine makes of them.
 struct Inputs {
     /// Files of this repository, and a file with holes that is larger than 4 GiB.
