@@ -11,7 +11,7 @@ use crate::args::byte_size;
 use crate::args::compression::CompressionOptions;
 use crate::cmd::build::{all_time, source_date_epoch};
 use crate::exit::{About, Failure};
-use crate::print::output::OutputArgs;
+use crate::print::output::{OUTPUT, OutputArgs};
 use crate::print::output::is_strict;
 
 /// Options about the encoding of new data.
@@ -102,7 +102,7 @@ pub(super) struct ChangeArgs {
     verify: bool,
 
     /// Print the summary as one JSON object
-    #[arg(long)]
+    #[arg(help_heading = OUTPUT, long)]
     pub(super) json: bool,
 
     #[command(flatten)]

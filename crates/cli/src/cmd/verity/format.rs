@@ -22,7 +22,7 @@ use crate::args::image::refuse_as_outputs;
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::args::{byte_size, threads};
 use crate::exit::{About, Failure, Outcome};
-use crate::print::output::{OutputArgs, json_text};
+use crate::print::output::{OUTPUT, OutputArgs, json_text};
 use crate::print::progress::CountedSource;
 use crate::signals::{GRACE_PERIOD_IN_PLACE, cancel_on_signals};
 
@@ -64,7 +64,7 @@ pub(super) struct FormatArgs {
     sidecar: Option<Sidecar>,
 
     /// Print the result as one JSON object
-    #[arg(long)]
+    #[arg(help_heading = OUTPUT, long)]
     json: bool,
 
     #[command(flatten)]
