@@ -90,12 +90,10 @@ fn compressor(text: &str) -> Result<Compressor, CompressionError> {
         "deflate" | "libdeflate" => (Algorithm::Deflate, None),
         "zstd" => (Algorithm::Zstd, None),
         name => {
-            let names = || compressor_names!().split(", ");
             let here = OTHER_NAMES.iter().find(|(other, _)| *other == name);
-            let hint = here.map(|(other, here)| format!("; {other} is called {here} here"));
-            return Err(CompressionError::Compressor(
-                hint.unwrap_or_else(|| crate::args::nearest(name, names())),
-            ));
+            let nearest = || crate::args::nearest(name, compressor_names!().split(", "));
+            let hint = here.map(|(_, here)| format!("; {name} is called {here} here"));
+            return Err(CompressionError::Compressor(hint.unwrap_or_else(nearest)));
         }
     };
     let mut compressor = Compressor { algorithm, level, dictionary: None, bits: LzmaBits::default() };

@@ -17,7 +17,7 @@ use crate::args::seal::SealArgs;
 use crate::exit::{Failure, warn};
 
 /// The help of the argument that names an image.
-pub(crate) const IMAGE_HELP: &str = "The image: a file, a block device, or an address (https://, s3://, oci://)";
+pub(crate) const IMAGE_HELP: &str = "A file, a device, or an address (https://, s3://, oci://)";
 
 /// The groups of these options in help.
 const SERVER_IMAGES: &str = "Images on servers";

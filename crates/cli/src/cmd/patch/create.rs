@@ -38,8 +38,9 @@ pub(super) struct CreateArgs {
     #[command(flatten)]
     form: PortableArgs,
 
-    /// Keep a file of the old image as it is if it differs from the new one at the same path only in these attributes: times,
-    /// owner, mode, xattrs
+    /// Keep files that differ only in this
+    ///
+    /// A file of the old image stays as it is if it differs from the new one at the same path only in these attributes.
     #[arg(long, value_name = "WHAT,...", value_enum, value_delimiter = ',', conflicts_with = "verify")]
     ignore: Vec<Ignored>,
 
