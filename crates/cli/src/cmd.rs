@@ -29,8 +29,8 @@ use crate::print::output::OUTPUT;
 #[derive(Parser)]
 #[command(name = "ferofs", version, max_term_width = 100)]
 #[command(
-    after_help = "If the program is called by the name mkfs.erofs, fsck.erofs, dump.erofs, erofsfuse or \
-mount.erofs, it takes the options of that program. `ferofs links` creates symbolic links with these names."
+    after_help = "Under the names mkfs.erofs, fsck.erofs, dump.erofs, erofsfuse and mount.erofs (`ferofs links`), it takes \
+the options of these programs."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]

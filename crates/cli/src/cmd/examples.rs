@@ -45,7 +45,7 @@ static PAGES: [(&str, &[Example], &str); 31] = [
     (
         "ferofs-inspect",
         &[
-            ("ferofs inspect image.erofs", "sizes by type, extension and file"),
+            ("ferofs inspect image.erofs", "sizes by type and file"),
             ("ferofs inspect --html page.html image.erofs", "as a page with a map"),
         ],
         "ferofs-du(1), ferofs-ls(1), dump.erofs(1)",
@@ -62,7 +62,7 @@ static PAGES: [(&str, &[Example], &str); 31] = [
     (
         "ferofs-ls",
         &[
-            ("ferofs ls -la image.erofs /etc", "a directory, with owners and times"),
+            ("ferofs ls -la image.erofs /etc", "with owners and times"),
             ("ferofs ls -lh image.erofs '/usr/lib/*.so*'", "files that match"),
             ("ferofs ls -R image.erofs", "all paths"),
         ],
@@ -89,8 +89,8 @@ static PAGES: [(&str, &[Example], &str); 31] = [
     (
         "ferofs-mount",
         &[
-            ("ferofs mount image.erofs /mnt", "as root: the kernel, else FUSE"),
-            ("ferofs mount --patch p image.erofs /mnt", "the image with a patch"),
+            ("ferofs mount image.erofs /mnt", "by the kernel or FUSE"),
+            ("ferofs mount --patch p image.erofs /mnt", "with a patch"),
             ("ferofs mount --roothash-file hash image.erofs /mnt", "verify what is read"),
         ],
         "ferofs-umount(1), ferofs-stats(1), mount.erofs(8), fstab(5)",
@@ -172,7 +172,7 @@ static PAGES: [(&str, &[Example], &str); 31] = [
     (
         "ferofs-verity",
         &[
-            ("ferofs verity format image.erofs", "make the hash tree, print the root hash"),
+            ("ferofs verity format image.erofs", "make the tree, print the root hash"),
             ("ferofs verity verify image.erofs HEX", "compare each block with it"),
         ],
         "ferofs-verity-format(1), ferofs-build(1), veritysetup(8)",
@@ -180,7 +180,7 @@ static PAGES: [(&str, &[Example], &str); 31] = [
     (
         "ferofs-verity-format",
         &[
-            ("ferofs verity format image.erofs", "the tree follows the image"),
+            ("ferofs verity format image.erofs", "behind the image"),
             ("ferofs verity format --hash-file tree image.erofs", "in a file of its own"),
         ],
         "ferofs-verity-verify(1), veritysetup(8)",
@@ -200,7 +200,7 @@ static PAGES: [(&str, &[Example], &str); 31] = [
     ),
     (
         "ferofs-convert",
-        &[("ferofs convert oci://A/NAME:TAG oci://B/NAME:erofs", "for mounts and containerd")],
+        &[("ferofs convert oci://A/NAME:TAG oci://B/NAME:erofs", "for containerd")],
         "ferofs-push(1), ferofs-pull(1)",
     ),
     (
@@ -293,6 +293,11 @@ mod tests {
                 found = found.and_then(|command| command.find_subcommand(name));
             }
             assert!(found.is_some() || !cfg!(feature = "remote"), "{page}");
+        }
+        for (page, examples, _) in &PAGES {
+            let width = examples.iter().map(|(line, _)| line.len()).max().unwrap_or(0);
+            let longest = examples.iter().map(|(_, what)| "  ".len() + width + "  # ".len() + what.len()).max();
+            assert!(longest.is_none_or(|longest| longest <= 80), "{page}: {longest:?}");
         }
     }
 }

@@ -19,9 +19,8 @@ use crate::exit::{Failure, warn};
 /// The help of the argument that names an image.
 pub(crate) const IMAGE_HELP: &str = "A file, a device, or an address (https://, s3://, oci://)";
 
-/// The groups of these options in help.
+/// The group of these options in help.
 const SERVER_IMAGES: &str = "Images on servers";
-const SERVERS: &str = "Servers";
 
 #[derive(clap::Args, Debug, Clone, Default)]
 pub(crate) struct ServerArgs {

@@ -7,8 +7,10 @@ use std::str::FromStr;
 use ferofs_remote::oci::LayerChoice;
 use ferofs_remote::{Location, Options};
 
-use super::SERVERS;
 use crate::exit::Failure;
+
+/// The group of these options in help.
+const SERVERS: &str = "Servers";
 
 /// Credentials and other settings of servers.
 #[derive(clap::Args, Debug, Clone, Default)]
