@@ -26,10 +26,10 @@ use ferofs::build::{
 
 use ferofs::seal::{BuildSeal, BuiltSeal};
 
+use crate::args::SOURCES;
 use crate::args::byte_size;
 use crate::args::exclude::ExcludeArgs;
 use crate::args::features::ChunkEntries;
-use crate::args::SOURCES;
 use crate::args::image::refuse_as_output;
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::cmd::mount::memory::read_profile;

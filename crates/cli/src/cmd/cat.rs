@@ -77,9 +77,8 @@ impl Reader<'_> {
         let mut offset = FileOffset::new(0);
         loop {
             let read = self.image.read_at(file, offset, &mut self.buffer);
-            let len = read.map_err(|error| {
-                Failure::about(self.subject, format!("{}: {error}", Escaped::path(path)))
-            })?;
+            let len = read
+                .map_err(|error| Failure::about(self.subject, format!("{}: {error}", Escaped::path(path))))?;
             if len == 0 {
                 return Ok(());
             }

@@ -69,7 +69,8 @@ mod tests {
         let mut command = with_values(crate::cmd::Cli::command());
         clap_complete::generate(Shell::Bash, &mut command, FEROFS, &mut script);
         let script = String::from_utf8(script).unwrap();
-        for values in ["lz4 lz4hc lzma deflate", "48bit all-fragments dedupe", "default fast small smallest"] {
+        for values in ["lz4 lz4hc lzma deflate", "48bit all-fragments dedupe", "default fast small smallest"]
+        {
             assert!(script.contains(values), "{values}");
         }
     }

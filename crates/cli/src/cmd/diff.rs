@@ -161,6 +161,7 @@ impl Args {
     fn seals(&self) -> Result<[SealArgs; 2], Failure> {
         let seal = |number: usize| SealArgs {
             root: self.roothash.get(number).copied(),
+            root_of_file: None,
             hash_file: self.hash_file.get(number).cloned(),
             hash_offset: None,
         };

@@ -122,8 +122,7 @@ impl Args {
     fn print(&self, path: &Path, sum: Sum, out: &mut impl Write) -> Result<(), Failure> {
         let Sum { stored, size, files } = sum;
         if self.json {
-            let object =
-                json!({ "path": format!("/{}", path.display()), "stored": stored, "size": size, "files": files });
+            let object = json!({ "path": format!("/{}", path.display()), "stored": stored, "size": size, "files": files });
             writeln!(out, "{}", json_text(&object))?;
             return Ok(());
         }

@@ -131,11 +131,7 @@ static PAGES: [(&str, &[Example], &str); 31] = [
         &[("ferofs patch add image.erofs DIR", "add files in place")],
         "ferofs-patch-rollback(1)",
     ),
-    (
-        "ferofs-patch-show",
-        &[("ferofs patch show --files p", "each changed file")],
-        "ferofs-patch-create(1)",
-    ),
+    ("ferofs-patch-show", &[("ferofs patch show --files p", "each changed file")], "ferofs-patch-create(1)"),
     (
         "ferofs-patch-apply",
         &[
@@ -275,8 +271,11 @@ mod tests {
             for (line, _) in *examples {
                 // What the shell takes ends the line.
                 let line = line.split(['|', '<']).next().unwrap().replace('\'', "");
-                let words = line.split_whitespace().map(|word| if word == "HEX" { "00".repeat(32) } else { word.into() });
-                let words: Vec<String> = words.filter(|word| word != "--roothash-file" && word != "hash").collect();
+                let words = line
+                    .split_whitespace()
+                    .map(|word| if word == "HEX" { "00".repeat(32) } else { word.into() });
+                let words: Vec<String> =
+                    words.filter(|word| word != "--roothash-file" && word != "hash").collect();
                 let parsed = Cli::try_parse_from(words);
                 assert!(parsed.is_ok(), "{page}: {line}: {}", parsed.err().unwrap());
             }
@@ -296,7 +295,8 @@ mod tests {
         }
         for (page, examples, _) in &PAGES {
             let width = examples.iter().map(|(line, _)| line.len()).max().unwrap_or(0);
-            let longest = examples.iter().map(|(_, what)| "  ".len() + width + "  # ".len() + what.len()).max();
+            let longest =
+                examples.iter().map(|(_, what)| "  ".len() + width + "  # ".len() + what.len()).max();
             assert!(longest.is_none_or(|longest| longest <= 80), "{page}: {longest:?}");
         }
     }

@@ -79,7 +79,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
             continue;
         }
         // Of several files, the names alone would not tell which is which.
-        let name = if paths.len() == 1 { path.file_name().unwrap_or(path.as_os_str()) } else { path.as_os_str() };
+        let name =
+            if paths.len() == 1 { path.file_name().unwrap_or(path.as_os_str()) } else { path.as_os_str() };
         listing.entry(Path::new(name), &inode, &mut out)?;
     }
     for (number, (path, inode)) in directories.iter().enumerate() {

@@ -130,7 +130,9 @@ fn exit_status(name: &str) -> &'static [(&'static str, &'static str)] {
             ("16", "Wrong usage."),
         ],
         "ferofs-diff" => &[("0", "No differences."), ("1", "Differences."), ("2", "An error.")],
-        "mkfs.erofs" | "fsck.erofs" => &[("0", "Done; fsck.erofs: the image is sound."), ("1", "Anything else.")],
+        "mkfs.erofs" | "fsck.erofs" => {
+            &[("0", "Done; fsck.erofs: the image is sound."), ("1", "Anything else.")]
+        }
         _ => &[
             ("0", "Done."),
             ("1", "It failed, or some files failed."),
@@ -143,8 +145,16 @@ fn exit_status(name: &str) -> &'static [(&'static str, &'static str)] {
 fn files(command: &Command) -> Vec<(&'static str, &'static str)> {
     let known = [
         ("dir", "/etc/fstab", "Images that are mounted at the start of the system: the type erofs.ferofs."),
-        ("dir", "/run/ferofs", "How images were mounted, for mount.erofs --reattach; $XDG_RUNTIME_DIR/ferofs for users."),
-        ("cache_dir", "/var/cache/ferofs", "What was fetched from servers by root; ~/.cache/ferofs for users."),
+        (
+            "dir",
+            "/run/ferofs",
+            "How images were mounted, for mount.erofs --reattach; $XDG_RUNTIME_DIR/ferofs for users.",
+        ),
+        (
+            "cache_dir",
+            "/var/cache/ferofs",
+            "What was fetched from servers by root; ~/.cache/ferofs for users.",
+        ),
         ("auth_file", "~/.docker/config.json", "Credentials of registries, beside podman's auth.json."),
         ("netrc", "~/.netrc", "Users and passwords of web servers, with --netrc."),
         ("paths", "$TMPDIR", "Archives from pipes and compressed archives, unpacked (/tmp)."),

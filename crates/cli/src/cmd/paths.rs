@@ -50,9 +50,8 @@ fn matches(image: &Image, subject: &Path, path: &Path) -> Result<Vec<PathBuf>, F
             continue;
         };
         // With a slash, it is not a name at any depth.
-        let patterns = Patterns::new(&[format!("/{pattern}")]).map_err(|error| {
-            Failure::about(subject, format!("{}: {}", Escaped::path(path), error.reason))
-        })?;
+        let patterns = Patterns::new(&[format!("/{pattern}")])
+            .map_err(|error| Failure::about(subject, format!("{}: {}", Escaped::path(path), error.reason)))?;
         let mut entries = Vec::new();
         for dir in &found {
             list(image, dir, &patterns, pattern.starts_with('.'), &mut entries).about(subject)?;
@@ -101,7 +100,8 @@ mod tests {
     fn patterns_match_as_in_a_shell() {
         let dir = tempfile::tempdir().unwrap();
         let (source, target) = (dir.path().join("source"), dir.path().join("image"));
-        for file in ["etc/a.conf", "etc/b.conf", "etc/.c.conf", "etc/a.txt", "lib/x/a.conf", "odd[1]", "odd1"] {
+        for file in ["etc/a.conf", "etc/b.conf", "etc/.c.conf", "etc/a.txt", "lib/x/a.conf", "odd[1]", "odd1"]
+        {
             let path = source.join(file);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, "").unwrap();
@@ -110,7 +110,9 @@ mod tests {
         let image = Image::open(fs::read(&target).unwrap()).unwrap();
         let expand = |path: &str| {
             let found = expand(&image, &target, &[PathBuf::from(path)])?;
-            Ok::<_, Failure>(found.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" "))
+            Ok::<_, Failure>(
+                found.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" "),
+            )
         };
         for (pattern, found) in [
             ("/etc/*.conf", "/etc/a.conf /etc/b.conf"),
@@ -124,7 +126,10 @@ mod tests {
             assert_eq!(expand(pattern).unwrap(), found, "{pattern}");
         }
         for none in ["/etc/*.so", "/etc/a.txt/*"] {
-            assert!(expand(none).unwrap_err().to_string().ends_with("no file of the image matches it"), "{none}");
+            assert!(
+                expand(none).unwrap_err().to_string().ends_with("no file of the image matches it"),
+                "{none}"
+            );
         }
     }
 }

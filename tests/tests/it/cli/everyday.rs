@@ -10,7 +10,8 @@ use crate::common::fixture::Fixture;
 /// A small tree that is easy to see through.
 fn fixture() -> Fixture {
     let fixture = Fixture::empty();
-    for (name, len) in [("etc/a.conf", 10), ("etc/b.conf", 20), ("etc/.hidden", 1), ("usr/lib/x.so", 3 << 20)] {
+    for (name, len) in [("etc/a.conf", 10), ("etc/b.conf", 20), ("etc/.hidden", 1), ("usr/lib/x.so", 3 << 20)]
+    {
         let path = fixture.source().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, "0123456789".repeat(len / 10 + 1).split_at(len).0).unwrap();

@@ -45,7 +45,8 @@ fn the_short_help_of_each_command_fits_on_a_screen() {
             assert!(lines <= LINES, "{words:?} has {lines} lines at {columns} columns:\n{text}");
         }
         // It says how to see the rest.
-        let rest = ["ferofs"].into_iter().chain(words.iter().map(String::as_str)).collect::<Vec<_>>().join(" ");
+        let rest =
+            ["ferofs"].into_iter().chain(words.iter().map(String::as_str)).collect::<Vec<_>>().join(" ");
         assert!(help(words, "-h", "200").contains(&format!("`{rest} --help`")), "{words:?}");
     }
     let fixture = Fixture::empty();

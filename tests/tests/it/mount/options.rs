@@ -70,7 +70,11 @@ fn a_second_mount_and_a_busy_one_say_what_to_do() {
     let umount = |options: &[&str]| ferofs().arg("umount").args(options).arg(&dir).run();
     mount().args([&image, &dir]).run().success();
     let outcome = mount().args([&image, &dir]).run().failure(1);
-    assert!(outcome.stderr.contains("is mounted there: `ferofs umount` it first, or use --over"), "{}", outcome.stderr);
+    assert!(
+        outcome.stderr.contains("is mounted there: `ferofs umount` it first, or use --over"),
+        "{}",
+        outcome.stderr
+    );
     mount().arg("--over").args([&image, &dir]).run().success();
     umount(&[]).success();
     assert!(is_mounted(&dir));

@@ -35,7 +35,8 @@ pub(crate) fn mount_at(dir: &Path) -> io::Result<Option<MountEntry>> {
 /// A mount point below `dir`, an absolute path without symbolic links.
 pub(crate) fn mount_below(dir: &Path) -> Option<PathBuf> {
     let table = std::fs::read(TABLE).ok()?;
-    let points = table.split(|byte| *byte == b'\n').filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
+    let points =
+        table.split(|byte| *byte == b'\n').filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
     points.map(unescaped).find(|point| point.starts_with(dir) && point != dir)
 }
 

@@ -87,7 +87,8 @@ fn finish(dir: &Path, shown: &Path, result: rustix::io::Result<()>) -> Outcome {
             code => users(dir).map_or(Ok(code), |users| Err(busy(shown, &users))),
         },
         Err(Errno::BUSY) => {
-            let users = users(dir).unwrap_or_else(|| "used by processes that this user does not see".to_owned());
+            let users =
+                users(dir).unwrap_or_else(|| "used by processes that this user does not see".to_owned());
             Err(busy(shown, &users))
         }
         Err(error) => Err(Failure::about(shown, io::Error::from(error))),

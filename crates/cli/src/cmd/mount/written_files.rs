@@ -38,7 +38,8 @@ fn ask_before_second_mount(dir: &Path) -> Result<(), Failure> {
     if confirm(format_args!("{}: {source} is mounted there; mount over it?", Escaped::path(dir)))? {
         return Ok(());
     }
-    let reason = format!("{source} is mounted there: `ferofs umount` it first, or use --over to mount over it");
+    let reason =
+        format!("{source} is mounted there: `ferofs umount` it first, or use --over to mount over it");
     Err(Failure::about(dir, reason))
 }
 

@@ -11,8 +11,8 @@ use crate::args::byte_size;
 use crate::args::compression::CompressionOptions;
 use crate::cmd::build::{all_time, source_date_epoch};
 use crate::exit::{About, Failure};
-use crate::print::output::{OUTPUT, OutputArgs};
 use crate::print::output::is_strict;
+use crate::print::output::{OUTPUT, OutputArgs};
 
 /// Options about the encoding of new data.
 #[derive(clap::Args)]

@@ -153,8 +153,7 @@ pub(super) fn created_text(created: &PatchSummary) -> String {
         _ => format!("\nnew features: {}", features.join(", ")),
     };
     let parts = created.growth_parts.named().into_iter().filter(|(_, bytes)| *bytes > 0 && is_verbose());
-    let parts: String =
-        parts.map(|(name, bytes)| format!("\n{:>12} {name}", human(bytes))).collect();
+    let parts: String = parts.map(|(name, bytes)| format!("\n{:>12} {name}", human(bytes))).collect();
     format!(
         "patch of {}; the image grows by {}{parts}{features}",
         human(created.patch_len),
