@@ -233,12 +233,13 @@ pub(super) fn of_page(name: &str) -> Option<(&'static [Example], &'static str)> 
 
 /// Adds examples to the help of each command, and to `-h` how to see the rest.
 pub(crate) fn with_examples(command: Command) -> Command {
-    add(command, "")
+    add(command, &[])
 }
 
-fn add(command: Command, above: &str) -> Command {
-    let page = format!("{above}{}", command.get_name());
-    let words = page.replace('-', " ");
+fn add(command: Command, above: &[&str]) -> Command {
+    let name = command.get_name().to_owned();
+    let words: Vec<&str> = above.iter().copied().chain([name.as_str()]).collect();
+    let page = words.join("-");
     let examples = of_page(&page).map_or(&[][..], |(examples, _)| examples);
     let width = examples.iter().map(|(line, _)| line.len()).max().unwrap_or(0);
     let mut text = String::new();
@@ -249,12 +250,11 @@ fn add(command: Command, above: &str) -> Command {
     if let Some(more) = command.get_after_help() {
         text += &format!("\n{more}\n");
     }
-    let rest = format!("`{words} --help` lists all options.");
-    let above = format!("{page}-");
+    let rest = format!("`{} --help` lists all options.", words.join(" "));
     command
         .after_help(format!("{text}{rest}"))
         .after_long_help(text)
-        .mut_subcommands(|command| add(command, &above))
+        .mut_subcommands(|command| add(command, &words))
 }
 
 #[cfg(test)]

@@ -76,6 +76,8 @@ fn page(name: &str, section: &str, mut command: Command) -> Result<Vec<u8>, Fail
         (command.get_arguments().next().is_some(), command.has_subcommands());
     let more = command.get_after_help().map(ToString::to_string);
     let files = files(&command);
+    // The generator leaves out the text of options that `-h` does not show.
+    let command = command.mut_args(|arg| arg.hide_short_help(false));
     let command = command.display_name(name).override_usage(usage);
     let man = Man::new(command).title(name).section(section).source(SOURCE).manual("ferofs");
     let mut page = Vec::new();

@@ -128,6 +128,10 @@ fn manual_pages_have_examples_exit_codes_and_other_pages() {
         assert!(build.contains(&format!("\n.SH {title}\n")), "{title}");
     }
     assert!(read("ferofs-check.1").contains("damaged"));
+    assert!(
+        read("ferofs-check.1").contains("Make warnings errors"),
+        "options that -h does not show have a text"
+    );
     assert!(read("mkfs.erofs.1").contains("\n.SH EXAMPLES\n"));
 }
 

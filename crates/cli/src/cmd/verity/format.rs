@@ -313,11 +313,11 @@ pub(super) struct ParamsArgs {
     pub(super) data_block_size: u32,
 
     /// Bytes of a block of the hash tree
-    #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = byte_size::argument::<u32>)]
+    #[arg(long, hide_short_help = true, value_name = "BYTES", default_value_t = 4096, value_parser = byte_size::argument::<u32>)]
     hash_block_size: u32,
 
     /// Number of threads [default: one for each processor]
-    #[arg(long, value_name = "N")]
+    #[arg(long, hide_short_help = true, value_name = "N")]
     pub(super) threads: Option<NonZeroUsize>,
 }
 
