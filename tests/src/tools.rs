@@ -46,6 +46,7 @@ pub const TEST_TOOLS: &[Tool] = &[
     tool("script", "bsdutils"),
     tool("setfattr", "attr"),
     tool("setpriv", "util-linux"),
+    tool("sha256sum", "coreutils"),
     tool("sh", "dash"),
     tool("skopeo", "skopeo"),
     tool("sleep", "coreutils"),

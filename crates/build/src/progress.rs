@@ -30,7 +30,7 @@ pub struct Progress {
     pub found: AtomicU64,
     /// Regular files whose content is done; a large one counts once for each part.
     pub files_done: AtomicU64,
-    /// Bytes of content to be read; 0 until the walk is over.
+    /// Bytes of content to be read; 0 until the walk is over. It falls when the build finds holes, which are not read.
     pub bytes_total: AtomicU64,
     /// Bytes of content that were read and written.
     pub bytes_done: AtomicU64,

@@ -10,9 +10,38 @@ pub(crate) mod overwrite;
 pub(crate) mod seal;
 pub(crate) mod signature;
 
+use std::ffi::OsString;
 use std::num::NonZeroUsize;
 
-use clap::{Arg, Command};
+use clap::{Arg, ArgAction, Command};
+
+/// The groups of options that follow a command's own options in its help, beside those of servers and of output.
+pub(crate) const SOURCES: &str = "Sources";
+pub(crate) const IMAGE: &str = "Image";
+
+/// The help of a command in which `-h` is an option for sizes, as in ls(1).
+#[derive(clap::Args)]
+pub(crate) struct HelpArgs {
+    /// Print help
+    #[arg(long, action = ArgAction::Help)]
+    help: Option<bool>,
+
+    /// Print a short help
+    #[arg(long, hide = true, action = ArgAction::HelpShort)]
+    short_help: Option<bool>,
+}
+
+/// Makes `-h` alone ask for help in these commands, too.
+pub(crate) fn with_short_help(args: &[OsString]) -> Vec<OsString> {
+    let mut args = args.to_vec();
+    if let [_, command, option] = args.as_mut_slice()
+        && option == "-h"
+        && (command == "ls" || command == "du")
+    {
+        *option = OsString::from("--short-help");
+    }
+    args
+}
 
 /// The number of threads that an option asks for, or that this machine has processors.
 pub(crate) fn threads(option: Option<NonZeroUsize>) -> usize {

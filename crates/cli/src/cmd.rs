@@ -5,25 +5,32 @@ mod cat;
 pub(crate) mod check;
 mod completions;
 mod diff;
+mod du;
+mod examples;
 pub(crate) mod extract;
 mod inspect;
 mod links;
 pub(crate) mod ls;
+mod manual;
 pub(crate) mod mount;
 mod patch;
+mod paths;
 mod verity;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+pub(crate) use examples::with_examples;
+
 use crate::exit::Outcome;
 use crate::print::color;
+use crate::print::output::OUTPUT;
 
 /// Build, mount, check, extract, inspect and patch EROFS images.
 #[derive(Parser)]
 #[command(name = "ferofs", version, max_term_width = 100)]
 #[command(
-    after_help = "If the program is called by the name mkfs.erofs, fsck.erofs, dump.erofs, erofsfuse or \
-mount.erofs, it takes the options of that program. `ferofs links` creates symbolic links with these names."
+    after_help = "Under the names mkfs.erofs, fsck.erofs, dump.erofs, erofsfuse and mount.erofs (`ferofs links`), it takes \
+the options of these programs."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -38,12 +45,13 @@ pub(crate) struct Cli {
         value_name = "WHEN",
         default_value = "auto",
         hide_possible_values = true,
-        help_heading = "Output"
+        hide_short_help = true,
+        help_heading = OUTPUT
     )]
     color: color::When,
 
     /// Make warnings errors: for example, a pattern that matches nothing ends the command, and no image is written
-    #[arg(long, global = true, help_heading = "Output")]
+    #[arg(long, global = true, hide_short_help = true, help_heading = OUTPUT)]
     pub(crate) strict: bool,
 }
 
@@ -56,7 +64,10 @@ pub(crate) enum Command {
     Patch(patch::Args),
     Extract(extract::Args),
     Ls(ls::Args),
+    Cat(cat::Args),
+    Du(du::Args),
     Mount(mount::Args),
+    #[command(alias = "unmount")]
     Umount(mount::UmountArgs),
     Stats(mount::stats::Args),
     Verity(verity::Args),
@@ -65,16 +76,15 @@ pub(crate) enum Command {
     Servers(crate::servers::Command),
     #[command(hide = true)]
     UnmountHelper(mount::unmount_helper::Args),
-    Cat(cat::Args),
     Links(links::Args),
     Completions(completions::CompletionsArgs),
-    Man(completions::ManArgs),
+    Man(manual::ManArgs),
 }
 
 /// The definitions of the command lines of other names of the program, each with the section of its manual page.
 pub(crate) type OtherNames = fn() -> Vec<(clap::Command, &'static str)>;
 
-/// Runs a subcommand. `others` is for the manual.
+/// Runs a subcommand. `others` is for the manual and for completions.
 pub(crate) fn run(command: Command, others: OtherNames) -> Outcome {
     match command {
         Command::Build(args) => build::run(&args),
@@ -84,6 +94,8 @@ pub(crate) fn run(command: Command, others: OtherNames) -> Outcome {
         Command::Patch(args) => patch::run(&args),
         Command::Extract(args) => extract::run(&args),
         Command::Ls(args) => ls::run(&args),
+        Command::Cat(args) => cat::run(&args),
+        Command::Du(args) => du::run(&args),
         Command::Mount(args) => mount::run(&args),
         Command::Umount(args) => mount::umount(&args),
         Command::Stats(args) => mount::stats::run(&args),
@@ -91,9 +103,8 @@ pub(crate) fn run(command: Command, others: OtherNames) -> Outcome {
         #[cfg(feature = "remote")]
         Command::Servers(command) => command.run(),
         Command::UnmountHelper(args) => mount::unmount_helper::run(&args),
-        Command::Cat(args) => cat::run(&args),
         Command::Links(args) => links::run(&args),
-        Command::Completions(args) => completions::completions(&args, Cli::command()),
-        Command::Man(args) => completions::man(&args, Cli::command(), others()),
+        Command::Completions(args) => completions::completions(&args, Cli::command(), others()),
+        Command::Man(args) => manual::man(&args, Cli::command(), others()),
     }
 }

@@ -50,6 +50,8 @@ pub(crate) fn print_usage(error: &clap::Error, code: u8) -> u8 {
 pub(crate) struct Failure {
     subject: Option<PathBuf>,
     reason: Box<dyn std::error::Error>,
+    /// What to do about it.
+    hint: Option<String>,
     code: u8,
 }
 
@@ -68,17 +70,17 @@ pub(crate) fn warn(text: impl std::fmt::Display) -> Result<(), Failure> {
 impl Failure {
     /// A failure concerning `subject`, usually an image.
     pub(crate) fn about(subject: &Path, reason: impl Into<Box<dyn std::error::Error>>) -> Self {
-        Self { subject: Some(subject.to_owned()), reason: reason.into(), code: FAILURE }
+        Self { subject: Some(subject.to_owned()), reason: reason.into(), hint: None, code: FAILURE }
     }
 
     /// A failure whose reason already names the file.
     pub(crate) fn without_subject(reason: impl Into<ferofs::Error>) -> Self {
-        Self { subject: None, reason: reason.into().into(), code: FAILURE }
+        Self { subject: None, reason: reason.into().into(), hint: None, code: FAILURE }
     }
 
     /// A failure whose reason, of another kind than those of images, already names what it concerns.
     pub(crate) fn complete(reason: impl Into<Box<dyn std::error::Error>>) -> Self {
-        Self { subject: None, reason: reason.into(), code: FAILURE }
+        Self { subject: None, reason: reason.into(), hint: None, code: FAILURE }
     }
 
     /// The same failure with another exit code.
@@ -108,9 +110,8 @@ impl Failure {
     }
 
     /// The same failure with `hint` after its reason.
-    pub(crate) fn with_hint(self, hint: &str) -> Self {
-        let reason = format!("{}; {hint}", self.reason).into();
-        Self { reason, ..self }
+    pub(crate) fn with_hint(self, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..self }
     }
 
     /// Whether the program is the wrong one for fakeroot, fakechroot or pseudo.
@@ -152,7 +153,7 @@ impl From<io::Error> for Failure {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
         );
         let subject = is_full.then(|| PathBuf::from("standard output"));
-        Self { subject, reason: error.into(), code: OUTPUT_FAILURE }
+        Self { subject, reason: error.into(), hint: None, code: OUTPUT_FAILURE }
     }
 }
 
@@ -167,6 +168,9 @@ impl fmt::Display for Failure {
             }
         }
         f.write_str(&reason)?;
+        if let Some(hint) = &self.hint {
+            write!(f, "; {hint}")?;
+        }
         // About what 8 threads need at most.
         if self.is_too_many_files() { f.write_str("; raise the limit: ulimit -n 256") } else { Ok(()) }
     }

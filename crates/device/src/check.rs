@@ -75,6 +75,7 @@ pub(crate) fn run(image: &Path, deep: bool) -> Outcome {
         return Ok(ERRORS_LEFT);
     }
     let sound = if deep { "sound" } else { "metadata sound; content not read (--deep)" };
-    print(&format!("{}: {sound}, {} inodes", Escaped::path(image), report.inodes))
+    let files = report.inodes.saturating_sub(report.directories);
+    print(&format!("{}: {sound}, {files} files in {} directories", Escaped::path(image), report.directories))
         .map_err(|failure| failure.with_code(OPERATIONAL_ERROR))
 }

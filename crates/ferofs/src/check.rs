@@ -61,8 +61,8 @@ pub fn check_until_stopped(image: &Image, options: &Options) -> (Report, crate::
         let closing = Closing(&tasks);
         Ok::<_, crate::error::Error>(Walk::new(&checker, closing.0, &options.progress).run())
     });
-    let inodes = match walked {
-        Ok(inodes) => inodes,
+    let (inodes, directories) = match walked {
+        Ok(counts) => counts,
         Err(error) => return (Report::default(), Err(error)),
     };
     let mut unreferenced_blocks = 0;
@@ -75,7 +75,7 @@ pub fn check_until_stopped(image: &Image, options: &Options) -> (Report, crate::
         unreferenced_blocks = checker.used_space().unreferenced(image.superblock().blocks);
     }
     let content_bytes = checker.content_bytes.into_inner();
-    let report = Report { inodes, content_bytes, unreferenced_blocks, ..Report::default() };
+    let report = Report { inodes, directories, content_bytes, unreferenced_blocks, ..Report::default() };
     let (report, result) = checker.findings.into_report(report);
     (report, result.map_err(Into::into))
 }

@@ -39,7 +39,9 @@ mod build {
 }
 /// The command line: options, exit codes, and failures of the system.
 mod cli {
+    mod everyday;
     mod failures;
+    mod help;
     mod options;
     mod overwrite;
     mod strict;

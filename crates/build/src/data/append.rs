@@ -95,7 +95,9 @@ impl<'a> Appender<'a> {
     pub(super) fn append(&mut self, number: usize, result: &mut JobResult) -> Result<()> {
         self.job = number;
         let progress = &self.context.options.run.progress;
-        progress.bytes_done.fetch_add(result.bytes_read, Ordering::Relaxed);
+        if !result.is_unread {
+            progress.bytes_done.fetch_add(result.bytes_read, Ordering::Relaxed);
+        }
         progress.files_done.fetch_add(result.pieces.len() as u64, Ordering::Relaxed);
         let (mut extents, mut tails) = (result.extents.as_slice(), result.tails.as_slice());
         for piece in std::mem::take(&mut result.pieces) {

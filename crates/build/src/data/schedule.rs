@@ -1,5 +1,7 @@
 //! Splits the files of the tree into jobs for workers, in the order of reading: small files in batches, large ones in parts.
 
+use std::sync::atomic::Ordering;
+
 use crate::data::chunks::ChunkPlan;
 use crate::data::duplicates::Duplicates;
 use crate::data::encode::SEGMENT;
@@ -102,10 +104,22 @@ impl<'a> Scheduler<'a> {
                 }
             };
             let bytes = ranges.iter().map(|(start, end, _)| end - start).sum();
+            self.leave_out_of_progress(id, &ranges);
             ranges.reverse();
             self.splitting = Some((id, ranges));
             return Some(Scheduled::LargeFile(LargeFile { node: id, bytes, plan }));
         }
+    }
+
+    /// The time that is left follows from the bytes that remain, so bytes that nobody reads do not count.
+    fn leave_out_of_progress(&self, id: NodeId, ranges: &[FormedRange]) {
+        let is_read = |form: PartForm| form != PartForm::Hole && !self.context.is_reserved(id);
+        let read = ranges.iter().filter(|(_, _, form)| is_read(*form)).map(|(start, end, _)| end - start);
+        let unread = self.context.tree.node(id).size.saturating_sub(read.sum());
+        let total = &self.context.options.run.progress.bytes_total;
+        // A change of an image does not set it.
+        let less = |total: u64| Some(total.saturating_sub(unread));
+        let _ = total.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
     /// Skips the remaining parts of `node`. Returns how many bytes they have.

@@ -111,6 +111,8 @@ pub(crate) struct JobResult {
     pub tails: Vec<u8>,
     pub pieces: Vec<FileResult>,
     pub bytes_read: u64,
+    /// These bytes are a hole, or space is reserved for them: they were not read.
+    pub is_unread: bool,
 }
 
 impl JobResult {
@@ -118,6 +120,7 @@ impl JobResult {
         self.clear_bytes();
         self.pieces.clear();
         self.bytes_read = 0;
+        self.is_unread = false;
     }
 
     fn clear_bytes(&mut self) {
@@ -156,6 +159,7 @@ impl<'a> Worker<'a> {
             Job::Files(files) => files.iter().try_for_each(|node| self.file(*node, result)),
             Job::Part { node, offset, len, form, last } => {
                 result.bytes_read += *len as u64;
+                result.is_unread = *form == PartForm::Hole || self.context.is_reserved(*node);
                 if self.context.is_reserved(*node) {
                     result.pieces.push(FileResult::new(*node, FileResultKind::Reserved));
                     return Ok(());

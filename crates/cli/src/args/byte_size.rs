@@ -1,6 +1,7 @@
 //! Parses and prints numbers of bytes.
 
 use ferofs::build::{BlockSize, PCLUSTER_MAX};
+use indicatif::HumanBytes;
 
 /// The forms that every option for a number of bytes takes, for messages.
 const WRONG: &str = "not a number of bytes, for example 65536, 64K, 1M or 1MiB";
@@ -95,16 +96,9 @@ pub(crate) fn exact(bytes: u64) -> String {
         .map_or_else(|| bytes.to_string(), |(unit, shift)| format!("{}{unit}", bytes >> shift))
 }
 
-/// Prints `bytes` with a binary unit and one decimal.
+/// Prints `bytes` with a binary unit and two decimals, as progress bars do.
 pub(crate) fn human(bytes: u64) -> String {
-    let mut value = bytes as f64;
-    for unit in ["B", "KiB", "MiB", "GiB", "TiB", "PiB"] {
-        if value < 1024.0 {
-            return if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") };
-        }
-        value /= 1024.0;
-    }
-    format!("{value:.1} EiB")
+    HumanBytes(bytes).to_string()
 }
 
 #[cfg(test)]
@@ -154,7 +148,7 @@ mod tests {
     #[test]
     fn prints_numbers_with_a_unit() {
         assert_eq!(human(1023), "1023 B");
-        assert_eq!(human(1536), "1.5 KiB");
+        assert_eq!(human(1536), "1.50 KiB");
         assert_eq!([0, 1000, 64 << 10, 3 << 20].map(exact), ["0", "1000", "64K", "3M"]);
     }
 

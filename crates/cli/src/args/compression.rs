@@ -17,6 +17,16 @@ pub(crate) use compressor_names;
 /// Names of compressors, for messages.
 pub(crate) const COMPRESSORS: &str = "lz4, lz4hc, lzma, deflate (also called libdeflate) or zstd";
 
+/// Names that other tools have for these algorithms, and the names here.
+const OTHER_NAMES: [(&str, &str); 6] = [
+    ("xz", "lzma"),
+    ("gzip", "deflate"),
+    ("gz", "deflate"),
+    ("zlib", "deflate"),
+    ("zst", "zstd"),
+    ("zstandard", "zstd"),
+];
+
 /// Why the value of `-z` or `-m` is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CompressionError {
@@ -80,8 +90,10 @@ fn compressor(text: &str) -> Result<Compressor, CompressionError> {
         "deflate" | "libdeflate" => (Algorithm::Deflate, None),
         "zstd" => (Algorithm::Zstd, None),
         name => {
-            let names = compressor_names!().split(", ");
-            return Err(CompressionError::Compressor(crate::args::nearest(name, names)));
+            let here = OTHER_NAMES.iter().find(|(other, _)| *other == name);
+            let nearest = || crate::args::nearest(name, compressor_names!().split(", "));
+            let hint = here.map(|(_, here)| format!("; {name} is called {here} here"));
+            return Err(CompressionError::Compressor(hint.unwrap_or_else(nearest)));
         }
     };
     let mut compressor = Compressor { algorithm, level, dictionary: None, bits: LzmaBits::default() };
@@ -311,6 +323,8 @@ mod tests {
             "max_distance is 1; it must be 1024 to 65535"
         );
         assert_eq!(one("lz5").unwrap_err(), CompressionError::Compressor("; the nearest is lz4".into()));
+        let xz = one("xz").unwrap_err().to_string();
+        assert!(xz.starts_with("unknown compressor; xz is called lzma here; "), "{xz}");
         assert_eq!(one("zstd,x").unwrap_err().to_string(), "\"x\" is not a number");
         assert_eq!(one("zstd,99").unwrap_err().to_string(), "zstd has no level 99: 1 to 22");
         assert_eq!(one("zstd,dictsize=3000").unwrap_err(), CompressionError::Dictionary);

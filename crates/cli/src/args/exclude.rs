@@ -6,22 +6,25 @@ use std::path::{Path, PathBuf};
 
 use ferofs::build::{Exclude, Patterns};
 
+use super::SOURCES;
 use crate::exit::Failure;
 
 #[derive(clap::Args)]
 pub(crate) struct ExcludeArgs {
-    /// Exclude what this pattern matches, and everything below it; may be given several times. Patterns are as in a .gitignore file at the top
-    /// of the source: `/etc/shadow` (or `./etc/shadow`) is this path, `*.o` and `cache` are names at any depth, `/build/` is only a directory,
+    /// Leave out what this .gitignore pattern matches
+    ///
+    /// Also everything below it; may be given several times. Patterns are as in a .gitignore file at the top of the source:
+    /// `/etc/shadow` (or `./etc/shadow`) is this path, `*.o` and `cache` are names at any depth, `/build/` is only a directory,
     /// `*` matches within one name, `**` across names, `!keep.o` is an exception
-    #[arg(long, value_name = "PATTERN")]
+    #[arg(help_heading = SOURCES, long, value_name = "PATTERN")]
     exclude: Vec<OsString>,
 
     /// Exclude paths, relative to the source, in which this regular expression matches; may be given several times
-    #[arg(long, value_name = "REGEX", value_parser = regex)]
+    #[arg(help_heading = SOURCES, hide_short_help = true, long, value_name = "REGEX", value_parser = regex)]
     exclude_regex: Vec<regex::bytes::Regex>,
 
     /// Exclude what the patterns in this file match, one in each line, with `#` for comments; may be given several times
-    #[arg(long, value_name = "FILE")]
+    #[arg(help_heading = SOURCES, hide_short_help = true, long, value_name = "FILE")]
     exclude_from: Vec<PathBuf>,
 }
 

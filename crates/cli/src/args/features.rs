@@ -72,7 +72,7 @@ impl Default for ExtendedOptions {
 }
 
 /// All names, to suggest the nearest one for an unknown name.
-const NAMES: [&str; 20] = [
+pub(crate) const NAMES: [&str; 20] = [
     "48bit",
     "all-fragments",
     "dedupe",

@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use ferofs::build::KnownFormat;
 use ferofs::build::host::follow_links;
 use ferofs::patch::{PatchReader, PieceCache};
 use ferofs::read::{FileSource, Image, OpenOptions, Source};
 use ferofs::verity::check_end;
 
-use super::byte_size;
 use super::seal::{OpenSeal, SealArgs};
+use super::{IMAGE, byte_size};
 use crate::exit::{About, Failure};
 
 // The derived default has no work limit: [`ImageArgs::of`] has one.
@@ -26,17 +27,17 @@ pub(crate) struct ImageArgs {
     pub(crate) path: ImageName,
 
     /// Start of the image in its file or block device, in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = byte_size::argument::<u64>)]
+    #[arg(help_heading = IMAGE, hide_short_help = true, long, value_name = "BYTES", default_value_t = 0, value_parser = byte_size::argument::<u64>)]
     pub(crate) offset: u64,
 
     /// Extra device of the image: a file or a block device. Give one for each entry of the image's device table, in the
     /// same order
-    #[arg(long = "device", value_name = "FILE")]
+    #[arg(help_heading = IMAGE, hide_short_help = true, long = "device", value_name = "FILE")]
     pub(crate) devices: Vec<PathBuf>,
 
     /// Multiply the limits on work and memory, which follow from the size of the image, by FACTOR; 0 removes them. Without
     /// limits, a damaged or hostile image can keep the program busy for years or use all memory
-    #[arg(long, value_name = "FACTOR", default_value_t = 1)]
+    #[arg(help_heading = IMAGE, hide_short_help = true, long, value_name = "FACTOR", default_value_t = 1)]
     pub(crate) work_limit: u32,
 
     #[command(flatten)]
@@ -72,11 +73,14 @@ impl ImageArgs {
 
     /// Opens the files of the image and of these patches. Decodes nothing.
     pub(crate) fn open_files(&self, patches: &[PathBuf]) -> Result<OpenFiles, Failure> {
-        if self.seal.root.is_some() && !(self.devices.is_empty() && patches.is_empty()) {
+        if self.seal.root().is_some() && !(self.devices.is_empty() && patches.is_empty()) {
             return Err(Failure::about(&self.path, "--roothash covers neither extra devices nor patches"));
         }
         if self.path.is_remote() {
             return self.open_remote(patches);
+        }
+        if self.path.is_dir() {
+            return Err(Failure::about(&self.path, "is a directory: use ferofs build DIR IMAGE"));
         }
         let seal = self.seal.open(&self.path, self.offset)?;
         let file = FileSource::open(&*self.path, self.offset).map_err(Failure::without_subject)?;
@@ -139,8 +143,41 @@ impl OpenFiles {
             (primary, _) = patches.overlay(primary, &cache, &AtomicBool::new(false)).about(&path)?;
         }
         let extra = self.extra.into_iter().map(|file| Box::new(file) as Box<dyn Source>).collect();
-        Image::open_with(Box::new(primary), extra, options).about(&self.path)
+        let bytes = Arc::clone(&primary);
+        Image::open_with(Box::new(primary), extra, options).about(&self.path).map_err(|failure| {
+            let is_image = bytes.size() >= IMAGE_MIN && !failure.is_no_image();
+            match (!is_image).then(|| other_format(&*bytes)).flatten() {
+                Some(text) => failure.with_hint(text),
+                None => failure,
+            }
+        })
     }
+}
+
+/// Bytes up to the end of the superblock.
+const IMAGE_MIN: u64 = 1024 + 128;
+/// Bytes in which the most formats are recognised.
+const START: u64 = 256 << 10;
+
+/// What these bytes are instead of an image, and how to make an image of it.
+fn other_format(source: &dyn Source) -> Option<String> {
+    let mut start = vec![0; source.size().min(START) as usize];
+    source.read_exact_at(0, &mut start).ok()?;
+    if is_tar(&start) || is_compressed(&start) {
+        return Some("this is an archive: use ferofs build FILE IMAGE".to_owned());
+    }
+    KnownFormat::of(&start).map(|format| format!("this is {format}"))
+}
+
+/// Whether `start` begins a file compressed as sources of a build may be: with gzip, xz, lzip or Zstandard.
+fn is_compressed(start: &[u8]) -> bool {
+    let magics: [&[u8]; 4] = [b"\x1f\x8b", b"\xfd7zXZ\0", b"LZIP", b"\x28\xb5\x2f\xfd"];
+    magics.iter().any(|magic| start.starts_with(magic))
+}
+
+/// Whether `start` begins a tar archive.
+pub(super) fn is_tar(start: &[u8]) -> bool {
+    start.get(257..).is_some_and(|magic| magic.starts_with(b"ustar"))
 }
 
 /// Converts the value of `--work-limit`: 0 means no limit.

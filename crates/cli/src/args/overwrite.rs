@@ -10,7 +10,9 @@ use ferofs::build::{FsConfig, KnownFormat, Labels};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+use crate::args::image::is_tar;
 use crate::exit::Failure;
+use crate::print::output::OUTPUT;
 
 /// Bytes in which the kind of a file shows.
 const START: usize = 4096;
@@ -24,8 +26,10 @@ const TABLE_MAX: u64 = 64 << 20;
 
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(crate) struct OverwriteArgs {
-    /// Replace what the output names, even if it is a file of another kind, or a device with a file system
-    #[arg(long)]
+    /// Replace a file of any kind
+    ///
+    /// Also a device with a file system. Without it, an output replaces only files of its own kind.
+    #[arg(help_heading = OUTPUT, long)]
     force: bool,
 }
 
@@ -158,10 +162,6 @@ fn is_image(file: &File, offset: u64) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
         Err(error) => Err(error),
     }
-}
-
-fn is_tar(start: &[u8]) -> bool {
-    start.get(257..).is_some_and(|magic| magic.starts_with(b"ustar"))
 }
 
 /// An archive without members: zeroes only.

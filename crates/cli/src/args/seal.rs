@@ -1,26 +1,40 @@
 //! Arguments that name the seal of an image: the root hash, and where the hash tree is.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use ferofs::read::{FileSource, Source};
-use ferofs::verity::{Digest, Seal, appended_position, check_end};
+use ferofs::verity::{Digest, ParseDigestError, Seal, appended_position, check_end};
 
-use crate::args::byte_size;
+use crate::args::{IMAGE, byte_size};
 use crate::exit::{About, Failure};
+
+/// The options that give the root hash.
+const ROOT: &str = "root-hash";
+/// The longest file with a root hash, in bytes. With a line break, it has at most 129.
+const ROOT_FILE_MAX: u64 = 1024;
 
 #[derive(clap::Args, Debug, Clone, Default)]
 pub(crate) struct SealArgs {
-    /// Verify each block of the image when it is read, against this root hash: 64 or 128 hexadecimal digits, as `ferofs verity
-    /// format` and veritysetup print them
-    #[arg(long = "roothash", value_name = "HEX")]
+    /// Verify each block that is read, against this root hash
+    ///
+    /// 64 or 128 hexadecimal digits, as `ferofs verity format` and veritysetup print them.
+    #[arg(help_heading = IMAGE, long = "roothash", value_name = "HEX", group = ROOT)]
     pub(crate) root: Option<Digest>,
 
+    /// The same, with the root hash in a file
+    ///
+    /// `--roothash-file` of `ferofs build` and of `ferofs verity format` writes such a file.
+    #[arg(help_heading = IMAGE, long = "roothash-file", value_name = "FILE", group = ROOT, value_parser = root_file())]
+    pub(crate) root_of_file: Option<Digest>,
+
     /// File with the hash tree [default: the image itself]
-    #[arg(long, value_name = "FILE", requires = "root")]
+    #[arg(help_heading = IMAGE, hide_short_help = true, long, value_name = "FILE", requires = ROOT)]
     pub(crate) hash_file: Option<PathBuf>,
 
     /// Position of the hash tree's superblock in its file, in bytes [default: after the image's last block; 0 with --hash-file]
-    #[arg(long, value_name = "BYTES", requires = "root", value_parser = byte_size::argument::<u64>)]
+    #[arg(help_heading = IMAGE, hide_short_help = true, long, value_name = "BYTES", requires = ROOT, value_parser = byte_size::argument::<u64>)]
     pub(crate) hash_offset: Option<u64>,
 }
 
@@ -33,10 +47,27 @@ pub(crate) struct OpenSeal {
     position: Option<u64>,
 }
 
+/// Reads a file with a root hash.
+pub(crate) fn read_root(path: &Path) -> Result<Digest, String> {
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
+    file.take(ROOT_FILE_MAX).read_to_string(&mut text).map_err(|error| error.to_string())?;
+    text.trim_end().parse().map_err(|error: ParseDigestError| error.to_string())
+}
+
+fn root_file() -> impl TypedValueParser<Value = Digest> {
+    OsStringValueParser::new().try_map(|path| read_root(path.as_ref()))
+}
+
 impl SealArgs {
+    /// The root hash.
+    pub(crate) fn root(&self) -> Option<Digest> {
+        self.root.or(self.root_of_file)
+    }
+
     /// Opens the file with the hash tree. The image is at `image`, `offset` bytes after the start of its file.
     pub(crate) fn open(&self, image: &Path, offset: u64) -> Result<Option<OpenSeal>, Failure> {
-        let Some(root) = self.root else { return Ok(None) };
+        let Some(root) = self.root() else { return Ok(None) };
         let (path, start, position) = match &self.hash_file {
             Some(path) => (path.as_path(), 0, Some(self.hash_offset.unwrap_or(0))),
             None => (image, offset, self.hash_offset),

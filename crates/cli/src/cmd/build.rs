@@ -26,6 +26,7 @@ use ferofs::build::{
 
 use ferofs::seal::{BuildSeal, BuiltSeal};
 
+use crate::args::SOURCES;
 use crate::args::byte_size;
 use crate::args::exclude::ExcludeArgs;
 use crate::args::features::ChunkEntries;
@@ -33,7 +34,7 @@ use crate::args::image::refuse_as_output;
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::cmd::mount::memory::read_profile;
 use crate::exit::{Failure, OUTPUT_FAILURE, Outcome};
-use crate::print::output::{is_strict, json_text, message, print_line};
+use crate::print::output::{OUTPUT, is_strict, json_text, message, print_line};
 use crate::print::progress::Display;
 use crate::signals::{GRACE_PERIOD, cancel_on_signals};
 use compress::CompressArgs;
@@ -44,14 +45,16 @@ use requirement::Requirement;
 pub(crate) use seal::SealArgs;
 use versions::Version;
 
-/// Build an image from a directory, tar archives, an OCI image layout, or EROFS images
+/// Build an image of a directory, archives or images
+///
+/// Of a directory, tar archives, an OCI image layout, or EROFS images.
 ///
 /// The image gets its name when it is complete and synced to disk. If the build fails, a file that already has this
 /// name stays unchanged. A block device is written in place.
 #[derive(clap::Args)]
 #[command(override_usage = "ferofs build [OPTIONS] SOURCE... IMAGE")]
 pub(crate) struct Args {
-    /// One or more sources, then the image to write
+    /// Sources, then the image: a file, a device, or `-`
     ///
     /// A source is a directory, a tar archive (uncompressed or compressed with gzip, xz, lzma, lzip or zstd; `-` is standard
     /// input), an OCI image layout, an archive of `docker save`, or an EROFS image. Several archives or several EROFS images are merged as layers:
@@ -64,83 +67,87 @@ pub(crate) struct Args {
 
     /// Build an image of several directories, each under its own name: SOURCE is NAME=DIR, or DIR, whose last part is the name. For versions of
     /// one tree, see --preset backup
-    #[arg(long, conflicts_with_all = ["index_only", "aufs"])]
+    #[arg(help_heading = SOURCES, hide_short_help = true, long, conflicts_with_all = ["index_only", "aufs"])]
     versions: bool,
 
     /// Type of the sources [default: detected from their content]
-    #[arg(long, value_enum, value_name = "KIND")]
+    #[arg(help_heading = SOURCES, hide_short_help = true, long, value_enum, value_name = "KIND")]
     from: Option<SourceKind>,
 
     /// For an OCI image layout: use the image for this platform [default: the platform of this machine; if the layout
     /// has only one image, that image]
-    #[arg(long, value_name = "OS/ARCH[/VARIANT]")]
+    #[arg(help_heading = SOURCES, hide_short_help = true, long, value_name = "OS/ARCH[/VARIANT]")]
     platform: Option<Platform>,
 
     /// For an OCI image layout: use the image with this name
-    #[arg(long, value_name = "NAME")]
+    #[arg(help_heading = SOURCES, hide_short_help = true, long, value_name = "NAME")]
     image_name: Option<String>,
 
     /// Do not copy file data into the image: the image refers to the data in the sources. The sources must be tar
     /// archives or EROFS images. To mount the image, give the sources as extra devices in the same order (Linux 5.16)
-    #[arg(long, conflicts_with_all = ["compress", "preset", "chunk_size"])]
+    #[arg(help_heading = SOURCES, hide_short_help = true, long, conflicts_with_all = ["compress", "preset", "chunk_size"])]
     index_only: bool,
 
     /// Multiply the limits on the memory for archive headers, attributes, sparse maps and decompression, and on the size
     /// of holes, by N (1 or more). The limits protect against hostile archives
-    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(help_heading = SOURCES, hide_short_help = true, long, value_name = "N", default_value = "1")]
     archive_limits: NonZeroU32,
 
     /// Convert aufs whiteouts (`.wh.NAME`) in an archive to overlayfs whiteouts, instead of applying them
-    #[arg(long)]
+    #[arg(help_heading = SOURCES, hide_short_help = true, long)]
     aufs: bool,
 
     #[command(flatten)]
     compress: CompressArgs,
 
     /// Store the data of identical files once for each file, instead of sharing it
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     no_share: bool,
 
     /// Store the most-read files of this access profile first, so that they are close together. `ferofs mount
     /// --record-profile` writes an access profile
-    #[arg(long, value_name = "FILE", conflicts_with = "index_only")]
+    #[arg(long, hide_short_help = true, value_name = "FILE", conflicts_with = "index_only")]
     profile: Option<PathBuf>,
 
     /// Order in which the content of files is stored [default: that of --preset, else tree]
-    #[arg(long, value_enum, value_name = "ORDER", conflicts_with = "index_only")]
+    #[arg(long, hide_short_help = true, value_enum, value_name = "ORDER", conflicts_with = "index_only")]
     order: Option<Order>,
 
     /// Store content in the order of priorities: each line of FILE is `PATH PRIORITY`, as in mksquashfs's sort files, with a number from
     /// -32768 to 32767. Higher priorities come first; files without a line have 0, and the line of a directory holds for all below it
-    #[arg(long, value_name = "FILE", conflicts_with = "index_only")]
+    #[arg(long, hide_short_help = true, value_name = "FILE", conflicts_with = "index_only")]
     sort: Option<PathBuf>,
 
     /// Store the files with the most reads per byte in --profile uncompressed, up to SIZE bytes in total [default: 0]
-    #[arg(long, value_name = "SIZE", requires = "profile", value_parser = byte_size::argument::<u32>)]
+    #[arg(long, hide_short_help = true, value_name = "SIZE", requires = "profile", value_parser = byte_size::argument::<u32>)]
     store_hottest: Option<u32>,
 
     /// Number of worker threads, 1 or more; the image does not depend on it [default: one for each processor]
-    #[arg(long, value_name = "N")]
+    #[arg(long, hide_short_help = true, value_name = "N")]
     workers: Option<NonZeroUsize>,
 
     /// Block size: a power of two from 512 to 64K. Linux mounts block sizes up to its page size [default:
     /// 4096; with --index-only the block size of the sources, which is 512 for archives]
-    #[arg(short, long, value_name = "SIZE", value_parser = byte_size::block)]
+    #[arg(short, long, hide_short_help = true, value_name = "SIZE", value_parser = byte_size::block)]
     block_size: Option<BlockSize>,
 
-    /// Set the build time of the image, in seconds since 1970 [default: now, or $SOURCE_DATE_EPOCH]
+    /// Build time, in seconds since 1970 [default: now]
+    ///
+    /// $SOURCE_DATE_EPOCH is the default, if it is set.
     #[arg(short = 'T', long, value_name = "SECS", allow_hyphen_values = true)]
     time: Option<i64>,
 
     /// Set the time of every file to SECS, in seconds since 1970 [default of SECS: the time of -T]
-    #[arg(long, value_name = "SECS", num_args = 0..=1, require_equals = true, allow_hyphen_values = true)]
+    #[arg(long, hide_short_help = true, value_name = "SECS", num_args = 0..=1, require_equals = true, allow_hyphen_values = true)]
     all_time: Option<Option<i64>>,
 
-    /// UUID of the image; `clear` sets all zeroes [default: random]
+    /// UUID; `clear` is all zeroes [default: random]
     #[arg(short = 'U', long, value_parser = parse_uuid)]
     uuid: Option<[u8; 16]>,
 
-    /// Label of the image, at most 16 bytes; with 16 bytes the image needs Linux 6.15 [default: empty]
+    /// Label, at most 16 bytes [default: empty]
+    ///
+    /// With 16 bytes, the image needs Linux 6.15.
     #[arg(short = 'L', long)]
     label: Option<OsString>,
 
@@ -153,15 +160,19 @@ pub(crate) struct Args {
     /// `bin/su m 4755 0 0`. The types are d (directory), m (changes mode and owner of a file that exists), b and c (devices; MAJOR MINOR
     /// follow), i (FIFO; with `s` a socket), s (symbolic link; the target follows). Upper case takes the time, in seconds since 1970, after
     /// the type. `PATH h TARGET` is a hard link, `PATH x NAME=VALUE` an extended attribute. Owners of other options do not apply to these files.
-    #[arg(long, value_name = "FILE")]
+    #[arg(help_heading = SOURCES, hide_short_help = true, long, value_name = "FILE")]
     pseudo_file: Vec<PathBuf>,
 
-    /// Leave out what is on other file systems than SOURCE; mount points become empty directories
-    #[arg(long)]
+    /// Leave out other file systems
+    ///
+    /// Mount points become empty directories.
+    #[arg(help_heading = SOURCES, long)]
     one_file_system: bool,
 
-    /// Skip files and directories that cannot be read, with a warning, instead of failing
-    #[arg(long)]
+    /// Leave out what cannot be read, with a warning
+    ///
+    /// Without it, a file or directory that cannot be read ends the build.
+    #[arg(help_heading = SOURCES, long)]
     skip_unreadable: bool,
 
     #[command(flatten)]
@@ -170,12 +181,16 @@ pub(crate) struct Args {
     #[command(flatten)]
     metadata: MetadataArgs,
 
-    /// Build nothing: print the size, the build time and the Linux version of each preset, and of -z, -C and -E if they are given, from a
-    /// sample of the content. IMAGE is left out
+    /// Build nothing: print what each preset gives
+    ///
+    /// The size, the build time and the Linux version of each preset, and of -z, -C and -E if they are given, from a sample of the content.
+    /// IMAGE is left out.
     #[arg(long, conflicts_with_all = ["verify", "timings", "index_only", "chunk_size", "chunk_device", "verity", "roothash_file"])]
     estimate: bool,
 
-    /// Before the image gets its name, read all of it and compare it with the sources
+    /// Compare the image with the sources at the end
+    ///
+    /// All of it is read before the image gets its name.
     #[arg(long)]
     verify: bool,
 
@@ -185,20 +200,26 @@ pub(crate) struct Args {
     #[command(flatten)]
     overwrite: OverwriteArgs,
 
-    /// Print the summary as one JSON object, even if standard output is not a terminal
-    #[arg(long)]
+    /// Print the summary as one JSON object
+    ///
+    /// Even if standard output is not a terminal.
+    #[arg(help_heading = OUTPUT, long)]
     json: bool,
 
     /// Print how long each activity took, summed over all threads
-    #[arg(long)]
+    #[arg(help_heading = OUTPUT, hide_short_help = true, long)]
     timings: bool,
 
-    /// Print the summary even if standard output is not a terminal
-    #[arg(short, long, conflicts_with = "quiet")]
+    /// Print the summary, also without a terminal
+    ///
+    /// Without it, there is a summary only if standard output is a terminal.
+    #[arg(help_heading = OUTPUT, short, long, conflicts_with = "quiet")]
     verbose: bool,
 
-    /// Print only errors and warnings, and the output of --json and --timings; no progress bar and no summary
-    #[arg(short, long)]
+    /// Print only errors and warnings
+    ///
+    /// And the output of --json and --timings; no progress bar and no summary.
+    #[arg(help_heading = OUTPUT, short, long)]
     quiet: bool,
 }
 
@@ -288,8 +309,15 @@ pub(crate) fn execute(
     let summary = result.map_err(|error| {
         let is_output = image == Path::new("-")
             && matches!(&error, ferofs::build::Error::Io { action: "write", path: Some(path), .. } if path.as_os_str() == "standard output");
+        let is_unreadable = !options.source.skip_unreadable && is_unreadable(&error, options, image);
         let failure = Failure::without_subject(error);
-        if is_output { failure.with_code(OUTPUT_FAILURE) } else { failure }
+        if is_output {
+            failure.with_code(OUTPUT_FAILURE)
+        } else if is_unreadable {
+            failure.with_hint("--skip-unreadable leaves out what cannot be read")
+        } else {
+            failure
+        }
     })?;
     for warning in summary.warnings.iter().filter(|warning| !(printed.hides)(warning)) {
         message!("{warning}");
@@ -298,6 +326,20 @@ pub(crate) fn execute(
     let built = sealed.and_then(|(seal, _)| seal.built());
     print_summary(&summary, built.as_ref(), options, image, printed, interactive)?;
     Ok(0)
+}
+
+/// Whether a file of the source cannot be read, so that leaving it out helps.
+fn is_unreadable(error: &ferofs::build::Error, options: &Options, image: &Path) -> bool {
+    use ferofs::build::Error::{InSource, Io, Read};
+    match error {
+        Io { action: "open" | "read", path: Some(path), source } => {
+            let is_below = path != image && *path != options.source.path;
+            let is_broken = source.raw_os_error() == Some(libc::EIO);
+            is_below && (is_broken || source.kind() == std::io::ErrorKind::PermissionDenied)
+        }
+        InSource { source, .. } => matches!(&**source, Read(error) if error.corruption().is_some()),
+        _ => false,
+    }
 }
 
 /// The image may replace a source image, whose files it contains. Any other source would be lost: an archive, an image whose data the new one

@@ -9,9 +9,10 @@ use ferofs::check::{Finding, Options, Report, check_until_stopped};
 use ferofs::read::Image;
 use serde_json::json;
 
+use crate::args::byte_size::human;
 use crate::args::image::ImageArgs;
 use crate::exit::{Failure, Outcome};
-use crate::print::output::{json_text, message, print_line};
+use crate::print::output::{OUTPUT, json_text, message, print_line};
 use crate::print::progress::Display;
 use ferofs::escape::Escaped;
 
@@ -29,20 +30,20 @@ pub(crate) struct Args {
     #[command(flatten)]
     image: ImageArgs,
 
-    /// Also decode every extent
+    /// Decode all data, too
     #[arg(long)]
     deep: bool,
 
     /// Print the report as one JSON object
-    #[arg(long)]
+    #[arg(help_heading = OUTPUT, long)]
     json: bool,
 
     /// Number of worker threads, 1 or more [default: one for each processor]
-    #[arg(long, value_name = "N")]
+    #[arg(long, hide_short_help = true, value_name = "N")]
     workers: Option<NonZeroUsize>,
 
     /// Print only findings; no progress and no summary
-    #[arg(short, long, conflicts_with = "json")]
+    #[arg(help_heading = OUTPUT, short, long, conflicts_with = "json")]
     quiet: bool,
 }
 
@@ -132,7 +133,7 @@ fn print_result(text: std::fmt::Arguments<'_>) -> Result<(), Failure> {
 
 fn print_summary(path: &Path, report: &Report, deep: bool) -> Result<(), Failure> {
     let (sound, content) = match deep {
-        true => ("sound", format!(", {} bytes decoded", report.content_bytes)),
+        true => ("sound", format!(", {} decoded", human(report.content_bytes))),
         false => ("metadata sound; content not read (--deep)", String::new()),
     };
     let unreferenced = match report.unreferenced_blocks {
@@ -140,9 +141,10 @@ fn print_summary(path: &Path, report: &Report, deep: bool) -> Result<(), Failure
         blocks => format!(", {blocks} blocks unreferenced"),
     };
     print_result(format_args!(
-        "{}: {sound}, {} inodes{content}{unreferenced}",
+        "{}: {sound}, {} files in {} directories{content}{unreferenced}",
         Escaped::path(path),
-        report.inodes
+        report.inodes.saturating_sub(report.directories),
+        report.directories,
     ))
 }
 
@@ -170,6 +172,7 @@ fn to_json(image: &Image, report: &Report, deep: bool) -> serde_json::Value {
         "sound": report.is_sound(),
         "content_read": deep,
         "inodes": report.inodes,
+        "directories": report.directories,
         "content_bytes": report.content_bytes,
         "unreferenced_blocks": report.unreferenced_blocks,
         "findings": list(&report.findings),

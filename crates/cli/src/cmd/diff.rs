@@ -13,10 +13,11 @@ use ferofs::read::{FileSource, FileType, Image, OpenOptions, Source};
 use ferofs::verity::Digest;
 use serde_json::{Value, json};
 
+use crate::args::IMAGE;
 use crate::args::byte_size::human;
 use crate::args::seal::SealArgs;
 use crate::exit::{About, Failure, Outcome, warn};
-use crate::print::output::{json_text, message};
+use crate::print::output::{OUTPUT, json_text, message};
 use crate::print::progress::Display;
 use crate::print::shown;
 
@@ -36,33 +37,41 @@ pub(crate) struct Args {
     /// The second tree: an image or a directory
     second: PathBuf,
 
-    /// Do not compare these properties; separate several with commas
+    /// Do not compare these, separated by commas
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     ignore: Vec<Aspect>,
 
-    /// Leave out names that match this pattern in both trees, as a line of a .gitignore file; may be given several times
+    /// Leave out what this .gitignore pattern matches
+    ///
+    /// In both trees; may be given several times.
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<String>,
 
-    /// Print no differences, and stop at the first one; the exit code gives the result
-    #[arg(short, long)]
-    quiet: bool,
-
     /// Multiply the limits on work and memory, which follow from the size of an image, by FACTOR; 0 removes them
-    #[arg(long, value_name = "FACTOR", default_value_t = 1)]
+    #[arg(help_heading = IMAGE, hide_short_help = true, long, value_name = "FACTOR", default_value_t = 1)]
     work_limit: u32,
 
-    /// Verify each block of an image when it is read, against this root hash. Given twice, the first one is for the first tree, and
-    /// the second one for the second; given once, it is for the only image, or the first one
-    #[arg(long, value_name = "HEX")]
+    /// Verify each block that is read, against this root hash
+    ///
+    /// Given twice, the first one is for the first tree, and the second one for the second; given once, it is for the only image, or the first
+    /// one.
+    #[arg(help_heading = IMAGE, long, value_name = "HEX")]
     roothash: Vec<Digest>,
 
     /// File with the hash tree, for each --roothash in this order [default: the image itself]
-    #[arg(long, value_name = "FILE", requires = "roothash")]
+    #[arg(help_heading = IMAGE, hide_short_help = true, long, value_name = "FILE", requires = "roothash")]
     hash_file: Vec<PathBuf>,
 
-    /// Print one JSON object for each difference, one per line, and an object with the sums at the end
-    #[arg(long)]
+    /// Print nothing, and stop at the first difference
+    ///
+    /// The exit code gives the result.
+    #[arg(help_heading = OUTPUT, short, long)]
+    quiet: bool,
+
+    /// Print a JSON object for each difference
+    ///
+    /// One per line, and an object with the sums at the end.
+    #[arg(help_heading = OUTPUT, long)]
     json: bool,
 }
 
@@ -152,6 +161,7 @@ impl Args {
     fn seals(&self) -> Result<[SealArgs; 2], Failure> {
         let seal = |number: usize| SealArgs {
             root: self.roothash.get(number).copied(),
+            root_of_file: None,
             hash_file: self.hash_file.get(number).cloned(),
             hash_offset: None,
         };

@@ -7,9 +7,9 @@ use std::io::Write;
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use ferofs::extract::{Existing, Options, Selection, extract, write_tar};
+use ferofs::extract::{Existing, Options, Selection, Summary, extract, write_tar};
 use ferofs::read::{Image, Inode, Nid};
 use ferofs::{Error, NewFile};
 use indicatif::HumanBytes;
@@ -35,23 +35,26 @@ pub(crate) struct Args {
     #[arg(required_unless_present_any = ["tar", "metadata"])]
     dir: Option<PathBuf>,
 
-    /// Write a tar archive instead of a directory; `-` is standard output
+    /// Files or patterns to extract ('/etc/*.conf')
+    ///
+    /// As --include: quote patterns, because the shell does not see the files of the image.
+    #[arg(value_name = "PATTERN")]
+    patterns: Vec<String>,
+
+    /// Write a tar archive; `-` is standard output
     #[arg(long, value_name = "FILE", conflicts_with_all = ["dir", "overwrite", "skip_existing"])]
     tar: Option<PathBuf>,
 
-    /// Also write the metadata of all files to FILE; may be given several times
+    /// Also write the metadata of all files to FILE
     ///
-    /// If the name of FILE, without its extension, ends in fs_config or filesystem_config, it gets Android's fs_config
+    /// May be given several times. If the name of FILE, without its extension, ends in fs_config or filesystem_config, it gets Android's fs_config
     /// form; if it ends in file_contexts, Android's file_contexts form; otherwise JSON.
     #[arg(long, value_name = "FILE")]
     metadata: Vec<PathBuf>,
 
     /// Directory on which the tree will be mounted; --metadata writes Android's paths below it
-    #[arg(long, value_name = "PATH", default_value = "/", requires = "metadata")]
+    #[arg(long, hide_short_help = true, value_name = "PATH", default_value = "/", requires = "metadata")]
     mount_point: PathBuf,
-
-    #[command(flatten)]
-    outputs: OverwriteArgs,
 
     #[command(flatten)]
     from: FromArgs,
@@ -63,16 +66,19 @@ pub(crate) struct Args {
     #[arg(long)]
     overwrite: bool,
 
-    /// Continue an interrupted extraction: keep files with the right type, size, time, owner and permissions, and
-    /// replace the others
+    /// Continue an interrupted extraction
+    ///
+    /// Keep files with the right type, size, time, owner and permissions, and replace the others.
     #[arg(long, conflicts_with = "overwrite")]
     skip_existing: bool,
 
-    /// Do not set owners, setuid and setgid bits, and file capabilities; without root this is always the case
+    /// Do not set owners, as without root
+    ///
+    /// Nor setuid and setgid bits, and file capabilities.
     #[arg(long)]
     no_preserve_owner: bool,
 
-    /// Apply the umask to the permissions of files, and do not set ACLs
+    /// Apply the umask, and set no ACLs
     #[arg(long)]
     no_preserve_perms: bool,
 
@@ -81,8 +87,11 @@ pub(crate) struct Args {
     no_xattrs: bool,
 
     /// Number of worker threads, 1 or more [default: one for each processor]
-    #[arg(long, value_name = "N")]
+    #[arg(long, hide_short_help = true, value_name = "N")]
     workers: Option<NonZeroUsize>,
+
+    #[command(flatten)]
+    outputs: OverwriteArgs,
 
     #[command(flatten)]
     shown: OutputArgs,
@@ -91,25 +100,28 @@ pub(crate) struct Args {
 /// Selects where in the image to start.
 #[derive(clap::Args, Debug)]
 pub(crate) struct FromArgs {
-    /// Start at this file or directory of the image [default: /]
+    /// Start at this file or directory [default: /]
     #[arg(long)]
     pub(crate) path: Option<PathBuf>,
 
     /// Start at the inode with this number, decimal or hexadecimal with 0x
-    #[arg(long, value_name = "NID", conflicts_with = "path", value_parser = nid)]
+    #[arg(long, hide_short_help = true, value_name = "NID", conflicts_with = "path", value_parser = nid)]
     pub(crate) nid: Option<u64>,
 }
 
 /// Selects the names to extract.
 #[derive(clap::Args)]
 struct SelectArgs {
-    /// Extract only what this pattern matches, and everything below it; may be given several times. Patterns are as in a .gitignore file at
-    /// the start of the extraction: `/etc/passwd` (or `./etc/passwd`) is this path, `*.so` and `doc` are names at any depth, `/usr/lib/` is
+    /// Extract only what this pattern matches
+    ///
+    /// And everything below it; may be given several times. Patterns are as in a .gitignore file at the start of the extraction: `/etc/passwd` (or `./etc/passwd`) is this path, `*.so` and `doc` are names at any depth, `/usr/lib/` is
     /// only a directory, `*` matches within one name, `**` across names
     #[arg(long, value_name = "PATTERN")]
     include: Vec<String>,
 
-    /// Exclude what this pattern matches, and everything below it; may be given several times
+    /// Leave out what this pattern matches
+    ///
+    /// And everything below it; may be given several times.
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<String>,
 }
@@ -118,8 +130,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
     args.shown.apply();
     let mut options = Options::default();
     options.workers = args.workers;
-    options.select =
-        Selection::new(&args.select.include, &args.select.exclude).map_err(Failure::without_subject)?;
+    let include = [&args.select.include[..], &args.patterns].concat();
+    options.select = Selection::new(&include, &args.select.exclude).map_err(Failure::without_subject)?;
     options.existing = match (args.overwrite, args.skip_existing) {
         (true, _) => Existing::Replace,
         (_, true) => Existing::SkipSame,
@@ -237,7 +249,8 @@ pub(crate) fn execute(name: &Path, image: &Image, from: &Inode, target: &Path, o
             0 => String::new(),
             skipped => format!(", {skipped} existed already"),
         };
-        print_line!("{} files with {}{skipped}", summary.names, HumanBytes(summary.bytes))?;
+        let Summary { files, directories, bytes, .. } = summary;
+        print_line!("{files} files in {directories} directories, {}{skipped}", HumanBytes(bytes))?;
     }
     Ok(if summary.failures == 0 { 0 } else { FAILURE })
 }
@@ -252,15 +265,23 @@ fn display(image: &Image, options: &Options) -> Option<Display> {
     Display::on_terminal(move |bar| {
         let names = progress.names.load(Ordering::Relaxed) + progress.skipped.load(Ordering::Relaxed);
         let bytes = HumanBytes(progress.bytes.load(Ordering::Relaxed));
-        bar.set_message(format!("{names} of about {total} files, {bytes}"));
+        bar.set_message(format!("{names} of about {total} names, {bytes}"));
     })
 }
 
 /// Reports a file that failed.
 fn print_error(image: &Path, path: &Path, error: &Error) {
+    // One of many files that exist.
+    static HAS_HINT: AtomicBool = AtomicBool::new(false);
     // Errors of the system contain the path already, but for those of reading the image.
     match error {
         Error::Io { path: None, .. } => {}
+        Error::Io { source, .. }
+            if source.kind() == std::io::ErrorKind::AlreadyExists
+                && !HAS_HINT.swap(true, Ordering::Relaxed) =>
+        {
+            return message!("{error}; --overwrite replaces files that exist");
+        }
         error if error.corruption().is_some() => {}
         error => return message!("{error}"),
     }

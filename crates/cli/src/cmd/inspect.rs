@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::args::image::{ImageArgs, refuse_as_output};
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::exit::{About, Failure, Outcome};
-use crate::print::output::{json_text, message};
+use crate::print::output::{OUTPUT, json_text, message};
 use crate::print::shown;
 use ferofs::escape::Escaped;
 
@@ -35,23 +35,25 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PATH", conflicts_with_all = ["block", "html"])]
     path: Option<PathBuf>,
 
-    /// Show only the inodes and files that use block N; the first block is 0
+    /// Show only what uses block N; the first is 0
     #[arg(long, value_name = "N", conflicts_with = "html")]
     block: Option<u64>,
 
-    /// Write the report to FILE as one HTML page that loads no other file
+    /// Write the report to FILE as one HTML page
+    ///
+    /// It loads no other file.
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     html: Option<PathBuf>,
-
-    #[command(flatten)]
-    overwrite: OverwriteArgs,
 
     /// Number of the largest files to show
     #[arg(long, value_name = "N", default_value_t = 20)]
     top: usize,
 
+    #[command(flatten)]
+    overwrite: OverwriteArgs,
+
     /// Print the report as one JSON object
-    #[arg(long)]
+    #[arg(help_heading = OUTPUT, long)]
     json: bool,
 }
 

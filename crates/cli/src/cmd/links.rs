@@ -11,7 +11,9 @@ use crate::print::output::name as shown;
 /// The names of the programs of erofs-utils that this program replaces.
 pub(crate) const NAMES: [&str; 5] = ["mkfs.erofs", "fsck.erofs", "dump.erofs", "erofsfuse", "mount.erofs"];
 
-/// Create symbolic links to this program with the names of erofs-utils
+/// Create links with the names of erofs-utils
+///
+/// Symbolic links to this program.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The directory in which to create the links; it is created if it does not exist

@@ -9,33 +9,60 @@ use ferofs::read::walk::{DirectoryWalk, Step};
 use ferofs::read::{FileType, Hex, Image, Inode, Place};
 use serde_json::json;
 
+use super::paths;
+use crate::args::HelpArgs;
+use crate::args::byte_size::human;
 use crate::args::image::ImageArgs;
 use crate::exit::{About, Failure, Outcome};
-use crate::print::output::{json_text, name as shown};
+use crate::print::output::{OUTPUT, json_text, name as shown};
 
 /// List the files of an image
 ///
 /// On a terminal, control characters in names are printed as `\xNN`. If standard output is not a terminal, names are
 /// printed unchanged.
 #[derive(clap::Args)]
+#[command(disable_help_flag = true)]
 pub(crate) struct Args {
     #[command(flatten)]
     image: ImageArgs,
 
-    /// Path of a directory or file in the image
-    #[arg(default_value = "/")]
-    path: PathBuf,
+    /// Files, directories or patterns ('/usr/*.so')
+    ///
+    /// In patterns, `*`, `?` and `[...]` match within a name, as in a shell. Quote them: the shell does not see the files of the image.
+    #[arg(value_name = "PATH", default_value = "/")]
+    paths: Vec<PathBuf>,
 
-    /// Also show mode, number of links, owner, group, size, and time in UTC
+    /// Show mode, links, owner, group, size, and time
+    ///
+    /// The time is in UTC.
     #[arg(short, long)]
     long: bool,
+
+    /// Show sizes with a unit, with -l
+    ///
+    /// As in `ferofs ls -lh IMAGE`. `ferofs ls -h` without an image prints a short help.
+    #[arg(short = 'h', long)]
+    human_readable: bool,
+
+    /// Accepted: names that begin with a dot are always shown
+    #[arg(short, long)]
+    all: bool,
+
+    /// Show directories themselves, not what they have
+    #[arg(short, long)]
+    directory: bool,
 
     /// List all subdirectories too, with paths
     #[arg(short = 'R', long)]
     recursive: bool,
 
-    /// Print one JSON object for each file, one per line; for names that are not UTF-8, `name_hex` has the bytes
-    #[arg(long)]
+    #[command(flatten)]
+    help: HelpArgs,
+
+    /// Print a JSON object for each file, one per line
+    ///
+    /// For names that are not UTF-8, `name_hex` has the bytes.
+    #[arg(help_heading = OUTPUT, long)]
     json: bool,
 }
 
@@ -43,12 +70,26 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let image = args.image.open()?;
     let listing = Listing { image: &image, args, terminal: io::stdout().is_terminal() };
     let mut out = BufWriter::new(io::stdout().lock());
-    let inode = image.resolve(&args.path, false).about(&args.image.path)?;
-    if inode.is_dir() {
-        listing.directory(&inode, &mut out)?;
-    } else {
-        let name = args.path.file_name().unwrap_or(args.path.as_os_str());
+    let paths = paths::expand(&image, &args.image.path, &args.paths)?;
+    let mut directories = Vec::new();
+    for path in &paths {
+        let inode = image.resolve(path, false).about(&args.image.path)?;
+        if inode.is_dir() && !args.directory {
+            directories.push((path, inode));
+            continue;
+        }
+        // Of several files, the names alone would not tell which is which.
+        let name =
+            if paths.len() == 1 { path.file_name().unwrap_or(path.as_os_str()) } else { path.as_os_str() };
         listing.entry(Path::new(name), &inode, &mut out)?;
+    }
+    for (number, (path, inode)) in directories.iter().enumerate() {
+        let mut above = Path::new("");
+        if paths.len() > 1 {
+            above = path;
+            listing.heading(path, number == 0 && directories.len() == paths.len(), &mut out)?;
+        }
+        listing.directory(inode, above, &mut out)?;
     }
     out.flush()?;
     Ok(0)
@@ -62,7 +103,21 @@ struct Listing<'a> {
 }
 
 impl Listing<'_> {
-    fn directory(&self, dir: &Inode, out: &mut impl Write) -> Result<(), Failure> {
+    /// Writes the name of a directory above its entries, as ls(1) does for several directories. JSON has the paths in its objects.
+    fn heading(&self, path: &Path, is_first: bool, out: &mut impl Write) -> Result<(), Failure> {
+        if self.args.json {
+            return Ok(());
+        }
+        if !is_first {
+            writeln!(out)?;
+        }
+        out.write_all(&shown(path.as_os_str().as_bytes(), self.terminal))?;
+        writeln!(out, ":")?;
+        Ok(())
+    }
+
+    /// Writes the entries of `dir`; in JSON, with the path `above` before their names.
+    fn directory(&self, dir: &Inode, above: &Path, out: &mut impl Write) -> Result<(), Failure> {
         let needs_inode = self.args.long || self.args.json || self.args.recursive;
         let mut walk = DirectoryWalk::new(self.image, dir.nid());
         while let Some(step) = walk.next() {
@@ -78,7 +133,8 @@ impl Listing<'_> {
                 continue;
             }
             let inode = self.image.inode(entry.nid).about(self.subject())?;
-            self.entry(&path, &inode, out)?;
+            let is_apart = self.args.json && !above.as_os_str().is_empty();
+            self.entry(&if is_apart { above.join(&path) } else { path }, &inode, out)?;
             if self.args.recursive && inode.is_dir() {
                 // A directory that a hostile image links in a loop is listed once.
                 walk.enter(&entry.name, entry.nid);
@@ -116,6 +172,7 @@ impl Listing<'_> {
         let disk = inode.on_disk();
         let size = match disk.place {
             Place::Device(rdev) => format!("{}, {}", rdev.major, rdev.minor),
+            _ if self.args.human_readable => human(disk.size),
             _ => disk.size.to_string(),
         };
         let (mode, time) = (mode_string(disk.file_type, disk.permissions), time_string(disk.mtime.secs));

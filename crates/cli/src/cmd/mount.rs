@@ -15,6 +15,7 @@ pub(crate) mod remount;
 pub(crate) mod stats;
 mod umount;
 pub(crate) mod unmount_helper;
+mod users;
 pub(crate) mod written_files;
 
 use std::path::Path;
@@ -51,7 +52,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     written_files::check(args)?;
     let patched = !args.patches.is_empty();
-    let sealed = args.image.seal.root.is_some();
+    let sealed = args.image.seal.root().is_some();
     let fuse = args.fuse || args.foreground || is_daemon() || patched || args.memory.needs_fuse();
     let mut kernel_error = None;
     let try_kernel = args.kernel || !fuse;

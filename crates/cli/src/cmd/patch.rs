@@ -21,11 +21,13 @@ use crate::args::signature::SignArgs;
 use crate::cmd::build::source_date_epoch;
 use crate::cmd::verity::sidecar::warn_of_seal;
 use crate::exit::{About, Failure, Outcome};
-use crate::print::output::{OutputArgs, wants_summary};
+use crate::print::output::{OUTPUT, OutputArgs, wants_summary};
 use crate::print::output::{is_strict, json_text, message, print_line};
 use crate::signals::{GRACE_PERIOD, cancel_on_signals};
 
-/// Update an image in place with a small patch, go back to an earlier state, and show the history
+/// Update images in place with patches, and go back
+///
+/// A patch is small: it has what is new. The history of an image stays in it, until `ferofs patch squash` writes an image without it.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -57,7 +59,7 @@ struct ShowArgs {
     files: bool,
 
     /// Print one JSON object
-    #[arg(long)]
+    #[arg(help_heading = OUTPUT, long)]
     json: bool,
 }
 
@@ -82,7 +84,7 @@ struct LogArgs {
     image: PathBuf,
 
     /// Print one JSON object
-    #[arg(long)]
+    #[arg(help_heading = OUTPUT, long)]
     json: bool,
 }
 

@@ -15,13 +15,13 @@ use crate::args::byte_size;
 use crate::args::signature::{self, SignArgs};
 use crate::args::threads;
 use crate::exit::{About, Failure, Outcome};
-use crate::print::output::{OutputArgs, wants_summary};
+use crate::print::output::{OUTPUT, OutputArgs, wants_summary};
 use crate::print::output::{json_text, print_line};
 use crate::print::progress::CountedSource;
 use format::{FormatArgs, sealed_len};
 use format::{ParamsArgs, open};
 
-/// Seal images with hash trees, as dm-verity and fs-verity read them
+/// Seal images with hash trees of dm-verity and fs-verity
 ///
 /// The root of a hash tree is a digest of the whole image. Whoever has the root from a trusted place can verify each block of the
 /// image when it is read: `ferofs mount`, `ls`, `cat`, `check`, `extract` and `inspect` do with --roothash, Linux does with
@@ -88,7 +88,7 @@ struct ShowArgs {
     place: PlaceArgs,
 
     /// Print one JSON object
-    #[arg(long)]
+    #[arg(help_heading = OUTPUT, long)]
     json: bool,
 }
 

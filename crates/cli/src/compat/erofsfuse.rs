@@ -63,6 +63,7 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
         log_file: None,
         pid_file: None,
         no_sandbox: false,
+        over: true,
         patches: Vec::new(),
         verbose: args.debug,
         helper: Default::default(),

@@ -175,6 +175,7 @@ fn run_with(args: Args, subtype: &'static str) -> Outcome {
         log_file: None,
         pid_file: None,
         no_sandbox: false,
+        over: true,
         patches: Vec::new(),
         verbose: args.verbose || args.level.is_some_and(|level| level >= VERBOSE_LEVEL),
         helper: mount::HelperOptions { fake: args.fake, sloppy: args.sloppy, is_helper: true },
@@ -190,7 +191,7 @@ fn run_target(args: &TargetArgs) -> Outcome {
     if args.reattach {
         return mount::reattach(&args.dir);
     }
-    mount::umount(&mount::UmountArgs { dir: args.dir.clone() })
+    mount::umount(&mount::UmountArgs { dir: args.dir.clone(), lazy: false })
 }
 
 /// Moves this process into a mount namespace. The FUSE daemon is a child with the same arguments: it inherits the

@@ -12,6 +12,9 @@ use serde_json::Value;
 
 use super::color::messages_have_colors;
 
+/// The last group of options in the help of a command.
+pub(crate) const OUTPUT: &str = "Output";
+
 /// How the name of the program looks in messages with colours.
 const PROGRAM: Style = Style::new().bold();
 
@@ -48,6 +51,18 @@ pub(crate) fn write_message(text: Arguments<'_>) {
     };
     // An error here cannot be reported: standard error is the stream for reports.
     let _ = io::stderr().write_all(line.as_bytes());
+}
+
+/// Asks a question on the terminal. Without a terminal, the answer is no.
+pub(crate) fn confirm(question: Arguments<'_>) -> io::Result<bool> {
+    if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
+        return Ok(false);
+    }
+    let question = question.to_string();
+    write!(io::stderr(), "ferofs: {} [y/N] ", Escaped(question.as_bytes()))?;
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 pub(crate) fn write_line(text: Arguments<'_>) -> io::Result<()> {
@@ -87,14 +102,17 @@ static WANTED: AtomicU8 = AtomicU8::new(0);
 
 /// How much a long command prints.
 #[derive(clap::Args)]
-#[command(next_help_heading = "Output")]
 pub(crate) struct OutputArgs {
-    /// Print only errors, warnings and results; no progress and no summary
-    #[arg(short, long, conflicts_with = "verbose")]
+    /// Print only errors, warnings and results
+    ///
+    /// No progress and no summary.
+    #[arg(help_heading = OUTPUT, short, long, conflicts_with = "verbose")]
     quiet: bool,
 
-    /// Print the summary even if standard output is not a terminal
-    #[arg(short, long)]
+    /// Print the summary, also without a terminal
+    ///
+    /// Without it, there is a summary only if standard output is a terminal.
+    #[arg(help_heading = OUTPUT, short, long)]
     verbose: bool,
 }
 
@@ -118,6 +136,11 @@ pub(crate) fn set(quiet: bool, verbose: bool) {
 /// Whether progress may be shown on a terminal.
 pub(crate) fn shows_progress() -> bool {
     WANTED.load(Ordering::Relaxed) != QUIET
+}
+
+/// Whether the command line asks for details.
+pub(crate) fn is_verbose() -> bool {
+    WANTED.load(Ordering::Relaxed) == VERBOSE
 }
 
 /// Whether to print a summary: on a terminal, or if the command line asks for it.

@@ -17,35 +17,36 @@ use crate::args::seal::SealArgs;
 use crate::exit::{Failure, warn};
 
 /// The help of the argument that names an image.
-pub(crate) const IMAGE_HELP: &str =
-    "The image: a file or a block device, or the address of an image on a server (https://)";
+pub(crate) const IMAGE_HELP: &str = "A file, a device, or an address (https://, s3://, oci://)";
+
+/// The group of these options in help.
+const SERVER_IMAGES: &str = "Images on servers";
 
 #[derive(clap::Args, Debug, Clone, Default)]
-#[command(next_help_heading = "Images on servers")]
 pub(crate) struct ServerArgs {
     #[command(flatten)]
     pub(crate) cache: CacheArgs,
 
     /// Read an image that has no root hash: nobody notices wrong bytes
-    #[arg(long)]
+    #[arg(help_heading = SERVER_IMAGES, hide_short_help = true, long)]
     pub(crate) insecure_no_verify: bool,
 
     /// Use only what the cache has; never ask a server
-    #[arg(long)]
+    #[arg(help_heading = SERVER_IMAGES, hide_short_help = true, long)]
     pub(crate) offline: bool,
 
     /// What a read does when the server does not answer: `eio` fails after 3 seconds, `wait=SECONDS` tries for that time
     /// [default: wait=60]
-    #[arg(long, value_name = "ACTION")]
+    #[arg(help_heading = SERVER_IMAGES, hide_short_help = true, long, value_name = "ACTION")]
     pub(crate) on_error: Option<OnError>,
 
     /// Copy blocks of this file, for example an older version of the image, instead of fetching them; may be given several times.
     /// What the cache has of other images is always used
-    #[arg(long, value_name = "FILE")]
+    #[arg(help_heading = SERVER_IMAGES, hide_short_help = true, long, value_name = "FILE")]
     pub(crate) reuse: Vec<PathBuf>,
 
     /// Requests that are in flight at the same time
-    #[arg(long, value_name = "N", default_value = "16")]
+    #[arg(help_heading = SERVER_IMAGES, hide_short_help = true, long, value_name = "N", default_value = "16")]
     pub(crate) connections: Option<std::num::NonZeroUsize>,
 
     #[command(flatten)]
@@ -61,11 +62,11 @@ pub(crate) fn cache_dir() -> impl TypedValueParser<Value = PathBuf> {
 #[derive(clap::Args, Debug, Clone, Default)]
 pub(crate) struct CacheArgs {
     /// Keep what is fetched in this directory [default: /var/cache/ferofs for root, otherwise ~/.cache/ferofs]
-    #[arg(long, value_name = "DIR", env = "FEROFS_CACHE_DIR", value_parser = cache_dir())]
+    #[arg(help_heading = SERVER_IMAGES, hide_short_help = true, long, value_name = "DIR", env = "FEROFS_CACHE_DIR", value_parser = cache_dir())]
     pub(crate) cache_dir: Option<PathBuf>,
 
     /// Keep at most this many bytes in the cache [default: no limit]
-    #[arg(long, value_name = "BYTES", value_parser = byte_size::argument::<u64>)]
+    #[arg(help_heading = SERVER_IMAGES, hide_short_help = true, long, value_name = "BYTES", value_parser = byte_size::argument::<u64>)]
     pub(crate) cache_size: Option<u64>,
 }
 
@@ -198,7 +199,7 @@ impl ServerArgs {
 
     fn open_options(&self, seal: &SealArgs) -> OpenRemote {
         let mut options = OpenRemote::default();
-        (options.root, options.hash_offset) = (seal.root, seal.hash_offset);
+        (options.root, options.hash_offset) = (seal.root(), seal.hash_offset);
         (options.allow_unverified, options.offline) = (self.insecure_no_verify, self.offline);
         options.reuse.clone_from(&self.reuse);
         options

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::args::byte_size;
 use crate::exit::{Failure, Outcome, warn};
-use crate::print::output::json_text;
+use crate::print::output::{OUTPUT, json_text};
 use crate::servers::args::CacheArgs;
 
 /// List, verify or remove what was fetched from servers
@@ -28,10 +28,13 @@ enum CacheCommand {
         cache: CacheArgs,
 
         /// Print JSON
-        #[arg(long)]
+        #[arg(help_heading = OUTPUT, long)]
         json: bool,
     },
-    /// Remove images that no mount uses, the least recently used first, until the cache has at most --cache-size bytes
+    /// Remove images that no mount uses
+    ///
+    /// The least recently used first, until the cache has at most --cache-size bytes.
+    #[command(mut_arg("cache_size", |arg| arg.hide_short_help(false)))]
     Gc {
         #[command(flatten)]
         cache: CacheArgs,
@@ -40,7 +43,9 @@ enum CacheCommand {
         #[arg(long, conflicts_with = "cache_size")]
         all: bool,
     },
-    /// Read all that is stored, and check it against the root hashes. Remove what is wrong: it is fetched again when it is read
+    /// Check what is stored against the root hashes
+    ///
+    /// Removes what is wrong: it is fetched again when it is read.
     Verify {
         #[command(flatten)]
         cache: CacheArgs,
@@ -127,9 +132,9 @@ fn verify(cache: &Cache) -> Outcome {
                 let right = byte_size::human(verified.right);
                 writeln!(
                     io::stdout(),
-                    "{}: {right} right, {} bytes wrong and removed",
+                    "{}: {right} right, {} wrong and removed",
                     name.display(),
-                    verified.wrong
+                    byte_size::human(verified.wrong)
                 )?;
                 code |= u8::from(verified.wrong > 0);
             }

@@ -19,11 +19,13 @@ use super::scratch::{Scratch, cancel_on_signals};
 use super::transfer::{deadline, store};
 use crate::args::threads;
 use crate::exit::{Failure, Outcome};
-use crate::print::output::OutputArgs;
+use crate::print::output::{OUTPUT, OutputArgs};
 use crate::servers::args::CacheArgs;
 use crate::servers::args::remote::{RemoteArgs, location};
 
-/// Store an image of a registry again, with EROFS images instead of tar archives as layers
+/// Make EROFS layers of a container image in a registry
+///
+/// Stores the image again, with EROFS images instead of tar archives as layers.
 ///
 /// All layers become one sealed EROFS image, with whiteouts applied, or one for each with --layers. Program, environment, user and platform of
 /// the image are taken over. The result can be mounted (`ferofs mount oci://...`), and containerd runs containers of it with its EROFS
@@ -39,8 +41,10 @@ pub(crate) struct Args {
     #[arg(value_name = "TO")]
     to: PathBuf,
 
-    /// Make an EROFS image of each layer, so that images on the same base share its layers. Layers that are EROFS images already stay as they
-    /// are. containerd stacks them; `ferofs mount` mounts one of them
+    /// Make an EROFS image of each layer
+    ///
+    /// So images on the same base share its layers. Layers that are EROFS images already stay as they are. containerd stacks them; `ferofs mount`
+    /// mounts one of them.
     #[arg(long)]
     layers: bool,
 
@@ -48,25 +52,25 @@ pub(crate) struct Args {
     form: FormArgs,
 
     /// Seconds after which the command fails if a part of the image does not arrive
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    #[arg(long, hide_short_help = true, value_name = "SECONDS", default_value_t = 60)]
     timeout: u32,
 
     /// Threads that hash and verify [default: one for each processor]
-    #[arg(long, value_name = "N")]
+    #[arg(long, hide_short_help = true, value_name = "N")]
     threads: Option<NonZeroUsize>,
-
-    /// Print the result as one JSON object
-    #[arg(long)]
-    json: bool,
-
-    #[command(flatten)]
-    shown: OutputArgs,
 
     #[command(flatten)]
     cache: CacheArgs,
 
     #[command(flatten)]
     remote: RemoteArgs,
+
+    /// Print the result as one JSON object
+    #[arg(help_heading = OUTPUT, long)]
+    json: bool,
+
+    #[command(flatten)]
+    shown: OutputArgs,
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {

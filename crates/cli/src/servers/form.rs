@@ -11,27 +11,27 @@ use crate::exit::Failure;
 
 /// How images are built.
 #[derive(clap::Args, Default)]
-#[command(next_help_heading = "Images that are built")]
 pub(super) struct FormArgs {
-    /// Use a set of options for a purpose, as `ferofs build` does [default: default]
+    /// Settings for a purpose, as of `ferofs build`
     #[arg(long, value_enum, value_name = "NAME")]
     preset: Option<Preset>,
 
-    /// Compress with this algorithm instead of the preset's: lz4, lz4hc, lzma, deflate or zstd, with a level: zstd,12; none stores data
-    /// uncompressed
+    /// lz4, lz4hc, lzma, deflate, zstd, or none
+    ///
+    /// Compress with this algorithm instead of the preset's; with a level: zstd,12. none stores data uncompressed.
     #[arg(short = 'z', long, value_name = "X[,LEVEL]")]
     compress: Option<String>,
 
     /// Largest compressed size of a pcluster
-    #[arg(short = 'C', long, value_name = "SIZE", value_parser = byte_size::argument::<u32>)]
+    #[arg(short = 'C', long, hide_short_help = true, value_name = "SIZE", value_parser = byte_size::argument::<u32>)]
     cluster_size: Option<u32>,
 
     /// Turn on features, separated by commas, as `ferofs build -E`
-    #[arg(short = 'E', long, value_name = "X[,...]", allow_hyphen_values = true)]
+    #[arg(short = 'E', long, hide_short_help = true, value_name = "X[,...]", allow_hyphen_values = true)]
     features: Vec<String>,
 
     /// Number of worker threads; the image does not depend on it [default: one for each processor]
-    #[arg(long, value_name = "N")]
+    #[arg(long, hide_short_help = true, value_name = "N")]
     workers: Option<NonZeroUsize>,
 }
 

@@ -29,12 +29,14 @@ use crate::args::byte_size;
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::args::threads;
 use crate::exit::{Failure, Outcome, warn};
-use crate::print::output::OutputArgs;
+use crate::print::output::{OUTPUT, OutputArgs};
 use crate::print::output::{is_strict, json_text};
 use crate::servers::args::remote::{RemoteArgs, location};
 use crate::servers::args::{CacheArgs, cache_dir};
 
-/// Fetch an image from a web server, an S3 store or a registry into a file
+/// Fetch an image from a server into a file
+///
+/// From a web server, an S3 store or a registry.
 ///
 /// The file gets its name when all bytes have arrived and are verified: against the digest in the registry's manifest, and against the root hash
 /// if there is one. After an interruption, the same command continues with what has arrived.
@@ -43,57 +45,63 @@ use crate::servers::args::{CacheArgs, cache_dir};
 /// that is compressed as a whole (`+zstd`) is decompressed.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where the image is: https://, http://, s3://BUCKET/KEY, oci://HOST/REPOSITORY:TAG[@DIGEST]
+    /// https://, s3://BUCKET/KEY or oci://HOST/NAME:TAG
+    ///
+    /// Where the image is: https://, http://, s3://BUCKET/KEY, oci://HOST/REPOSITORY:TAG[@DIGEST].
     #[arg(value_name = "LOCATION")]
     from: PathBuf,
 
     /// The file. An older image is replaced
     file: PathBuf,
 
-    #[command(flatten)]
-    overwrite: OverwriteArgs,
-
-    /// Root hash that the image must have: 64 or 128 hexadecimal digits
+    /// Root hash that the image must have
+    ///
+    /// 64 or 128 hexadecimal digits.
     #[arg(long, value_name = "HEX")]
     roothash: Option<Digest>,
 
     /// Position of the hash tree's superblock, in bytes [default: after the image's last block]
-    #[arg(long, value_name = "BYTES", requires = "roothash", value_parser = byte_size::argument::<u64>)]
+    #[arg(long, hide_short_help = true, value_name = "BYTES", requires = "roothash", value_parser = byte_size::argument::<u64>)]
     hash_offset: Option<u64>,
 
-    /// Copy blocks of this file, for example an older version of the image, instead of fetching them; may be given several times. This
-    /// needs a root hash. What the cache and the file to replace have is always used
+    /// Copy blocks of this file instead of fetching them
+    ///
+    /// For example an older version of the image; may be given several times. This needs a root hash. What the cache and the file to replace have
+    /// is always used.
     #[arg(long, value_name = "FILE")]
     reuse: Vec<PathBuf>,
 
     /// Directory with what other commands fetched [default: /var/cache/ferofs for root, otherwise ~/.cache/ferofs]
-    #[arg(long, value_name = "DIR", env = "FEROFS_CACHE_DIR", value_parser = cache_dir())]
+    #[arg(long, hide_short_help = true, value_name = "DIR", env = "FEROFS_CACHE_DIR", value_parser = cache_dir())]
     cache_dir: Option<PathBuf>,
 
     /// Requests that are in flight at the same time
-    #[arg(long, value_name = "N", default_value = "4")]
+    #[arg(long, hide_short_help = true, value_name = "N", default_value = "4")]
     connections: NonZeroUsize,
 
     /// Seconds after which the command fails if the server does not answer, or a part of the image does not arrive
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    #[arg(long, hide_short_help = true, value_name = "SECONDS", default_value_t = 60)]
     timeout: u32,
 
     /// Threads that verify the image [default: one for each processor]
-    #[arg(long, value_name = "N")]
+    #[arg(long, hide_short_help = true, value_name = "N")]
     threads: Option<NonZeroUsize>,
-
-    /// Print the result as one JSON object
-    #[arg(long)]
-    json: bool,
-
-    #[command(flatten)]
-    shown: OutputArgs,
 
     #[command(flatten)]
     form: FormArgs,
 
     #[command(flatten)]
     remote: RemoteArgs,
+
+    #[command(flatten)]
+    overwrite: OverwriteArgs,
+
+    /// Print the result as one JSON object
+    #[arg(help_heading = OUTPUT, long)]
+    json: bool,
+
+    #[command(flatten)]
+    shown: OutputArgs,
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {

@@ -20,7 +20,7 @@ use super::transfer::{deadline, store};
 use super::upper_layer;
 use crate::args::threads;
 use crate::exit::{About, Failure, Outcome};
-use crate::print::output::OutputArgs;
+use crate::print::output::{OUTPUT, OutputArgs};
 use crate::servers::args::CacheArgs;
 use crate::servers::args::remote::{RemoteArgs, location};
 
@@ -38,7 +38,9 @@ pub(crate) struct Args {
     #[arg(value_name = "LOCATION")]
     to: PathBuf,
 
-    /// Store this access profile (`ferofs mount --record-profile`) with the image
+    /// Store this access profile with the image
+    ///
+    /// `ferofs mount --record-profile` writes it.
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
 
@@ -46,29 +48,26 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME=VALUE", value_parser = annotation)]
     annotation: Vec<(String, String)>,
 
-    /// Store only what differs from this image of the same registry: oci://HOST/REPOSITORY:TAG[@DIGEST]. Its layers, which must be EROFS images,
-    /// come first and are not sent; a layer with new and changed files and with overlayfs' whiteouts follows. The base is fetched to compare it
+    /// Store only what differs from this image
+    ///
+    /// It is in the same registry: oci://HOST/REPOSITORY:TAG[@DIGEST]. Its layers, which must be EROFS images, come first and are not sent; a layer
+    /// with new and changed files and with overlayfs' whiteouts follows. The base is fetched to compare it.
     #[arg(long, value_name = "LOCATION")]
     base: Option<PathBuf>,
 
-    /// Take over program, environment, user and platform from this configuration of an image (JSON)
+    /// Take program and platform from this configuration
+    ///
+    /// Also environment and user: the configuration of an image (JSON).
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
     /// Take the layer from this repository of the same registry if it is there; may be given several times
-    #[arg(long, value_name = "REPOSITORY")]
+    #[arg(long, hide_short_help = true, value_name = "REPOSITORY")]
     mount_from: Vec<String>,
 
     /// Threads that hash the image [default: one for each processor]
-    #[arg(long, value_name = "N")]
+    #[arg(long, hide_short_help = true, value_name = "N")]
     threads: Option<NonZeroUsize>,
-
-    /// Print the result as one JSON object
-    #[arg(long)]
-    json: bool,
-
-    #[command(flatten)]
-    shown: OutputArgs,
 
     #[command(flatten)]
     form: FormArgs,
@@ -78,6 +77,13 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     remote: RemoteArgs,
+
+    /// Print the result as one JSON object
+    #[arg(help_heading = OUTPUT, long)]
+    json: bool,
+
+    #[command(flatten)]
+    shown: OutputArgs,
 }
 
 fn annotation(text: &str) -> Result<(String, String), &'static str> {

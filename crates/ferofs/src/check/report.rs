@@ -89,6 +89,8 @@ pub struct Report {
     pub unlisted: u64,
     /// Inodes that were checked.
     pub inodes: u64,
+    /// Directories among them.
+    pub directories: u64,
     /// Bytes of content that were decoded.
     pub content_bytes: u64,
     /// Blocks of the primary device that nothing in the tree refers to: no damage, but space that patches or alignment left

@@ -32,24 +32,26 @@ pub(super) struct Walk<'a> {
     tasks: &'a Queue<Task>,
     seen: Seen,
     pending: Vec<PendingDir>,
+    /// Directories that were found.
+    directories: u64,
     progress: &'a Progress,
 }
 
 impl<'a> Walk<'a> {
     pub(super) fn new(checker: &'a Checker<'a>, tasks: &'a Queue<Task>, progress: &'a Progress) -> Self {
-        Self { checker, tasks, seen: Seen::default(), pending: Vec::new(), progress }
+        Self { checker, tasks, seen: Seen::default(), pending: Vec::new(), directories: 0, progress }
     }
 
-    /// Walks the tree, and returns the number of its inodes.
-    pub(super) fn run(mut self) -> u64 {
+    /// Walks the tree, and returns the number of its inodes, and of the directories among them.
+    pub(super) fn run(mut self) -> (u64, u64) {
         let image = self.checker.image;
         let top = Name { dir: Paths::ROOT, name: Vec::new() };
         self.special_inodes();
-        let Some(root) = self.checker.value_of(&top, image.root()) else { return 0 };
+        let Some(root) = self.checker.value_of(&top, image.root()) else { return (0, 0) };
         if !root.is_dir() {
             self.checker
                 .report(&top, Corruption::new(Structure::Inode, Fault::FileTypeMismatch).of(root.nid()));
-            return 1;
+            return (1, 0);
         }
         self.add_inode(top, &root);
         self.pending.push(PendingDir { dir: Paths::ROOT, parent: root.nid(), nid: root.nid() });
@@ -63,7 +65,7 @@ impl<'a> Walk<'a> {
         if !self.checker.findings.has_failed() {
             self.check_links();
         }
-        self.seen.count
+        (self.seen.count, self.directories)
     }
 
     /// Adds the packed inode and the metabox, which no directory contains.
@@ -164,6 +166,7 @@ impl<'a> Walk<'a> {
     /// Adds an inode to [`seen`](Self::seen), and sends it to the workers.
     fn add_inode(&mut self, name: Name, inode: &Inode) {
         self.seen.insert(inode.nid(), Links::first(inode));
+        self.directories = self.directories.saturating_add(inode.is_dir().into());
         self.progress.inodes.fetch_add(1, Ordering::Relaxed);
         self.tasks.push(Task::new(name, inode.clone()));
     }

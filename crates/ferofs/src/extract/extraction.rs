@@ -55,7 +55,15 @@ impl Extraction<'_> {
         self.made.lock().contains(&(nid, file))
     }
 
-    /// Counts a name that was created (`true`), existed already (`false`), or failed.
+    /// Counts a file that was created (`true`), existed already (`false`), or failed.
+    pub(super) fn count_file(&self, path: &Path, made: Result<bool>) {
+        if matches!(made, Ok(true)) {
+            self.options.progress.files.fetch_add(1, Ordering::Relaxed);
+        }
+        self.count(path, made);
+    }
+
+    /// The same for any name.
     pub(super) fn count(&self, path: &Path, made: Result<bool>) {
         let progress = &self.options.progress;
         match made {

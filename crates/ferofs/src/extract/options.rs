@@ -65,6 +65,10 @@ pub enum Existing {
 pub struct Progress {
     /// Names that were created.
     pub names: AtomicU64,
+    /// Files other than directories that were created, each once.
+    pub files: AtomicU64,
+    /// Directories that were created or existed, the first one included.
+    pub directories: AtomicU64,
     /// Names that existed already and stayed.
     pub skipped: AtomicU64,
     /// Bytes of the content of regular files, holes included.
@@ -79,6 +83,10 @@ pub struct Progress {
 pub struct Summary {
     /// Names that were created.
     pub names: u64,
+    /// Files other than directories that were created, each once.
+    pub files: u64,
+    /// Directories that were created or existed, the first one included.
+    pub directories: u64,
     /// Names that existed already and stayed.
     pub skipped: u64,
     /// Bytes of the content of regular files, holes included.
@@ -95,6 +103,8 @@ impl Progress {
         let get = |number: &AtomicU64| number.load(Ordering::Relaxed);
         Summary {
             names: get(&self.names),
+            files: get(&self.files),
+            directories: get(&self.directories),
             skipped: get(&self.skipped),
             bytes: get(&self.bytes),
             failures: get(&self.failures),

@@ -43,7 +43,7 @@ impl<'a, 'b> Worker<'a, 'b> {
                             break;
                         }
                         let made = self.make(&item);
-                        self.extraction.count(&item.path(), made);
+                        self.extraction.count_file(&item.path(), made);
                     }
                 }
                 Job::Piece(large, range) => {
@@ -78,7 +78,7 @@ impl<'a, 'b> Worker<'a, 'b> {
             Ok(None) => Ok(false),
             Err(error) => Err(error),
         };
-        self.extraction.count(&path, made);
+        self.extraction.count_file(&path, made);
     }
 
     /// Creates a file; false if an existing one stays.

@@ -278,11 +278,13 @@ fn an_unreadable_file_leaves_no_image() {
         ferofs().arg("umount").arg(&secret).run().success();
         let outcome = outcome.failure(1);
         assert!(outcome.stderr.contains("files/secret/file"), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains("; --skip-unreadable leaves out"), "{}", outcome.stderr);
         assert_eq!(names(&fixture), ["damaged", "source", "words"]);
     } else {
         fs::set_permissions(&secret, PermissionsExt::from_mode(0o000)).unwrap();
         let outcome = build().run().failure(1);
         assert!(outcome.stderr.contains("files/secret"), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains("; --skip-unreadable leaves out"), "{}", outcome.stderr);
         assert_eq!(names(&fixture), ["source"]);
     }
 }

@@ -62,6 +62,54 @@ fn the_mount_table_shows_the_program_and_the_image() {
 }
 
 #[test]
+fn a_second_mount_and_a_busy_one_say_what_to_do() {
+    require!(need::root("mounts") && need::fuse("mounts"));
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
+    let dir = fixture.directory("mount");
+    let mount = || ferofs().args(["mount", "--fuse"]);
+    let umount = |options: &[&str]| ferofs().arg("umount").args(options).arg(&dir).run();
+    mount().args([&image, &dir]).run().success();
+    let outcome = mount().args([&image, &dir]).run().failure(1);
+    assert!(
+        outcome.stderr.contains("is mounted there: `ferofs umount` it first, or use --over"),
+        "{}",
+        outcome.stderr
+    );
+    mount().arg("--over").args([&image, &dir]).run().success();
+    umount(&[]).success();
+    assert!(is_mounted(&dir));
+    let mut user = std::process::Command::new("sleep").arg("600").current_dir(&dir).spawn().unwrap();
+    let busy = umount(&[]);
+    let lazy = umount(&["--lazy"]);
+    user.kill().unwrap();
+    user.wait().unwrap();
+    let named = format!("is busy: used by sleep ({}); `ferofs umount --lazy` removes it now", user.id());
+    assert!(busy.code == 1 && busy.stderr.contains(&named), "{}", busy.stderr);
+    lazy.success();
+    assert!(!is_mounted(&dir));
+}
+
+#[test]
+fn the_root_hash_may_be_in_a_file() {
+    let fixture = Fixture::new(&tree::Options::small());
+    let (image, root) = fixture.build_sealed("image", &[]);
+    let (file, wrong) = (fixture.path("image.root"), fixture.path("wrong"));
+    fs::write(&wrong, "0".repeat(64)).unwrap();
+    let check = |option: &str, value: &Path| ferofs().args(["check", option]).arg(value).arg(&image).run();
+    check("--roothash-file", &file).success();
+    assert_ne!(check("--roothash-file", &wrong).code, 0);
+    fs::write(&wrong, "no root hash\n").unwrap();
+    assert_eq!(check("--roothash-file", &wrong).code, 16);
+    let both = ferofs().args(["check", "--roothash", &root, "--roothash-file"]).args([&file, &image]).run();
+    assert!(both.code == 16 && both.stderr.contains("cannot be used with"), "{}", both.stderr);
+    require!(need::root("mounts") && need::fuse("mounts"));
+    let dir = fixture.directory("mount");
+    ferofs().args(["mount", "--fuse", "--roothash-file"]).args([&file, &image, &dir]).run().success();
+    fixture.assert_same_as_source(&dir);
+    ferofs().arg("umount").arg(&dir).run().success();
+}
+
+#[test]
 fn only_root_uses_what_root_mounts_for_itself() {
     require!(possible("allow_root") && need::tool("setpriv", "allow_root").is_some());
     let (_fixture, image) = Fixture::with_image(&tree::Options::small());

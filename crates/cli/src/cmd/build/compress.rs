@@ -12,30 +12,32 @@ use crate::exit::Failure;
 /// Options for the compression of an image.
 #[derive(clap::Args)]
 pub(super) struct CompressArgs {
-    /// Compress file data with this algorithm: lz4, lz4hc, lzma, deflate or zstd; none stores it uncompressed
-    /// [default: that of --preset]
+    /// lz4, lz4hc, lzma, deflate, zstd, or none
     ///
-    /// A level may follow: lz4hc,12 or zstd,level=19. dictsize=BYTES sets the window in which the compressor searches
+    /// The algorithm for file data; none stores it uncompressed [default: that of --preset]. A level may follow: lz4hc,12 or zstd,level=19. dictsize=BYTES sets the window in which the compressor searches
     /// for matches (not for deflate). --compress-hints can select further algorithms, which follow after colons:
     /// lz4hc,12:zstd,19
     #[arg(short = 'z', long, value_name = "X[,LEVEL]")]
     compress: Option<String>,
 
-    /// Use a set of options for a purpose. -z and -C replace its algorithm and its cluster size, -E adds features or turns
-    /// them off (^X). Each preset names the first Linux version that mounts its images [default: `default`, unless
-    /// --chunk-size or --index-only is given]
+    /// Settings for a purpose
+    ///
+    /// -z and -C replace its algorithm and its cluster size, -E adds features or turns them off (^X). Each preset names the first Linux version
+    /// that mounts its images [default: `default`, unless --chunk-size or --index-only is given].
     #[arg(long, value_enum, value_name = "NAME")]
     preset: Option<Preset>,
 
     #[command(flatten)]
     level: Level,
 
-    /// Largest compressed size of a pcluster: a multiple of the block size, up to 256
-    /// blocks and at most 1M. A larger size makes the image smaller and random reads slower [default: that of --preset]
+    /// Compressed size of a pcluster, 4K to 1M
+    ///
+    /// The largest one: a multiple of the block size, up to 256 blocks. A larger size makes the image smaller and random reads slower
+    /// [default: that of --preset].
     #[arg(short = 'C', long, value_name = "SIZE", value_parser = byte_size::pcluster, allow_negative_numbers = true)]
     cluster_size: Option<u32>,
 
-    /// Turn on features, separated by commas; ^X turns X off
+    /// Features, with commas; ^X turns X off
     ///
     /// These make the image smaller and need a newer Linux: ztailpacking (5.17), fragments[=SIZE], all-fragments[=SIZE]
     /// and dedupe (6.1), 48bit and dot-omitted (6.15). holes keeps long runs of zeroes as holes, which Linux 6.1 reads as
@@ -46,32 +48,32 @@ pub(super) struct CompressArgs {
 
     /// Build an image that grows little by patches: no tails of files are stored behind inodes, as a patch copies them whenever an
     /// attribute of the file changes. Compressed images get fragments, which need Linux 6.1. -E wins
-    #[arg(long, conflicts_with_all = ["index_only", "chunk_size"])]
+    #[arg(long, hide_short_help = true, conflicts_with_all = ["index_only", "chunk_size"])]
     for_updates: bool,
 
     /// Compress inodes, and the attributes and data stored behind them, in pclusters of at most SIZE bytes, with X
     /// [default: the first algorithm of -z] (Linux 6.17)
-    #[arg(short = 'm', long, value_name = "SIZE[:X]")]
+    #[arg(short = 'm', long, hide_short_help = true, value_name = "SIZE[:X]")]
     compress_metadata: Option<String>,
 
     /// Compress directories that are larger than one block
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     compress_directories: bool,
 
     /// Compress files of more than 4 MiB with this algorithm instead of that of -z. zstd finds repetitions up to 1 MiB back, lzma up to
     /// 8 MiB, which matters for programs and databases [default: that of --preset, else that of -z]
-    #[arg(long, value_name = "X[,LEVEL]")]
+    #[arg(long, hide_short_help = true, value_name = "X[,LEVEL]")]
     compress_large: Option<String>,
 
     /// Read the pcluster size and the algorithm for some files from FILE
     ///
     /// Each line is `SIZE [NUMBER] REGEX`. It applies to paths, relative to SOURCE, in which the regular expression
     /// matches. SIZE 0 stores these files uncompressed. NUMBER selects an algorithm of -z; 0, the default, is the first.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, hide_short_help = true, value_name = "FILE")]
     compress_hints: Option<PathBuf>,
 
     /// Largest decoded size of an extent (for example 64K or 1MiB); at least the block size [default: no limit]
-    #[arg(long, value_name = "SIZE", value_parser = byte_size::argument::<u32>)]
+    #[arg(long, hide_short_help = true, value_name = "SIZE", value_parser = byte_size::argument::<u32>)]
     max_extent_bytes: Option<u32>,
 }
 

@@ -10,67 +10,69 @@ use ferofs::read::{ParseUuidError, Uuid};
 use crate::args::byte_size;
 use crate::exit::Failure;
 
+/// The group of these options in help.
+const LAYOUT: &str = "Metadata and layout";
+
 #[derive(clap::Args)]
-#[command(next_help_heading = "Metadata and layout")]
 pub(super) struct MetadataArgs {
     /// Store no extended attributes
-    #[arg(long, conflicts_with = "file_contexts")]
+    #[arg(help_heading = LAYOUT, hide_short_help = true, long, conflicts_with = "file_contexts")]
     no_xattrs: bool,
 
     /// Share an extended attribute if more than N files have it [default: share if this saves bytes]
-    #[arg(short = 'x', long, value_name = "N")]
+    #[arg(help_heading = LAYOUT, hide_short_help = true, short = 'x', long, value_name = "N")]
     inline_xattrs: Option<u32>,
 
     /// Store this prefix of attribute names once, for example `trusted.overlay.` with the dot; may be given several times
     /// (Linux 6.4)
-    #[arg(long, value_name = "PREFIX")]
+    #[arg(help_heading = LAYOUT, hide_short_help = true, long, value_name = "PREFIX")]
     xattr_prefix: Vec<String>,
 
     /// Store the SHA-256 digest of each file as an extended attribute, for kernels that share their page cache between
     /// images. An image of an image with digests has them without this option [default name: erofs.fingerprint.v1]
-    #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true,
+    #[arg(help_heading = LAYOUT, hide_short_help = true, long, value_name = "NAME", num_args = 0..=1, require_equals = true,
           default_missing_value = "erofs.fingerprint.v1")]
     inode_digests: Option<String>,
 
     /// Set the SELinux labels that this file_contexts file gives
-    #[arg(long, value_name = "FILE")]
+    #[arg(help_heading = LAYOUT, hide_short_help = true, long, value_name = "FILE")]
     file_contexts: Option<PathBuf>,
 
     /// Directory on which the image will be mounted; --file-contexts matches paths below it
-    #[arg(long, value_name = "DIR", default_value = "/")]
+    #[arg(help_heading = LAYOUT, hide_short_help = true, long, value_name = "DIR", default_value = "/")]
     mount_point: String,
 
     /// Size of inodes
-    #[arg(long, value_enum, default_value_t = Form::Smallest)]
+    #[arg(help_heading = LAYOUT, hide_short_help = true, long, value_enum, default_value_t = Form::Smallest)]
     inodes: Form,
 
     /// Never store file data behind the inode (DAX cannot map inline data)
-    #[arg(long)]
+    #[arg(help_heading = LAYOUT, hide_short_help = true, long)]
     no_inline_data: bool,
 
     /// Store each hard link as a separate file
-    #[arg(long)]
+    #[arg(help_heading = LAYOUT, hide_short_help = true, long)]
     hard_dereference: bool,
 
     /// Set file times later than SECS (seconds since 1970) to SECS [default: $SOURCE_DATE_EPOCH, if set]
-    #[arg(long, value_name = "SECS", allow_hyphen_values = true)]
+    #[arg(help_heading = LAYOUT, hide_short_help = true, long, value_name = "SECS", allow_hyphen_values = true)]
     clamp_time: Option<i64>,
 
     /// Store files uncompressed in chunks of this size, and equal chunks once: a power of two from the block size to
     /// 64M (Linux 5.15)
-    #[arg(long, value_name = "BYTES", value_parser = byte_size::argument::<u64>)]
+    #[arg(help_heading = LAYOUT, hide_short_help = true, long, value_name = "BYTES", value_parser = byte_size::argument::<u64>)]
     chunk_size: Option<u64>,
 
     /// Write chunks to this file or block device, which becomes extra device 1 of the image (Linux 5.16)
-    #[arg(long, value_name = "FILE", requires = "chunk_size")]
+    #[arg(help_heading = LAYOUT, hide_short_help = true, long, value_name = "FILE", requires = "chunk_size")]
     chunk_device: Option<PathBuf>,
 
     /// Start of the image in its file or block device: a multiple of the block size
-    #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = byte_size::argument::<u64>)]
+    #[arg(help_heading = LAYOUT, hide_short_help = true, long, value_name = "BYTES", default_value_t = 0, value_parser = byte_size::argument::<u64>)]
     offset: u64,
 
     /// Round the size of the image up to a multiple of this many blocks
-    #[arg(long, value_name = "BLOCKS", default_value_t = NonZeroU32::MIN)]
+    #[arg(help_heading = LAYOUT, hide_short_help = true, long, value_name = "BLOCKS", default_value_t = NonZeroU32::MIN)]
     align_size: NonZeroU32,
 }
 
@@ -148,23 +150,23 @@ pub(crate) fn source_date_epoch() -> Result<Option<i64>, Failure> {
 #[derive(clap::Args)]
 pub(super) struct OwnerArgs {
     /// Set the owner of all files to this user ID
-    #[arg(long, value_name = "UID")]
+    #[arg(long, hide_short_help = true, value_name = "UID")]
     force_uid: Option<u32>,
 
     /// Set the group of all files to this group ID
-    #[arg(long, value_name = "GID")]
+    #[arg(long, hide_short_help = true, value_name = "GID")]
     force_gid: Option<u32>,
 
-    /// Set the owner and the group of all files to root
+    /// All files belong to root
     #[arg(long, conflicts_with_all = ["force_uid", "force_gid"])]
     all_root: bool,
 
     /// Add N to the user ID of every file and to those in ACLs; N may be negative
-    #[arg(long, value_name = "N", default_value_t = 0, allow_hyphen_values = true)]
+    #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 0, allow_hyphen_values = true)]
     uid_offset: i64,
 
     /// Add N to the group ID of every file and to those in ACLs; N may be negative
-    #[arg(long, value_name = "N", default_value_t = 0, allow_hyphen_values = true)]
+    #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 0, allow_hyphen_values = true)]
     gid_offset: i64,
 }
 

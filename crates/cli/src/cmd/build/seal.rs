@@ -15,8 +15,9 @@ use crate::print::output::{message, print_line};
 
 #[derive(clap::Args)]
 pub(crate) struct SealArgs {
-    /// Make the hash tree of the image while it is written, and print the root hash: see `ferofs verity`. The tree follows the image, or
-    /// goes to FILE
+    /// Make a hash tree, and print the root hash
+    ///
+    /// While the image is written: see `ferofs verity`. The tree follows the image, or goes to FILE.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     verity: Option<Option<PathBuf>>,
 

@@ -130,8 +130,8 @@ pub(super) fn show_progress(bar: &ProgressBar, progress: &Progress) {
                     // Cannot happen: the template is a valid constant.
                     ProgressStyle::default_bar()
                 }));
-                bar.set_length(progress.bytes_total.load(Ordering::Relaxed));
             }
+            bar.set_length(progress.bytes_total.load(Ordering::Relaxed));
             bar.set_position(progress.bytes_done.load(Ordering::Relaxed));
         }
         Stage::Metadata => bar.set_message("writing metadata"),

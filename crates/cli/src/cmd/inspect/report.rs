@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use ferofs::inspect::{BlockKind, FileInfo, FileTotals, Inspection, Storage};
-use ferofs::read::{Algorithm, Image, Superblock, Uuid};
+use ferofs::inspect::{BlockKind, FileInfo, FileTotals, Inspection, Storage, type_name};
+use ferofs::read::{Algorithm, FileType, Image, Superblock, Uuid};
 use serde_json::{Map, Value, json};
 
 use crate::args::byte_size::human;
@@ -37,9 +37,11 @@ pub(super) fn write(image: &Image, inspection: &Inspection, out: &mut impl Write
     if !image.device_slots().is_empty() {
         field(out, "devices", &image.device_slots().len())?;
     }
-    field(out, "inodes", &format!("{} ({} names)", superblock.inodes, inspection.names))?;
+    let directories = inspection.types.get(type_name(FileType::Directory)).map_or(0, |group| group.files);
+    let files = inspection.types.values().map(|group| group.files).sum::<u64>().saturating_sub(directories);
+    field(out, "files", &format!("{files} in {directories} directories ({} names)", inspection.names))?;
 
-    writeln!(out, "\n{:<20} {:>9} {:>12} {:>12} {:>7}", "type", "inodes", "size", "stored", "ratio")?;
+    writeln!(out, "\n{:<20} {:>9} {:>12} {:>12} {:>7}", "type", "number", "size", "stored", "ratio")?;
     for (name, group) in &inspection.types {
         write_group(name, group, out)?;
     }

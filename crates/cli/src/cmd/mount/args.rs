@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use ferofs::escape::Escaped;
 use ferofs::read::{Image, LowMemory, OpenOptions};
 
+use crate::args::byte_size::human;
 use crate::args::image::{ImageArgs, OpenFiles};
 use crate::cmd::mount::memory::{MemoryArgs, MemoryFiles, ProfileRecording};
 use crate::cmd::mount::options::{self, SortedOptions};
 use crate::exit::Failure;
-use crate::print::output::message;
+use crate::print::output::{OUTPUT, message};
 
 /// Limit of the cache for metadata, and of the cache for the packed inode, with --low-memory, in bytes.
 const LOW_CACHE: usize = 1 << 20;
@@ -18,7 +19,9 @@ const LOW_CACHE: usize = 1 << 20;
 /// The subtype of mounts, and the program that mount(8) starts for them.
 pub(crate) const FEROFS: &str = "ferofs";
 
-/// Mount an image with the kernel's EROFS driver if possible, otherwise through FUSE
+/// Mount an image, by the kernel or through FUSE
+///
+/// By the kernel's EROFS driver if possible, otherwise through FUSE. Users who are not root mount through FUSE.
 #[derive(clap::Args, Clone)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -27,8 +30,9 @@ pub(crate) struct Args {
     /// The directory to mount on
     pub(crate) dir: PathBuf,
 
-    /// Apply this patch in memory; the image file does not change. May be given several times: patches apply in this
-    /// order. Implies --fuse
+    /// Apply this patch in memory
+    ///
+    /// The image file does not change. May be given several times: patches apply in this order. Implies --fuse.
     #[arg(long = "patch", value_name = "FILE", conflicts_with = "kernel")]
     pub(crate) patches: Vec<PathBuf>,
 
@@ -36,11 +40,11 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "kernel")]
     pub(crate) fuse: bool,
 
-    /// Mount with the kernel's EROFS driver; fail if this is not possible
+    /// Mount with the kernel's driver, or fail
     #[arg(long)]
     pub(crate) kernel: bool,
 
-    /// Stay in the foreground until the image is unmounted; implies --fuse
+    /// Stay until the image is unmounted; implies --fuse
     #[arg(short, long, conflicts_with = "kernel")]
     pub(crate) foreground: bool,
 
@@ -48,31 +52,37 @@ pub(crate) struct Args {
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub(crate) options: Vec<String>,
 
+    /// Mount on top of an image that is mounted there
+    ///
+    /// Without it, ferofs asks on a terminal, and fails elsewhere.
+    #[arg(long)]
+    pub(crate) over: bool,
+
     /// Number of threads of the FUSE daemon, 1 or more [default: one for each processor, at least 4]
-    #[arg(long, value_name = "N")]
+    #[arg(long, hide_short_help = true, value_name = "N")]
     pub(crate) threads: Option<std::num::NonZeroUsize>,
 
     /// Use small caches and small buffers in the FUSE daemon
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub(crate) low_memory: bool,
 
     #[command(flatten)]
     pub(crate) memory: MemoryArgs,
 
     /// Do not confine the FUSE daemon: it keeps privileges that it does not need to serve the image
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub(crate) no_sandbox: bool,
 
     /// Append the messages of the FUSE daemon to this file [default: syslog, or standard error with --foreground]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, hide_short_help = true, value_name = "FILE")]
     pub(crate) log_file: Option<PathBuf>,
 
     /// Write the process ID of the FUSE daemon to this file. The file is removed when the daemon ends
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, hide_short_help = true, value_name = "FILE")]
     pub(crate) pid_file: Option<PathBuf>,
 
     /// Print how the image was mounted, and why
-    #[arg(short, long)]
+    #[arg(help_heading = OUTPUT, short, long)]
     pub(crate) verbose: bool,
 
     /// Set only when mount(8) calls this program
@@ -134,8 +144,10 @@ impl Args {
         }
         if let Some(pinned) = memory_files.pin(&image)? {
             self.print_verbose(&format!(
-                "pinned {} ranges, {} bytes; {} are not in the image",
-                pinned.ranges, pinned.bytes, pinned.missing
+                "pinned {} ranges, {}; {} are not in the image",
+                pinned.ranges,
+                human(pinned.bytes),
+                pinned.missing
             ));
         }
         let recording = memory_files.record(&image)?;

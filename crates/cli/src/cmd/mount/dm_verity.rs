@@ -22,7 +22,7 @@ impl VerityDevice {
     /// # Errors
     /// There is no veritysetup, or the system has no dm-verity, or the image does not have this seal.
     pub(crate) fn open(image: &Path, offset: u64, seal: &SealArgs) -> Result<Option<Self>, Failure> {
-        let Some(root) = seal.root else { return Ok(None) };
+        let Some(root) = seal.root() else { return Ok(None) };
         if offset > 0 {
             return Err(Failure::about(image, "dm-verity needs an image that starts its file"));
         }

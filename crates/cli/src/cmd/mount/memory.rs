@@ -19,23 +19,25 @@ use crate::exit::{About, Failure};
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct MemoryArgs {
     /// Size of the FUSE daemon's page pool for decode buffers [default: 256K]
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = bytes)]
     pool: Option<usize>,
 
     /// Limit on the memory that the FUSE daemon uses for the open image, its page pool and its caches [default: no limit]
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = bytes)]
     memory_limit: Option<usize>,
 
-    /// Count reads, and write an access profile to FILE when the image is unmounted. Implies --fuse
+    /// Count reads, and write an access profile to FILE
+    ///
+    /// When the image is unmounted. Implies --fuse.
     #[arg(long, value_name = "FILE", conflicts_with = "kernel")]
     record_profile: Option<PathBuf>,
 
     /// Keep the most-read data of this access profile decoded in memory. Implies --fuse
-    #[arg(long, value_name = "PROFILE", conflicts_with = "kernel")]
+    #[arg(long, hide_short_help = true, value_name = "PROFILE", conflicts_with = "kernel")]
     pin: Option<PathBuf>,
 
     /// Limit on the memory for the data of --pin
-    #[arg(long, value_name = "BYTES", value_parser = bytes, default_value = "16M", requires = "pin")]
+    #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = bytes, default_value = "16M", requires = "pin")]
     pin_memory: Option<usize>,
 
     #[cfg(feature = "remote")]

@@ -32,6 +32,14 @@ pub(crate) fn mount_at(dir: &Path) -> io::Result<Option<MountEntry>> {
     }
 }
 
+/// A mount point below `dir`, an absolute path without symbolic links.
+pub(crate) fn mount_below(dir: &Path) -> Option<PathBuf> {
+    let table = std::fs::read(TABLE).ok()?;
+    let points =
+        table.split(|byte| *byte == b'\n').filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
+    points.map(unescaped).find(|point| point.starts_with(dir) && point != dir)
+}
+
 /// The last line of `table` whose mount point is `dir`.
 fn find(table: &[u8], dir: &Path) -> Option<MountEntry> {
     let wanted = escaped(dir);

@@ -9,6 +9,7 @@ use ferofs_fuse::Access;
 
 use crate::args::byte_size;
 use crate::args::image::ImageArgs;
+use crate::args::seal::read_root;
 use crate::exit::Failure;
 
 /// Options without effect here: only mount(8) uses them, or the mount always has the property.
@@ -109,9 +110,8 @@ pub(crate) fn sort(options: &[String], image: &mut ImageArgs) -> Result<SortedOp
             // The names of mount(8); systemd and the command line say `roothash`.
             ("verity.roothash" | "roothash", Some(value)) => image.seal.root = Some(root(value, option)?),
             ("verity.roothashfile", Some(value)) => {
-                let text = std::fs::read_to_string(value)
-                    .map_err(|error| InvalidOption(option.to_owned(), error.to_string()))?;
-                image.seal.root = Some(root(text.trim_end(), option)?);
+                let root = read_root(value.as_ref());
+                image.seal.root = Some(root.map_err(|error| InvalidOption(option.to_owned(), error))?);
             }
             ("verity.hashdevice", Some(value)) => image.seal.hash_file = Some(PathBuf::from(value)),
             ("verity.hashoffset", Some(value)) => image.seal.hash_offset = Some(bytes(value)?),
@@ -144,7 +144,7 @@ pub(crate) fn sort(options: &[String], image: &mut ImageArgs) -> Result<SortedOp
         }
     }
     let seal = &image.seal;
-    if seal.root.is_none() && (seal.hash_file.is_some() || seal.hash_offset.is_some()) {
+    if seal.root().is_none() && (seal.hash_file.is_some() || seal.hash_offset.is_some()) {
         let missing = "needs a root hash: verity.roothash or verity.roothashfile";
         return Err(InvalidOption("verity.hashdevice".to_owned(), missing.to_owned()));
     }

@@ -76,7 +76,7 @@ fn fixed(args: &Args, options: &SortedOptions, mount: &MountEntry) -> Vec<String
         (args.fuse && !is_fuse, "--fuse"),
         (args.kernel && is_fuse, "--kernel"),
         (args.foreground, "--foreground"),
-        (seal.root.is_some(), "--roothash"),
+        (seal.root().is_some(), "--roothash"),
         (seal.hash_file.is_some(), "--hash-file"),
         (seal.hash_offset.is_some(), "--hash-offset"),
         (image.offset != 0 && !mount.options.contains("fsoffset="), "--offset"),

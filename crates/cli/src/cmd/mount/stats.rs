@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::exit::{Failure, Outcome};
-use crate::print::output::json_text;
+use crate::print::output::{OUTPUT, json_text};
 
 /// The name of the number that changes when the fetcher was asked.
 pub(crate) const NUMBER: &str = "fetcher_asked";
@@ -28,7 +28,7 @@ pub(crate) struct Args {
     dir: PathBuf,
 
     /// Print one JSON object
-    #[arg(long)]
+    #[arg(help_heading = OUTPUT, long)]
     json: bool,
 }
 

@@ -12,6 +12,7 @@ use rustix::mount::{UnmountFlags, unmount};
 use crate::cmd::mount::daemon::record::Record;
 use crate::cmd::mount::mount_table::mount_at;
 use crate::cmd::mount::unmount_helper;
+use crate::cmd::mount::users::users;
 use crate::exit::{Failure, Outcome};
 
 /// Types of mounts that ferofs unmounts and changes.
@@ -25,11 +26,20 @@ const ATTEMPTS: usize = 16;
 pub(crate) struct UmountArgs {
     /// The directory on which the image is mounted, by ferofs or by the kernel's EROFS driver
     pub(crate) dir: PathBuf,
+
+    /// Unmount now, even if programs use files of it
+    ///
+    /// They can go on until they close the files. Nobody else finds the mount any more.
+    #[arg(short, long)]
+    pub(crate) lazy: bool,
 }
 
 pub(crate) fn umount(args: &UmountArgs) -> Outcome {
     let dir = absolute(&args.dir).map_err(|e| Failure::about(&args.dir, e))?;
-    let outcome = unmount_own(&dir, &args.dir);
+    let outcome = match args.lazy {
+        true => check_type(&dir, &args.dir).and_then(|()| unmount_helper::detach(&dir)),
+        false => unmount_own(&dir, &args.dir),
+    };
     if matches!(outcome, Ok(0)) {
         // The unmount helper has removed the record, unless it was killed.
         drop(Record::take(&dir));
@@ -71,16 +81,24 @@ fn finish(dir: &Path, shown: &Path, result: rustix::io::Result<()>) -> Outcome {
         // Nobody can use what has lost its daemon, so nobody is disturbed.
         Err(Errno::BUSY) if is_dead() => unmount_helper::detach(dir),
         Err(Errno::PERM) if is_dead() => unmount_helper::fusermount(dir, &["-u", "-z", "--"]),
-        Err(Errno::PERM) => unmount_helper::fusermount(dir, &["-u", "--"]),
+        // Its message says that the mount is busy, but not why.
+        Err(Errno::PERM) => match unmount_helper::fusermount(dir, &["-u", "--"])? {
+            0 => Ok(0),
+            code => users(dir).map_or(Ok(code), |users| Err(busy(shown, &users))),
+        },
         Err(Errno::BUSY) => {
-            let reason = format!(
-                "{}: `fuser -vm` names the processes that use it; `umount -l` removes it now, and for them when they end",
-                io::Error::from(Errno::BUSY)
-            );
-            Err(Failure::about(shown, reason))
+            let users =
+                users(dir).unwrap_or_else(|| "used by processes that this user does not see".to_owned());
+            Err(busy(shown, &users))
         }
         Err(error) => Err(Failure::about(shown, io::Error::from(error))),
     }
+}
+
+/// The mount on `dir` cannot be unmounted while it is used.
+fn busy(dir: &Path, users: &str) -> Failure {
+    let hint = "`ferofs umount --lazy` removes it now, and for them when they end";
+    Failure::about(dir, format!("is busy: {users}; {hint}"))
 }
 
 /// The path of a directory without symbolic links. The directory itself may be a mount that cannot be asked for anything.

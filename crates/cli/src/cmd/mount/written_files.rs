@@ -3,19 +3,44 @@
 use std::io;
 use std::path::Path;
 
+use ferofs::escape::Escaped;
+
 use crate::args::image::{refuse_as_outputs, writes_below};
 use crate::cmd::mount::args::Args;
 use crate::cmd::mount::daemon::is_daemon;
+use crate::cmd::mount::mount_table::mount_at;
+use crate::cmd::mount::umount::{OWN_TYPES, absolute};
 use crate::exit::Failure;
+use crate::print::output::confirm;
 
 /// Bytes of a number of a process, and more.
 const PID_MAX: u64 = 32;
 
 /// Fails if the mount point is no directory, or in the first process of a mount, if a file that the mount writes is one that it reads, lies
-/// below the mount point, or is of another kind.
+/// below the mount point, or is of another kind, or if the mount would hide another image.
 pub(crate) fn check(args: &Args) -> Result<(), Failure> {
     check_directory(&args.dir)?;
-    if is_daemon() { Ok(()) } else { check_files(args) }
+    if is_daemon() {
+        return Ok(());
+    }
+    check_files(args)?;
+    if args.over || args.helper.is_helper { Ok(()) } else { ask_before_second_mount(&args.dir) }
+}
+
+/// Fails if an image is mounted on `dir`, unless the user answers that another one shall hide it.
+fn ask_before_second_mount(dir: &Path) -> Result<(), Failure> {
+    // Mounting reports other errors.
+    let Ok(Some(mount)) = absolute(dir).and_then(|dir| mount_at(&dir)) else { return Ok(()) };
+    if !OWN_TYPES.contains(&mount.kind.as_str()) {
+        return Ok(());
+    }
+    let source = Escaped::path(&mount.source);
+    if confirm(format_args!("{}: {source} is mounted there; mount over it?", Escaped::path(dir)))? {
+        return Ok(());
+    }
+    let reason =
+        format!("{source} is mounted there: `ferofs umount` it first, or use --over to mount over it");
+    Err(Failure::about(dir, reason))
 }
 
 /// Fails if the path is not a directory: FUSE would cover a file with a directory, which nobody can open. Mounting reports other errors, as the
@@ -23,7 +48,9 @@ pub(crate) fn check(args: &Args) -> Result<(), Failure> {
 fn check_directory(dir: &Path) -> Result<(), Failure> {
     match std::fs::metadata(dir) {
         Ok(metadata) if !metadata.is_dir() => Err(Failure::about(dir, "not a directory")),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Failure::about(dir, error)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(Failure::about(dir, format!("{error}; mkdir makes it")))
+        }
         _ => Ok(()),
     }
 }

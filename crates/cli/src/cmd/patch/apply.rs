@@ -14,7 +14,7 @@ use super::args::TrailingArgs;
 use crate::args::signature;
 use crate::cmd::verity::sidecar::warn_of_seal;
 use crate::exit::{About, Failure, Outcome};
-use crate::print::output::{OutputArgs, wants_summary};
+use crate::print::output::{OUTPUT, OutputArgs, wants_summary};
 use crate::print::output::{json_text, print_line};
 use crate::print::progress::Display;
 use crate::signals::{GRACE_PERIOD_IN_PLACE, cancel_on_signals};
@@ -46,7 +46,7 @@ pub(super) struct ApplyArgs {
     trailing: TrailingArgs,
 
     /// Print the summary as one JSON object
-    #[arg(long)]
+    #[arg(help_heading = OUTPUT, long)]
     json: bool,
 
     #[command(flatten)]

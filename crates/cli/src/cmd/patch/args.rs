@@ -11,32 +11,34 @@ use crate::args::byte_size;
 use crate::args::compression::CompressionOptions;
 use crate::cmd::build::{all_time, source_date_epoch};
 use crate::exit::{About, Failure};
-use crate::print::output::OutputArgs;
 use crate::print::output::is_strict;
+use crate::print::output::{OUTPUT, OutputArgs};
 
 /// Options about the encoding of new data.
 #[derive(clap::Args)]
 pub(super) struct EncodingArgs {
-    /// Compress new data with this algorithm; `ferofs build --help` lists the values [default: as most data of the old
-    /// image]
+    /// Algorithm: `ferofs build --help` lists the values
+    ///
+    /// For new data [default: as most data of the old image].
     #[arg(short = 'z', long, value_name = "X[,LEVEL]")]
     compress: Option<String>,
 
     /// Largest compressed size of a pcluster: a multiple of the block size, up to 1M
     /// [default: the block size; without -z as in the old image]
-    #[arg(short = 'C', long, value_name = "SIZE", value_parser = byte_size::argument::<u32>, requires = "compress")]
+    #[arg(short = 'C', long, hide_short_help = true, value_name = "SIZE", value_parser = byte_size::argument::<u32>, requires = "compress")]
     cluster_size: Option<u32>,
 
     /// Number of worker threads, 1 or more; the result does not depend on it [default: one for each processor]
-    #[arg(long, value_name = "N")]
+    #[arg(long, hide_short_help = true, value_name = "N")]
     pub(super) workers: Option<NonZeroUsize>,
 }
 
 /// The option about data behind the image.
 #[derive(clap::Args)]
 pub(super) struct TrailingArgs {
-    /// Let the image grow over data behind it in its file or block device, for example a footer, a hash tree or an
-    /// archive. This data is lost, even if the change fails
+    /// Let the image grow over data behind it
+    ///
+    /// In its file or block device, for example a footer, a hash tree or an archive. This data is lost, even if the change fails.
     #[arg(long)]
     grow_over: bool,
 }
@@ -50,13 +52,15 @@ impl TrailingArgs {
 /// Options about what a change may do to the image.
 #[derive(clap::Args)]
 pub(super) struct AllowedArgs {
-    /// Use only features that the image already has, so that every kernel that mounts the old image mounts the new one
+    /// Use only features that the image already has
+    ///
+    /// So every kernel that mounts the old image mounts the new one.
     #[arg(long)]
     keep_features: bool,
 
     /// Do not rewrite a directory if only the inode number of its parent changes. The image grows less, and Linux accepts
     /// it, but programs that check images report a wrong `..` entry
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     loose_parents: bool,
 }
 
@@ -70,8 +74,9 @@ impl AllowedArgs {
 /// The option about what a patch file contains.
 #[derive(clap::Args)]
 pub(super) struct PortableArgs {
-    /// Make a patch that programs with other versions of the compressors can apply: it contains compressed data, not what to
-    /// compress, and is larger
+    /// Let other versions of ferofs apply the patch
+    ///
+    /// Those with other versions of the compressors: it contains compressed data, not what to compress, and is larger.
     #[arg(long)]
     pub(super) portable: bool,
 }
@@ -86,23 +91,27 @@ pub(super) struct ChangeArgs {
     allowed: AllowedArgs,
 
     /// Set the time of every file of the source to SECS, in seconds since 1970 [default of SECS: the time of -T]
-    #[arg(long, value_name = "SECS", num_args = 0..=1, require_equals = true, allow_hyphen_values = true)]
+    #[arg(long, hide_short_help = true, value_name = "SECS", num_args = 0..=1, require_equals = true, allow_hyphen_values = true)]
     all_time: Option<Option<i64>>,
 
-    /// Set the owner and the group of all files of the source to root
+    /// All files of the source belong to root
     #[arg(long)]
     all_root: bool,
 
-    /// Set the time of the patch, in seconds since 1970 [default: now, or $SOURCE_DATE_EPOCH]
+    /// Time of the patch, in seconds since 1970
+    ///
+    /// The default is now, or $SOURCE_DATE_EPOCH.
     #[arg(short = 'T', long, value_name = "SECS", allow_hyphen_values = true)]
     time: Option<i64>,
 
-    /// Compare the result with the source before the patch is written or applied
+    /// Compare the result with the source first
+    ///
+    /// Before the patch is written or applied.
     #[arg(long)]
     verify: bool,
 
     /// Print the summary as one JSON object
-    #[arg(long)]
+    #[arg(help_heading = OUTPUT, long)]
     pub(super) json: bool,
 
     #[command(flatten)]

@@ -16,7 +16,7 @@ use crate::args::image::refuse_as_output;
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::cmd::verity::sidecar::warn_of_seal;
 use crate::exit::{About, Failure, Outcome};
-use crate::print::output::{OutputArgs, wants_summary};
+use crate::print::output::{OUTPUT, OutputArgs, wants_summary};
 use crate::print::output::{json_text, message, print_line};
 use crate::print::progress::Display;
 use crate::signals::{GRACE_PERIOD, GRACE_PERIOD_IN_PLACE, cancel_on_signals};
@@ -36,21 +36,22 @@ pub(super) struct CreateArgs {
     output: PathBuf,
 
     #[command(flatten)]
-    overwrite: OverwriteArgs,
-
-    #[command(flatten)]
-    change: ChangeArgs,
-
-    #[command(flatten)]
     form: PortableArgs,
 
-    /// Keep a file of the old image as it is if it differs from the new one at the same path only in these attributes: times,
-    /// owner, mode, xattrs
+    /// Keep files that differ only in this
+    ///
+    /// A file of the old image stays as it is if it differs from the new one at the same path only in these attributes.
     #[arg(long, value_name = "WHAT,...", value_enum, value_delimiter = ',', conflicts_with = "verify")]
     ignore: Vec<Ignored>,
 
     #[command(flatten)]
     excludes: ExcludeArgs,
+
+    #[command(flatten)]
+    change: ChangeArgs,
+
+    #[command(flatten)]
+    overwrite: OverwriteArgs,
 }
 
 /// An attribute that does not count as a change.
@@ -102,7 +103,7 @@ pub(super) struct ComposeArgs {
     verify: bool,
 
     /// Print the summary as one JSON object
-    #[arg(long)]
+    #[arg(help_heading = OUTPUT, long)]
     json: bool,
 
     #[command(flatten)]

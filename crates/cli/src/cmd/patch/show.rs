@@ -5,12 +5,12 @@ use std::path::Path;
 
 use ferofs::patch::{Change, ChangeKind, Origin, Patch, PatchReader, PatchSummary, State};
 use ferofs::read::{Hex, Superblock, Uuid};
-use indicatif::HumanBytes;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::args::byte_size::human;
 use crate::exit::{About, Outcome};
-use crate::print::output::{json_text, print_line};
+use crate::print::output::{is_verbose, json_text, print_line};
 use ferofs::escape::Escaped;
 
 /// Runs `ferofs patch show`.
@@ -92,45 +92,45 @@ fn patch_text(patch: &Patch, files: bool) -> Result<String, ferofs::Error> {
     let [before, after] = patch.superblocks()?;
     let mut lines = vec![
         format!("for image      {}, state {}", Uuid(patch.uuid()), patch.base_state()),
-        format!("base           {} bytes, digest {}", patch.base_size(), Hex(&patch.base_digest())),
-        format!("result         {} bytes, digest {}", patch.result_size(), Hex(&patch.result_digest())),
+        format!("base           {}, digest {}", human(patch.base_size()), Hex(&patch.base_digest())),
+        format!("result         {}, digest {}", human(patch.result_size()), Hex(&patch.result_digest())),
         format!(
             "patch          {}: {} for data, {} for metadata, {} for how to encode it, {} for the list of changes",
-            HumanBytes(patch.file_len()),
-            HumanBytes(parts.content),
-            HumanBytes(parts.metadata),
-            HumanBytes(parts.plans),
-            HumanBytes(parts.changes),
+            human(patch.file_len()),
+            human(parts.content),
+            human(parts.metadata),
+            human(parts.plans),
+            human(parts.changes),
         ),
         format!(
             "image grows by {}: {} of data, {} of metadata",
-            HumanBytes(patch.result_size() - patch.base_size()),
-            HumanBytes(patch.content_len()),
-            HumanBytes(patch.metadata_len()),
+            human(patch.result_size() - patch.base_size()),
+            human(patch.content_len()),
+            human(patch.metadata_len()),
         ),
         format!("inodes         {} become {}", before.inodes, after.inodes),
     ];
-    lines.push(format!("applying       takes up to {} of memory", HumanBytes(patch.apply_memory()?)));
+    lines.push(format!("applying       takes up to {} of memory", human(patch.apply_memory()?)));
     let new_features = new_features(&before, &after);
     if !new_features.is_empty() {
         lines.push(format!("new features   {}", new_features.join(", ")));
     }
     for (kind, (count, bytes)) in sums(&changes) {
-        lines.push(format!("{:<14} {count} files, {}", kind.name(), HumanBytes(bytes)));
+        lines.push(format!("{:<14} {count} files, {}", kind.name(), human(bytes)));
     }
     if parents.directories > 0 {
         lines.push(format!(
             "{:<14} {} directories in which only .. changes, {}",
             "new parents",
             parents.directories,
-            HumanBytes(parents.bytes)
+            human(parents.bytes)
         ));
     }
     if files {
         changes.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.path.cmp(&b.path)));
         for change in changes {
             let path = Escaped(&change.path);
-            lines.push(format!("{:>12} {:<10} /{path}", change.bytes, change.kind.name()));
+            lines.push(format!("{:>12} {:<10} /{path}", human(change.bytes), change.kind.name()));
         }
     }
     Ok(lines.join("\n"))
@@ -152,13 +152,12 @@ pub(super) fn created_text(created: &PatchSummary) -> String {
         [] => String::new(),
         _ => format!("\nnew features: {}", features.join(", ")),
     };
-    let parts = created.growth_parts.named().into_iter().filter(|(_, bytes)| *bytes > 0);
-    let parts: String =
-        parts.map(|(name, bytes)| format!("\n{:>12} {name}", HumanBytes(bytes).to_string())).collect();
+    let parts = created.growth_parts.named().into_iter().filter(|(_, bytes)| *bytes > 0 && is_verbose());
+    let parts: String = parts.map(|(name, bytes)| format!("\n{:>12} {name}", human(bytes))).collect();
     format!(
         "patch of {}; the image grows by {}{parts}{features}",
-        HumanBytes(created.patch_len),
-        HumanBytes(created.growth),
+        human(created.patch_len),
+        human(created.growth),
     )
 }
 
@@ -183,7 +182,7 @@ pub(super) fn log_text(states: &[State]) -> String {
         };
         let mark = if state.current { '*' } else { ' ' };
         let time = state.time.map_or_else(|| "-".to_owned(), date);
-        let grown = state.end - state.start;
+        let grown = human(state.end - state.start);
         format!("{mark} {:>4}  {origin:<12} {time:<20} {:>12}  {} inodes", state.number, grown, state.inodes)
     };
     states.iter().map(line).collect::<Vec<_>>().join("\n")

@@ -22,7 +22,7 @@ use crate::args::image::refuse_as_outputs;
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::args::{byte_size, threads};
 use crate::exit::{About, Failure, Outcome};
-use crate::print::output::{OutputArgs, json_text};
+use crate::print::output::{OUTPUT, OutputArgs, json_text};
 use crate::print::progress::CountedSource;
 use crate::signals::{GRACE_PERIOD_IN_PLACE, cancel_on_signals};
 
@@ -64,7 +64,7 @@ pub(super) struct FormatArgs {
     sidecar: Option<Sidecar>,
 
     /// Print the result as one JSON object
-    #[arg(long)]
+    #[arg(help_heading = OUTPUT, long)]
     json: bool,
 
     #[command(flatten)]
@@ -313,11 +313,11 @@ pub(super) struct ParamsArgs {
     pub(super) data_block_size: u32,
 
     /// Bytes of a block of the hash tree
-    #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = byte_size::argument::<u32>)]
+    #[arg(long, hide_short_help = true, value_name = "BYTES", default_value_t = 4096, value_parser = byte_size::argument::<u32>)]
     hash_block_size: u32,
 
     /// Number of threads [default: one for each processor]
-    #[arg(long, value_name = "N")]
+    #[arg(long, hide_short_help = true, value_name = "N")]
     pub(super) threads: Option<NonZeroUsize>,
 }
 

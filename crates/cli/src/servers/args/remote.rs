@@ -9,85 +9,87 @@ use ferofs_remote::{Location, Options};
 
 use crate::exit::Failure;
 
+/// The group of these options in help.
+const SERVERS: &str = "Servers";
+
 /// Credentials and other settings of servers.
 #[derive(clap::Args, Debug, Clone, Default)]
-#[command(next_help_heading = "Servers")]
 pub(crate) struct RemoteArgs {
     /// User of a web server or a registry. Until the command ends or has mounted, other users of this machine see a password that is given
     /// here. FEROFS_PASSWORD and --password-file hide it
-    #[arg(long, value_name = "NAME[:PASSWORD]", env = "FEROFS_USER", hide_env_values = true)]
+    #[arg(help_heading = SERVERS, hide_short_help = true, long, value_name = "NAME[:PASSWORD]", env = "FEROFS_USER", hide_env_values = true)]
     user: Option<Secret>,
 
     /// File with the password of --user [default: the password is in FEROFS_PASSWORD]
-    #[arg(long, value_name = "FILE", requires = "user")]
+    #[arg(help_heading = SERVERS, hide_short_help = true, long, value_name = "FILE", requires = "user")]
     password_file: Option<PathBuf>,
 
     /// File with a token (Bearer) of a web server or a registry. It is read again when the server does not accept the token any more
-    #[arg(long, value_name = "FILE", conflicts_with = "user")]
+    #[arg(help_heading = SERVERS, hide_short_help = true, long, value_name = "FILE", conflicts_with = "user")]
     token_file: Option<PathBuf>,
 
     /// Take users and passwords of web servers from ~/.netrc
-    #[arg(long)]
+    #[arg(help_heading = SERVERS, hide_short_help = true, long)]
     netrc: bool,
 
     /// Send this header to a web server, but not to the servers that it redirects to; may be given several times
-    #[arg(long, value_name = "NAME:VALUE")]
+    #[arg(help_heading = SERVERS, hide_short_help = true, long, value_name = "NAME:VALUE")]
     header: Vec<Header>,
 
     /// Trust the certificates of these authorities (PEM) instead of the system's. SSL_CERT_FILE replaces the system's, too
-    #[arg(long, value_name = "FILE")]
+    #[arg(help_heading = SERVERS, hide_short_help = true, long, value_name = "FILE")]
     cacert: Option<PathBuf>,
 
     /// Certificate of this client, with its chain (PEM)
-    #[arg(long, value_name = "FILE", requires = "client_key")]
+    #[arg(help_heading = SERVERS, hide_short_help = true, long, value_name = "FILE", requires = "client_key")]
     client_cert: Option<PathBuf>,
 
     /// Key of the client's certificate (PEM)
-    #[arg(long, value_name = "FILE", requires = "client_cert")]
+    #[arg(help_heading = SERVERS, hide_short_help = true, long, value_name = "FILE", requires = "client_cert")]
     client_key: Option<PathBuf>,
 
     /// Accept any certificate: anybody on the way can read and change what is sent
-    #[arg(long)]
+    #[arg(help_heading = SERVERS, hide_short_help = true, long)]
     insecure_tls: bool,
 
     /// Address of an S3 store [default: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile's, or AWS]
-    #[arg(long, value_name = "URL")]
+    #[arg(help_heading = SERVERS, hide_short_help = true, long, value_name = "URL")]
     s3_endpoint: Option<String>,
 
     /// Region of an S3 store [default: AWS_REGION, AWS_DEFAULT_REGION, the profile's, or us-east-1]
-    #[arg(long, value_name = "NAME")]
+    #[arg(help_heading = SERVERS, hide_short_help = true, long, value_name = "NAME")]
     s3_region: Option<String>,
 
     /// Profile in ~/.aws/config and ~/.aws/credentials [default: AWS_PROFILE, or default]
-    #[arg(long, value_name = "NAME")]
+    #[arg(help_heading = SERVERS, hide_short_help = true, long, value_name = "NAME")]
     s3_profile: Option<String>,
 
     /// Where the name of the bucket is: in the path, or in the name of the host (`host`) [default: host for AWS, path for other stores]
-    #[arg(long, value_name = "PLACE", value_parser = ["path", "host"])]
+    #[arg(help_heading = SERVERS, hide_short_help = true, long, value_name = "PLACE", value_parser = ["path", "host"])]
     s3_bucket_in: Option<String>,
 
     /// File with the key of an S3 store and its secret, as s3fs has it: KEY:SECRET
-    #[arg(long, value_name = "FILE", conflicts_with = "s3_anonymous")]
+    #[arg(help_heading = SERVERS, hide_short_help = true, long, value_name = "FILE", conflicts_with = "s3_anonymous")]
     s3_passwd_file: Option<PathBuf>,
 
     /// Send requests to S3 stores without a signature, for public buckets
-    #[arg(long)]
+    #[arg(help_heading = SERVERS, hide_short_help = true, long)]
     s3_anonymous: bool,
 
     /// Ask a registry by http. Registries on this machine (localhost) are asked by http anyway
-    #[arg(long)]
+    #[arg(help_heading = SERVERS, hide_short_help = true, long)]
     plain_http: bool,
 
     /// File with credentials of registries [default: REGISTRY_AUTH_FILE, or the files of podman and docker]
-    #[arg(long, value_name = "FILE")]
+    #[arg(help_heading = SERVERS, hide_short_help = true, long, value_name = "FILE")]
     auth_file: Option<PathBuf>,
 
     /// Platform of an image in a registry: OS/ARCH[/VARIANT] [default: this machine's]
-    #[arg(long, value_name = "PLATFORM")]
+    #[arg(help_heading = SERVERS, hide_short_help = true, long, value_name = "PLATFORM")]
     oci_platform: Option<String>,
 
     /// The layer of an image with several EROFS layers: its number, from 0, or its digest
-    #[arg(long, value_name = "LAYER")]
+    #[arg(help_heading = SERVERS, hide_short_help = true, long, value_name = "LAYER")]
     oci_layer: Option<LayerChoice>,
 }
 

@@ -37,7 +37,7 @@ pub(crate) struct PrefetchArgs {
     /// Of an image on a server, fetch this in the background: `all`, `none`, or the files of an access profile (--record-profile). `none` still
     /// fetches what follows in sequential reads [default: the files of the access profile that was pushed with the image, and the metadata near
     /// the root]
-    #[arg(long, value_name = "all|none|PROFILE")]
+    #[arg(long, hide_short_help = true, value_name = "all|none|PROFILE")]
     pub(crate) prefetch: Option<Prefetch>,
 }
 
