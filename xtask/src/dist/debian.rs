@@ -46,7 +46,7 @@ pub(super) fn package(
     work: &Path,
 ) -> Result<PathBuf> {
     let texts = sources.join("packaging/debian");
-    let names = names(&read(&texts.join("names"))?)?;
+    let names = names(&read(&sources.join("packaging/names"))?)?;
     let root = work.join("package");
     if root.exists() {
         fs::remove_dir_all(&root).context("removing the files of the last package")?;
@@ -102,7 +102,7 @@ fn names(text: &str) -> Result<Vec<Name>> {
         let (_, name) = link.rsplit_once('/')?;
         Some(Name { link: link.to_owned(), name: name.to_owned(), section: section.to_owned() })
     };
-    lines.map(|line| name(line).with_context(|| format!("packaging/debian/names: {line}"))).collect()
+    lines.map(|line| name(line).with_context(|| format!("packaging/names: {line}"))).collect()
 }
 
 impl Name {
