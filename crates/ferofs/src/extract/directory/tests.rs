@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
 use super::*;
+use crate::extract::{schedule, tar};
 use ferofs_build as build;
 
 fn build_and_extract(source: &Path, target: &Path, options: &Options) -> Summary {
