@@ -120,9 +120,10 @@ for file in ferofs.rpm other.rpm; do
         grep -qx "$path" list || fail "$file has no $path"
     done
     mkdir "$root"
-    rpm --root "$root" --initdb
-    rpm --root "$root" --ignorearch --install "$file"
-    rpm --root "$root" --verify ferofs || fail "$file: rpm --verify: files differ"
+    into_root="rpm --root $root --dbpath /var/lib/rpm --force-debian"
+    $into_root --initdb
+    $into_root --ignorearch --install "$file"
+    $into_root --verify ferofs || fail "$file: rpm --verify: files differ"
     case $file in
     ferofs.rpm)
         use "$root/usr/bin/ferofs"
@@ -130,7 +131,7 @@ for file in ferofs.rpm other.rpm; do
         ;;
     *) use ./emulator "$root/usr/bin/ferofs" ;;
     esac
-    rpm --root "$root" --erase ferofs
+    $into_root --erase ferofs
     find "$root" -name '*ferofs*' | grep . && fail "$file: files are left"
     rm -rf "$root"
 done

@@ -123,7 +123,9 @@ fn make(processors: &[Processor], dir: &Path, work: &Path) -> Result<Release> {
     for processor in processors {
         let part = part(processor, &sources, &version, dir, work).context(processor.name)?;
         files.extend([part.ferofs.clone(), part.device.clone()]);
-        files.extend(part.packages.iter().flat_map(|packages| [packages.debian.clone(), packages.rpm.clone()]));
+        files.extend(
+            part.packages.iter().flat_map(|packages| [packages.debian.clone(), packages.rpm.clone()]),
+        );
         parts.push(part);
     }
     files.push(sums(&files, dir)?);

@@ -34,6 +34,8 @@ Usage: cargo xtask COMMAND
   test --processors [NAME]...
                              run the unit tests and the command for aarch64, armv7, riscv64, i686, powerpc64le and s390x (all) under
                              QEMU, and compare the images with those of this machine; needs rustup; 40 minutes
+  test --windows             let the command for Windows read images under Wine, and compare its output with that of this machine's; needs
+                             rustup
   test --packages            make the packages as `dist` does, install them in a new Debian, use them there, and remove them; compare what
                              the programs for other processors make, under QEMU; needs root
   dist [--for PROCESSOR]... [DIR]
@@ -85,6 +87,7 @@ fn dispatch(args: &[String]) -> Result<()> {
         ["test", "--vm"] => test::virtual_machine()?,
         ["test", "--kernels", options @ ..] => fuzz::kernels(options)?,
         ["test", "--processors", names @ ..] => test::processors::run(names)?,
+        ["test", "--windows"] => test::windows::run()?,
         ["test", "--packages"] => test::packages()?,
         ["dist", arguments @ ..] => dist::run(arguments)?,
         ["api"] => api::write()?,

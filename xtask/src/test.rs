@@ -4,6 +4,7 @@
 //! use all processors (compiling, campaigns) run one after the other.
 
 pub(crate) mod processors;
+pub(crate) mod windows;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

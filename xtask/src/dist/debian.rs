@@ -16,7 +16,12 @@ const LINKS: &str = "/usr/lib/ferofs";
 const PRIORITY: u32 = 50;
 
 /// Packs `contents` in `dir`, for what Debian calls `architecture`.
-pub(super) fn package(contents: &Contents<'_>, architecture: &str, dir: &Path, work: &Path) -> Result<PathBuf> {
+pub(super) fn package(
+    contents: &Contents<'_>,
+    architecture: &str,
+    dir: &Path,
+    work: &Path,
+) -> Result<PathBuf> {
     let Contents { sources, version, .. } = contents;
     let (texts, names) = (sources.join("packaging/debian"), Name::all(sources)?);
     let tree = Tree::new(work.join("package"), contents, &names, "usr/share/zsh/vendor-completions")?;

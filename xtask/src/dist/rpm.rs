@@ -11,11 +11,15 @@ use ferofs_devtools::shell;
 use super::tree::{Contents, Name, Tree, read};
 
 /// Packs `contents` in `dir`, for what rpm calls `architecture`.
-pub(super) fn package(contents: &Contents<'_>, architecture: &str, dir: &Path, work: &Path) -> Result<PathBuf> {
+pub(super) fn package(
+    contents: &Contents<'_>,
+    architecture: &str,
+    dir: &Path,
+    work: &Path,
+) -> Result<PathBuf> {
     let Contents { sources, version, .. } = contents;
     let work = work.join("rpm");
-    let tree =
-        Tree::new(work.join("tree"), contents, &Name::all(sources)?, "usr/share/zsh/site-functions")?;
+    let tree = Tree::new(work.join("tree"), contents, &Name::all(sources)?, "usr/share/zsh/site-functions")?;
     for name in ["LICENSE-APACHE", "LICENSE-MIT"] {
         tree.copy(&sources.join(name), &format!("usr/share/licenses/ferofs/{name}"), 0o644)?;
     }

@@ -83,7 +83,10 @@ impl Tree {
             tree.write(path, &shell::output(ferofs().args(["completions", shell]))?, 0o644)?;
         }
         tree.compress("usr/share/doc/ferofs/licences.gz", contents.licences.as_bytes())?;
-        tree.compress("usr/share/doc/ferofs/changelog.gz", &fs::read(contents.sources.join("CHANGELOG.md"))?)?;
+        tree.compress(
+            "usr/share/doc/ferofs/changelog.gz",
+            &fs::read(contents.sources.join("CHANGELOG.md"))?,
+        )?;
         Ok(tree)
     }
 

@@ -18,7 +18,7 @@ use crate::processor::{self, PROCESSORS, Processor};
 const FOR_THE_SYSTEM: [&str; 3] = ["ferofs-fuse", "ferofs-remote", "ferofs-cli"];
 
 /// Options of images that must have the same bytes: each algorithm, and each way to place data.
-const IMAGES: [&str; 12] = [
+pub(super) const IMAGES: [&str; 12] = [
     "-z none",
     "--chunk-size 4096",
     "--preset fast",
@@ -170,7 +170,12 @@ impl Expected {
 }
 
 /// `ferofs build` with one time and UUID, so that it makes the same bytes each time.
-fn build<'a>(ferofs: &'a mut Command, options: &str, tree: &Path, image: &Path) -> &'a mut Command {
+pub(super) fn build<'a>(
+    ferofs: &'a mut Command,
+    options: &str,
+    tree: &Path,
+    image: &Path,
+) -> &'a mut Command {
     ferofs.args(["build", "--quiet", "--force", "-T", "1", "-U", "00112233-4455-6677-8899-aabbccddeeff"]);
     ferofs.args(options.split(' ')).args([tree, image])
 }
