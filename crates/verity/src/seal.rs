@@ -11,6 +11,7 @@ use ferofs_threads::parallel;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::layout::TreeLayout;
+#[cfg(unix)]
 use crate::params::Params;
 use crate::superblock::{SUPERBLOCK_SIZE, Superblock};
 #[cfg(unix)]
