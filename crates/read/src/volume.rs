@@ -7,7 +7,7 @@ pub(crate) mod devices;
 pub(crate) mod fetched_source;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) mod file_source;
-#[cfg(any(test, all(any(unix, windows), not(any(target_os = "linux", target_os = "android")))))]
+#[cfg(all(any(unix, windows), not(any(target_os = "linux", target_os = "android"))))]
 pub(crate) mod portable_file;
 pub(crate) mod source;
 

@@ -71,21 +71,3 @@ fn read_exact_at(file: &File, mut pos: u64, mut buf: &mut [u8]) -> io::Result<()
     }
     Ok(())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_source_starts_where_the_image_starts() {
-        let mut file = tempfile::tempfile().unwrap();
-        io::Write::write_all(&mut file, b"..image").unwrap();
-        let source = FileSource::new(file, 2).unwrap();
-        let mut buf = [0; 3];
-        assert_eq!(source.size(), 5);
-        source.read_exact_at(2, &mut buf).unwrap();
-        assert_eq!(&buf, b"age");
-        assert!(source.read_exact_at(3, &mut buf).is_err());
-        assert!(source.read_exact_at(u64::MAX, &mut buf).is_err());
-    }
-}
