@@ -120,9 +120,9 @@ for file in ferofs.rpm other.rpm; do
         grep -qx "$path" list || fail "$file has no $path"
     done
     mkdir "$root"
-    into_root="rpm --root $root --dbpath /var/lib/rpm --force-debian"
+    into_root="rpm --root $root --dbpath /var/lib/rpm"
     $into_root --initdb
-    $into_root --ignorearch --install "$file"
+    $into_root --force-debian --ignorearch --install "$file"
     $into_root --verify ferofs || fail "$file: rpm --verify: files differ"
     case $file in
     ferofs.rpm)
@@ -131,7 +131,7 @@ for file in ferofs.rpm other.rpm; do
         ;;
     *) use ./emulator "$root/usr/bin/ferofs" ;;
     esac
-    $into_root --erase ferofs
+    $into_root --force-debian --erase ferofs
     find "$root" -name '*ferofs*' | grep . && fail "$file: files are left"
     rm -rf "$root"
 done

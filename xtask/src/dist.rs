@@ -45,11 +45,6 @@ pub(crate) struct Part {
     pub(crate) processor: Processor,
     pub(crate) ferofs: PathBuf,
     pub(crate) device: PathBuf,
-    pub(crate) packages: Option<Packages>,
-}
-
-/// The packages for one processor.
-pub(crate) struct Packages {
     pub(crate) debian: PathBuf,
     pub(crate) rpm: PathBuf,
 }
@@ -122,10 +117,7 @@ fn make(processors: &[Processor], dir: &Path, work: &Path) -> Result<Release> {
     let (mut files, mut parts) = (vec![archive], Vec::new());
     for processor in processors {
         let part = part(processor, &sources, &version, dir, work).context(processor.name)?;
-        files.extend([part.ferofs.clone(), part.device.clone()]);
-        files.extend(
-            part.packages.iter().flat_map(|packages| [packages.debian.clone(), packages.rpm.clone()]),
-        );
+        files.extend([&part.ferofs, &part.device, &part.debian, &part.rpm].map(PathBuf::clone));
         parts.push(part);
     }
     files.push(sums(&files, dir)?);
@@ -142,16 +134,11 @@ fn part(processor: &Processor, sources: &Path, version: &Version, dir: &Path, wo
         Ok::<_, anyhow::Error>(to)
     };
     let (ferofs, device) = (copy("ferofs", &built.ferofs)?, copy("ferofs-device", &built.device)?);
-    let mut packages = None;
-    if let Some((debian, rpm)) = names.packages {
-        let licences = licences::of_program(sources, names.target)?;
-        let contents = Contents { sources, program: &ferofs, processor, licences: &licences, version };
-        packages = Some(Packages {
-            debian: debian::package(&contents, debian, dir, work)?,
-            rpm: rpm::package(&contents, rpm, dir, work)?,
-        });
-    }
-    Ok(Part { processor: *processor, ferofs, device, packages })
+    let licences = licences::of_program(sources, names.target)?;
+    let contents = Contents { sources, program: &ferofs, processor, licences: &licences, version };
+    let debian = debian::package(&contents, names.debian, dir, work)?;
+    let rpm = rpm::package(&contents, names.rpm, dir, work)?;
+    Ok(Part { processor: *processor, ferofs, device, debian, rpm })
 }
 
 /// Writes the digests of `files` in the form that sha256sum checks.

@@ -39,8 +39,8 @@ Usage: cargo xtask COMMAND
   test --packages            make the packages as `dist` does, install them in a new Debian, use them there, and remove them; compare what
                              the programs for other processors make, under QEMU; needs root
   dist [--for PROCESSOR]... [DIR]
-                             make the source archive, and for x86_64, aarch64, armv7 and riscv64 (all) static programs (ferofs,
-                             ferofs-device), for the first two also Debian and rpm packages, of the last commit in DIR (target/dist)
+                             make the source archive, and for x86_64 and aarch64 (both) static programs (ferofs, ferofs-device), and
+                             Debian and rpm packages, of the last commit in DIR (target/dist)
   dist --check               make them twice, with different paths, and compare the bytes
   api                        list the public items of the libraries in docs/api, which `test` compares; needs rustup
   c-library DIR              build libferofs for C programs, and install it below DIR: libraries, header, file for pkg-config

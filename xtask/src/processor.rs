@@ -33,8 +33,10 @@ pub(crate) struct Processor {
 pub(crate) struct Release {
     /// The target of rustc with musl, whose programs need nothing of the system.
     pub(crate) target: &'static str,
-    /// Debian's name, and that of rpm; `None`: no packages are made for it.
-    pub(crate) packages: Option<(&'static str, &'static str)>,
+    /// Debian's name.
+    pub(crate) debian: &'static str,
+    /// The name of rpm.
+    pub(crate) rpm: &'static str,
 }
 
 macro_rules! processor {
@@ -51,23 +53,17 @@ macro_rules! processor {
     };
 }
 
-/// A release with the packages of these names.
-const fn packed(target: &'static str, debian: &'static str, rpm: &'static str) -> Option<Release> {
-    Some(Release { target, packages: Some((debian, rpm)) })
-}
-
-/// A release without packages.
-const fn released(target: &'static str) -> Option<Release> {
-    Some(Release { target, packages: None })
+const fn released(target: &'static str, debian: &'static str, rpm: &'static str) -> Option<Release> {
+    Some(Release { target, debian, rpm })
 }
 
 /// With 32 bits: armv7 and i686. Big-endian: s390x.
 #[rustfmt::skip]
 pub(crate) const PROCESSORS: [Processor; 7] = [
-    processor!("x86_64", "x86_64-unknown-linux-gnu", "x86_64-linux-gnu", "gcc-x86-64-linux-gnu", "libc6-dev-amd64-cross", "x86_64", packed("x86_64-unknown-linux-musl", "amd64", "x86_64")),
-    processor!("aarch64", "aarch64-unknown-linux-gnu", "aarch64-linux-gnu", "gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross", "aarch64", packed("aarch64-unknown-linux-musl", "arm64", "aarch64")),
-    processor!("armv7", "armv7-unknown-linux-gnueabihf", "arm-linux-gnueabihf", "gcc-arm-linux-gnueabihf", "libc6-dev-armhf-cross", "arm", released("armv7-unknown-linux-musleabihf")),
-    processor!("riscv64", "riscv64gc-unknown-linux-gnu", "riscv64-linux-gnu", "gcc-riscv64-linux-gnu", "libc6-dev-riscv64-cross", "riscv64", released("riscv64gc-unknown-linux-musl")),
+    processor!("x86_64", "x86_64-unknown-linux-gnu", "x86_64-linux-gnu", "gcc-x86-64-linux-gnu", "libc6-dev-amd64-cross", "x86_64", released("x86_64-unknown-linux-musl", "amd64", "x86_64")),
+    processor!("aarch64", "aarch64-unknown-linux-gnu", "aarch64-linux-gnu", "gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross", "aarch64", released("aarch64-unknown-linux-musl", "arm64", "aarch64")),
+    processor!("armv7", "armv7-unknown-linux-gnueabihf", "arm-linux-gnueabihf", "gcc-arm-linux-gnueabihf", "libc6-dev-armhf-cross", "arm", None),
+    processor!("riscv64", "riscv64gc-unknown-linux-gnu", "riscv64-linux-gnu", "gcc-riscv64-linux-gnu", "libc6-dev-riscv64-cross", "riscv64", None),
     processor!("i686", "i686-unknown-linux-gnu", "i686-linux-gnu", "gcc-i686-linux-gnu", "libc6-dev-i386-cross", "i386", None),
     processor!("powerpc64le", "powerpc64le-unknown-linux-gnu", "powerpc64le-linux-gnu", "gcc-powerpc64le-linux-gnu", "libc6-dev-ppc64el-cross", "ppc64le", None),
     processor!("s390x", "s390x-unknown-linux-gnu", "s390x-linux-gnu", "gcc-s390x-linux-gnu", "libc6-dev-s390x-cross", "s390x", None),

@@ -435,9 +435,7 @@ pub(crate) fn packages() -> Result<()> {
     script.arg(scratch::target_dir().join("packages")).arg(peers::debian_mirror()?);
     let (own, other): (Vec<_>, Vec<_>) = release.parts.iter().partition(|part| part.processor.is_own());
     for part in own.into_iter().chain(other) {
-        if let Some(packages) = &part.packages {
-            script.args([&packages.debian, &packages.rpm]).args(part.processor.emulator_program());
-        }
+        script.args([&part.debian, &part.rpm]).args(part.processor.emulator_program());
     }
     shell::run(&mut script)
 }
