@@ -100,7 +100,7 @@ fn patterns<S: AsRef<str>>(patterns: &[S]) -> Result<Option<Patterns>> {
     })
 }
 
-#[cfg(all(test, feature = "build"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -259,7 +259,7 @@ fn set_permissions(file: &File, permissions: u16) -> io::Result<()> {
     file.set_permissions(new)
 }
 
-#[cfg(all(test, feature = "build"))]
+#[cfg(test)]
 mod tests {
     use std::sync::Mutex;
 
