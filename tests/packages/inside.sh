@@ -91,4 +91,48 @@ apt-get purge --yes ferofs > log 2>&1 || { cat log; fail "removing ferofs"; }
 mandb --quiet
 list_files > after
 diff before after || fail "files are left"
-echo "the package works"
+
+# Builds, checks, lists and extracts with the program that the arguments start.
+use() {
+    rm -rf image.erofs copy
+    "$@" build --quiet /usr/share/perl5 image.erofs
+    "$@" check image.erofs
+    "$@" ls image.erofs / > /dev/null
+    "$@" extract image.erofs copy
+    diff -r --no-dereference /usr/share/perl5 copy
+}
+
+step "the Debian package for another processor"
+dpkg --add-architecture "$(dpkg-deb --field other.deb Architecture)"
+dpkg --install other.deb > log 2>&1 || { cat log; fail "installing the package for another processor"; }
+dpkg --verify ferofs | grep . && fail "dpkg --verify: files differ"
+use ./emulator /usr/bin/ferofs
+./emulator -0 mkfs.erofs /usr/bin/ferofs -V | grep -q '^ferofs ' || fail "mkfs.erofs of the package for another processor"
+dpkg --purge ferofs > log 2>&1 || { cat log; fail "removing the package for another processor"; }
+
+# They get a root directory of their own, as Debian does not know what they contain.
+step "the rpm packages"
+apt-get install --yes --no-download --no-install-recommends rpm > log 2>&1 || { cat log; fail "installing rpm"; }
+for file in ferofs.rpm other.rpm; do
+    root=/tmp/test/root
+    rpm -qpl "$file" > list
+    for path in /usr/bin/ferofs /usr/lib/ferofs/mkfs.erofs /usr/share/man/man1/ferofs-build.1.gz; do
+        grep -qx "$path" list || fail "$file has no $path"
+    done
+    mkdir "$root"
+    into_root="rpm --root $root --dbpath /var/lib/rpm"
+    $into_root --initdb
+    $into_root --force-debian --ignorearch --install "$file"
+    $into_root --verify ferofs || fail "$file: rpm --verify: files differ"
+    case $file in
+    ferofs.rpm)
+        use "$root/usr/bin/ferofs"
+        "$root/usr/lib/ferofs/mkfs.erofs" -V | grep -q '^ferofs ' || fail "mkfs.erofs of $file"
+        ;;
+    *) use ./emulator "$root/usr/bin/ferofs" ;;
+    esac
+    $into_root --force-debian --erase ferofs
+    find "$root" -name '*ferofs*' | grep . && fail "$file: files are left"
+    rm -rf "$root"
+done
+echo "the packages work"

@@ -6,6 +6,7 @@ mod api;
 mod demo;
 mod dist;
 mod fuzz;
+mod processor;
 mod soak;
 mod test;
 
@@ -33,10 +34,13 @@ Usage: cargo xtask COMMAND
   test --processors [NAME]...
                              run the unit tests and the command for aarch64, armv7, riscv64, i686, powerpc64le and s390x (all) under
                              QEMU, and compare the images with those of this machine; needs rustup; 40 minutes
-  test --packages            make the packages as `dist` does, install the Debian package in a new Debian, use it there, and remove it;
-                             needs root
-  dist [DIR]                 make the source archive, static programs (ferofs, ferofs-device) and a Debian package of the last commit
-                             in DIR (target/dist)
+  test --windows             let the command for Windows read images under Wine, and compare its output with that of this machine's; needs
+                             rustup
+  test --packages            make the packages as `dist` does, install them in a new Debian, use them there, and remove them; compare what
+                             the programs for other processors make, under QEMU; needs root
+  dist [--for PROCESSOR]... [DIR]
+                             make the source archive, and for x86_64 and aarch64 (both) static programs (ferofs, ferofs-device), and
+                             Debian and rpm packages, of the last commit in DIR (target/dist)
   dist --check               make them twice, with different paths, and compare the bytes
   api                        list the public items of the libraries in docs/api, which `test` compares; needs rustup
   c-library DIR              build libferofs for C programs, and install it below DIR: libraries, header, file for pkg-config
@@ -83,10 +87,9 @@ fn dispatch(args: &[String]) -> Result<()> {
         ["test", "--vm"] => test::virtual_machine()?,
         ["test", "--kernels", options @ ..] => fuzz::kernels(options)?,
         ["test", "--processors", names @ ..] => test::processors::run(names)?,
+        ["test", "--windows"] => test::windows::run()?,
         ["test", "--packages"] => test::packages()?,
-        ["dist"] => drop(dist::dist(None)?),
-        ["dist", "--check"] => dist::check()?,
-        ["dist", dir] if !dir.starts_with('-') => drop(dist::dist(Some(dir.as_ref()))?),
+        ["dist", arguments @ ..] => dist::run(arguments)?,
         ["api"] => api::write()?,
         ["c-library", prefix] if !prefix.starts_with('-') => install_c_library(prefix.as_ref())?,
         ["peers"] => peers::install_peers()?,

@@ -4,6 +4,7 @@
 //! use all processors (compiling, campaigns) run one after the other.
 
 pub(crate) mod processors;
+pub(crate) mod windows;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -461,17 +462,22 @@ pub(crate) fn virtual_machine() -> Result<()> {
     shell::run(Command::new(script).arg(ferofs).arg(scratch::target_dir().join("vm")))
 }
 
-/// Installs the Debian package in a new Debian, uses it there, and removes it.
+/// Makes a release, installs its packages in a new Debian, uses them, and removes them. The programs for other processors are compared first.
 pub(crate) fn packages() -> Result<()> {
-    let what = "a test of the Debian package";
+    let what = "a test of the packages";
     if !need::root(what) || !need::kernel_erofs(what) {
         return Ok(());
     }
     install::install(&[DEBOOTSTRAP])?;
-    let release = dist::dist(None)?;
-    let script = shell::repository().join("tests/packages/run.sh");
-    let target = scratch::target_dir().join("packages");
-    shell::run(Command::new(script).arg(&release.package).arg(target).arg(peers::debian_mirror()?))
+    let release = dist::dist(&dist::released(&[])?, None)?;
+    processors::compare(&release)?;
+    let mut script = Command::new(shell::repository().join("tests/packages/run.sh"));
+    script.arg(scratch::target_dir().join("packages")).arg(peers::debian_mirror()?);
+    let (own, other): (Vec<_>, Vec<_>) = release.parts.iter().partition(|part| part.processor.is_own());
+    for part in own.into_iter().chain(other) {
+        script.args([&part.debian, &part.rpm]).args(part.processor.emulator_program());
+    }
+    shell::run(&mut script)
 }
 
 /// The directory of the newest tools of others. Installs them if possible; an error is only printed, because Debian unstable may be

@@ -1,13 +1,19 @@
 //! Options and values that several commands take.
 
 pub(crate) mod byte_size;
+#[cfg(target_os = "linux")]
 pub(crate) mod compression;
+#[cfg(target_os = "linux")]
 pub(crate) mod exclude;
+#[cfg(target_os = "linux")]
 pub(crate) mod features;
+#[cfg(target_os = "linux")]
 pub(crate) mod hidden;
 pub(crate) mod image;
+#[cfg(target_os = "linux")]
 pub(crate) mod overwrite;
 pub(crate) mod seal;
+#[cfg(target_os = "linux")]
 pub(crate) mod signature;
 
 use std::ffi::OsString;

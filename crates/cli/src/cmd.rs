@@ -1,31 +1,52 @@
 //! The subcommands of `ferofs`, one module each.
 
+#[cfg(target_os = "linux")]
 pub(crate) mod build;
 mod cat;
 pub(crate) mod check;
+#[cfg(target_os = "linux")]
 mod completions;
+#[cfg(target_os = "linux")]
 mod diff;
+#[cfg(target_os = "linux")]
 mod du;
+#[cfg(target_os = "linux")]
 mod examples;
+#[cfg(not(target_os = "linux"))]
+mod elsewhere;
+#[cfg(target_os = "linux")]
 pub(crate) mod extract;
 mod inspect;
+#[cfg(target_os = "linux")]
 mod links;
 pub(crate) mod ls;
+#[cfg(target_os = "linux")]
 mod manual;
+#[cfg(target_os = "linux")]
 pub(crate) mod mount;
+#[cfg(target_os = "linux")]
 mod patch;
+#[cfg(target_os = "linux")]
 mod paths;
+#[cfg(target_os = "linux")]
 mod verity;
 
+#[cfg(target_os = "linux")]
 use clap::{CommandFactory, Parser, Subcommand};
 
+#[cfg(target_os = "linux")]
 pub(crate) use examples::with_examples;
-
+#[cfg(target_os = "linux")]
 use crate::exit::Outcome;
+#[cfg(target_os = "linux")]
 use crate::print::color;
 use crate::print::output::OUTPUT;
 
+#[cfg(not(target_os = "linux"))]
+pub(crate) use elsewhere::{Cli, run};
+
 /// Build, mount, check, extract, inspect and patch EROFS images.
+#[cfg(target_os = "linux")]
 #[derive(Parser)]
 #[command(name = "ferofs", version, max_term_width = 100)]
 #[command(
@@ -55,6 +76,7 @@ pub(crate) struct Cli {
     pub(crate) strict: bool,
 }
 
+#[cfg(target_os = "linux")]
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Build(Box<build::Args>),
@@ -82,9 +104,11 @@ pub(crate) enum Command {
 }
 
 /// The definitions of the command lines of other names of the program, each with the section of its manual page.
+#[cfg(target_os = "linux")]
 pub(crate) type OtherNames = fn() -> Vec<(clap::Command, &'static str)>;
 
 /// Runs a subcommand. `others` is for the manual and for completions.
+#[cfg(target_os = "linux")]
 pub(crate) fn run(command: Command, others: OtherNames) -> Outcome {
     match command {
         Command::Build(args) => build::run(&args),

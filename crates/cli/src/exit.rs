@@ -115,6 +115,7 @@ impl Failure {
     }
 
     /// Whether the program is the wrong one for fakeroot, fakechroot or pseudo.
+    #[cfg(target_os = "linux")]
     fn is_static_program(&self) -> bool {
         let cause = self.reason.downcast_ref::<ferofs::Error>();
         matches!(
@@ -131,9 +132,20 @@ impl Failure {
     }
 
     /// Whether the process has as many open files as it may have.
+    #[cfg(target_os = "linux")]
     fn is_too_many_files(&self) -> bool {
         let limit = rustix::io::Errno::MFILE.raw_os_error();
         self.system_errors().any(|error| error.raw_os_error() == Some(limit))
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn is_static_program(&self) -> bool {
+        false
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn is_too_many_files(&self) -> bool {
+        false
     }
 
     /// The errors of the system among the causes.

@@ -6,14 +6,18 @@
 
 // Only `cmd::mount::loop_device` and `cmd::mount::daemon::keeper::fork` allow it.
 #![deny(unsafe_code)]
+// Other systems have the commands that read images; the others use more of the modules.
+#![cfg_attr(not(target_os = "linux"), allow(dead_code, unused_imports, unused_macros))]
 
 mod args;
 mod cmd;
+#[cfg(target_os = "linux")]
 mod compat;
 mod exit;
 mod print;
 #[cfg(feature = "remote")]
 mod servers;
+#[cfg(target_os = "linux")]
 mod signals;
 
 use std::ffi::OsString;
@@ -31,6 +35,7 @@ fn parse(args: &[OsString]) -> Result<cmd::Cli, clap::Error> {
     cmd::Cli::from_arg_matches(&command.try_get_matches_from(args::with_short_help(args))?)
 }
 
+#[cfg(target_os = "linux")]
 fn run() -> ExitCode {
     signals::report_file_size_limit();
     let args: Vec<OsString> = args::hidden::args();
@@ -48,5 +53,20 @@ fn run() -> ExitCode {
             }
             Err(error) => error.exit(),
         },
+    })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn run() -> ExitCode {
+    let args: Vec<OsString> = std::env::args_os().collect();
+    exit::finish(match parse(&args) {
+        Ok(cli) => {
+            print::output::set_strict(cli.strict);
+            cmd::run(cli.command)
+        }
+        Err(error) if args.get(1).is_some_and(|command| command == "check") => {
+            Ok(exit::print_usage_as_fsck(&error))
+        }
+        Err(error) => error.exit(),
     })
 }

@@ -8,13 +8,13 @@ mod histogram;
 mod owners;
 
 use std::collections::BTreeMap;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use ferofs_format::{Algorithm, FileOffset, Nid};
 
 use ferofs_read::device_range::DeviceRange;
 use ferofs_read::error::{Corruption, Error, Result};
+use ferofs_read::names::bytes_of;
 use ferofs_read::walk::Walk;
 use ferofs_read::{Extent, ExtentData, FileType, Image, Inode, Location, Place};
 
@@ -355,7 +355,7 @@ fn keep_largest(files: &mut Vec<FileInfo>, count: usize) {
 
 /// The extension after the last dot, in lower case; empty if there is none, if the dot is the first byte, or if it is long.
 fn extension(path: &Path) -> String {
-    let name = path.file_name().map_or(&[][..], OsStrExt::as_bytes);
+    let name = path.file_name().map(bytes_of).unwrap_or_default();
     match name.iter().rposition(|byte| *byte == b'.') {
         Some(dot) if dot > 0 && name.len() - dot <= 12 => {
             String::from_utf8_lossy(name.get(dot + 1..).unwrap_or_default()).to_lowercase()

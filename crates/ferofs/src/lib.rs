@@ -57,7 +57,7 @@ pub mod check;
 #[cfg(feature = "build")]
 pub mod diff;
 pub mod error;
-#[cfg(feature = "extract")]
+#[cfg(feature = "extract-portable")]
 pub mod extract;
 pub mod inspect;
 #[cfg(feature = "patch")]
@@ -65,7 +65,7 @@ pub mod patch;
 mod range_marks;
 #[cfg(feature = "build")]
 pub mod seal;
-#[cfg(feature = "build")]
+#[cfg(any(feature = "build", feature = "extract-portable"))]
 mod select;
 
 #[cfg(feature = "patch")]

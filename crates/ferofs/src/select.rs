@@ -5,8 +5,12 @@
 
 use std::sync::Arc;
 
+#[cfg(feature = "build")]
 use ferofs_build::{Patterns, UsedPatterns};
+#[cfg(not(feature = "build"))]
+use none::{Patterns, UsedPatterns};
 
+#[cfg(feature = "build")]
 use crate::error::{Error, Result};
 
 /// The names to extract or to compare. By default: all.
@@ -28,11 +32,13 @@ impl Selection {
     ///
     /// # Errors
     /// [`Error::Pattern`].
+    #[cfg(feature = "build")]
     pub fn new<S: AsRef<str>>(include: &[S], exclude: &[S]) -> Result<Self> {
         Ok(Self { include: patterns(include)?, exclude: patterns(exclude)?, used: Arc::default() })
     }
 
     /// The patterns that matched no name of the work with this selection and its clones.
+    #[cfg(feature = "build")]
     #[must_use]
     pub fn unused(&self) -> Vec<String> {
         let groups = [(INCLUDE, &self.include), (EXCLUDE, &self.exclude)];
@@ -49,7 +55,7 @@ impl Selection {
     }
 
     /// Whether `path` and all names below it are included.
-    #[cfg(feature = "extract")]
+    #[cfg(feature = "extract-portable")]
     pub(crate) fn includes(&self, path: &[u8], is_dir: bool) -> bool {
         let included = |patterns: &Patterns| patterns.matched(path, &|| is_dir, INCLUDE, &self.used);
         self.include.as_ref().is_none_or(|patterns| included(patterns) == Some(true))
@@ -61,6 +67,29 @@ impl Selection {
     }
 }
 
+/// Without the feature `build`, there are no patterns.
+#[cfg(not(feature = "build"))]
+mod none {
+    #[derive(Clone, Debug)]
+    pub(super) enum Patterns {}
+
+    #[derive(Debug, Default)]
+    pub(super) struct UsedPatterns;
+
+    impl Patterns {
+        pub(super) fn matched(
+            &self,
+            _: &[u8],
+            _: &dyn Fn() -> bool,
+            _: usize,
+            _: &UsedPatterns,
+        ) -> Option<bool> {
+            match *self {}
+        }
+    }
+}
+
+#[cfg(feature = "build")]
 fn patterns<S: AsRef<str>>(patterns: &[S]) -> Result<Option<Patterns>> {
     if patterns.is_empty() {
         return Ok(None);

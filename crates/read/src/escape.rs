@@ -3,6 +3,8 @@
 use std::fmt::{self, Write as _};
 use std::path::Path;
 
+use crate::names::bytes_of;
+
 /// Shows bytes as text: control characters, characters that change the direction of text, and bytes that are no UTF-8 become
 /// `\xNN`, one for each byte.
 #[derive(Clone, Copy, Debug)]
@@ -11,8 +13,18 @@ pub struct Escaped<'a>(pub &'a [u8]);
 impl<'a> Escaped<'a> {
     /// Shows a path.
     #[must_use]
-    pub fn path(path: &'a Path) -> Self {
-        Self(path.as_os_str().as_encoded_bytes())
+    pub const fn path(path: &'a Path) -> EscapedPath<'a> {
+        EscapedPath(path)
+    }
+}
+
+/// Shows a path as [`Escaped`] shows the bytes that it has in an image.
+#[derive(Clone, Copy, Debug)]
+pub struct EscapedPath<'a>(&'a Path);
+
+impl fmt::Display for EscapedPath<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", Escaped(&bytes_of(self.0.as_os_str())))
     }
 }
 

@@ -30,7 +30,7 @@
 //!
 //! | the image is in | source |
 //! |---|---|
-//! | a file or a block device | `FileSource` |
+//! | a file, or on Linux a block device | `FileSource` |
 //! | memory | `Vec<u8>`, `&'static [u8]`, `Arc<[u8]>`, `Box<[u8]>`; a memory map or other type: [`BytesSource`] |
 //! | anything that reads and seeks | [`SeekSource`] |
 //! | a place from which the program fetches bytes itself, for example asynchronously | [`FetchedSource`] |
@@ -138,7 +138,7 @@
 //! | `lzma`, `deflate`, `zstd` | decoders of these algorithms. Without one, reads of files that need it fail |
 //! | `serde` | [`Stats`] can be serialized |
 //! | `liblz4` (not by default) | liblz4 decodes LZ4, 4 to 7 % faster than the decoder in Rust |
-//! | `comparison` (not by default) | the policies of decoding that the EROFS paper compares, for benchmarks. Needs Unix; has the only `unsafe` code |
+//! | `comparison` (not by default) | the policies of decoding that the EROFS paper compares, for benchmarks. Needs Linux; has the only `unsafe` code |
 //!
 //! LZ4 is always decoded. With no feature, the crate has no C code, and runs in WebAssembly.
 //!
@@ -159,6 +159,7 @@
 pub mod access;
 pub mod error;
 pub mod escape;
+pub mod names;
 
 mod accounting;
 mod content;
@@ -166,7 +167,7 @@ mod engine;
 mod image;
 mod metadata;
 mod profile;
-#[cfg(unix)]
+#[cfg(any(target_os = "linux", target_os = "android"))]
 mod replaced;
 mod tree;
 mod volume;
@@ -196,7 +197,7 @@ pub use profile::Pinned;
 pub use profile::ProfileRanges;
 pub use profile::Recording;
 pub use profile::text::{HotRange, Profile, ProfileError};
-#[cfg(unix)]
+#[cfg(any(target_os = "linux", target_os = "android"))]
 pub use replaced::keep_access;
 pub use tree::dir::{DirCookie, DirEntry, ReadDir};
 pub use tree::file::File;
@@ -204,6 +205,8 @@ pub use tree::inode_ref::InodeRef;
 pub use tree::{device_range, walk};
 pub use volume::MetadataPlace;
 pub use volume::fetched_source::{Attempt, FetchedSource};
-#[cfg(unix)]
+#[cfg(any(target_os = "linux", target_os = "android"))]
 pub use volume::file_source::FileSource;
+#[cfg(all(any(unix, windows), not(any(target_os = "linux", target_os = "android"))))]
+pub use volume::portable_file::FileSource;
 pub use volume::source::{Access, BytesSource, ReadRange, SeekSource, Source};

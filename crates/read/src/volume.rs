@@ -5,8 +5,10 @@
 pub(crate) mod block_cache;
 pub(crate) mod devices;
 pub(crate) mod fetched_source;
-#[cfg(unix)]
+#[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) mod file_source;
+#[cfg(all(any(unix, windows), not(any(target_os = "linux", target_os = "android"))))]
+pub(crate) mod portable_file;
 pub(crate) mod source;
 
 use std::sync::Arc;

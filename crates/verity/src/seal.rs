@@ -1,7 +1,7 @@
 //! Seals: a superblock and its hash tree, at the end of an image or in a file of their own.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+#[cfg(unix)]
+use std::{fs::File, os::unix::fs::FileExt};
 
 use ferofs_format::Uuid;
 use ferofs_format::superblock::{self as erofs, Superblock as ErofsSuperblock};
@@ -11,8 +11,10 @@ use ferofs_threads::parallel;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::layout::TreeLayout;
+#[cfg(unix)]
 use crate::params::Params;
 use crate::superblock::{SUPERBLOCK_SIZE, Superblock};
+#[cfg(unix)]
 use crate::tree::make_tree;
 use crate::verify::{BlockVerifier, VerifiedSource};
 use ferofs_format::units::{to_u64, to_usize};
@@ -62,6 +64,7 @@ impl Seal {
     ///
     /// # Errors
     /// [`Error::Parameter`] when the image does not consist of whole blocks; [`Error::Io`].
+    #[cfg(unix)]
     pub fn write(
         image: &dyn Source,
         len: u64,

@@ -13,6 +13,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
     (
         "read",
         &[
+            &["names"],
             &["escape", "replaced"],
             &["error"],
             &["accounting", "access"],

@@ -8,52 +8,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use ferofs_devtools::{install, shell};
-use ferofs_tests::tools::Tool;
-use ferofs_tests::{need, scratch};
+use ferofs_devtools::shell;
+use ferofs_tests::scratch;
 
-/// A processor, with the names that Rust and Debian give to it.
-struct Processor {
-    name: &'static str,
-    /// The target of rustc.
-    target: &'static str,
-    /// The prefix of Debian's compiler, and the directory of its C library below /usr.
-    tools: &'static str,
-    /// Debian's compiler, and its C library.
-    compiler: Tool,
-    library: &'static str,
-    emulator: Tool,
-}
-
-macro_rules! processor {
-    ($name:literal, $target:literal, $tools:literal, $library:literal, $emulator:literal) => {
-        Processor {
-            name: $name,
-            target: $target,
-            tools: $tools,
-            compiler: Tool { program: concat!($tools, "-gcc"), package: concat!("gcc-", $tools) },
-            library: $library,
-            emulator: Tool { program: concat!("qemu-", $emulator, "-static"), package: "qemu-user-static" },
-        }
-    };
-}
-
-/// With 32 bits: armv7 and i686. Big-endian: s390x.
-#[rustfmt::skip]
-const PROCESSORS: [Processor; 6] = [
-    processor!("aarch64", "aarch64-unknown-linux-gnu", "aarch64-linux-gnu", "libc6-dev-arm64-cross", "aarch64"),
-    processor!("armv7", "armv7-unknown-linux-gnueabihf", "arm-linux-gnueabihf", "libc6-dev-armhf-cross", "arm"),
-    processor!("riscv64", "riscv64gc-unknown-linux-gnu", "riscv64-linux-gnu", "libc6-dev-riscv64-cross", "riscv64"),
-    processor!("i686", "i686-unknown-linux-gnu", "i686-linux-gnu", "libc6-dev-i386-cross", "i386"),
-    processor!("powerpc64le", "powerpc64le-unknown-linux-gnu", "powerpc64le-linux-gnu", "libc6-dev-ppc64el-cross", "ppc64le"),
-    processor!("s390x", "s390x-unknown-linux-gnu", "s390x-linux-gnu", "libc6-dev-s390x-cross", "s390x"),
-];
+use crate::dist::Release;
+use crate::processor::{self, PROCESSORS, Processor};
 
 /// The crates whose unit tests need the system more than the processor.
 const FOR_THE_SYSTEM: [&str; 3] = ["ferofs-fuse", "ferofs-remote", "ferofs-cli"];
 
 /// Options of images that must have the same bytes: each algorithm, and each way to place data.
-const IMAGES: [&str; 12] = [
+pub(super) const IMAGES: [&str; 12] = [
     "-z none",
     "--chunk-size 4096",
     "--preset fast",
@@ -70,20 +35,15 @@ const IMAGES: [&str; 12] = [
 
 /// Tests the processors of these names, or all.
 pub(crate) fn run(names: &[&str]) -> Result<()> {
-    let known = PROCESSORS.map(|processor| processor.name);
-    if let Some(name) = names.iter().find(|name| !known.contains(name)) {
-        bail!("there is no processor {name}; there are {}", known.join(", "));
-    }
-    if need::find_tool("rustup").is_none() {
-        bail!("rustup is missing, which installs the standard library for other processors");
-    }
+    let others = PROCESSORS.into_iter().filter(|it| !it.is_own());
+    let processors = processor::choose(others, names)?;
     let own = shell::build_ferofs("checked")?;
     let scratch = scratch::scratch();
-    let inputs = Inputs::make(&own, scratch.path())?;
+    let expected = Expected::make(&own, scratch.path())?;
     let mut rows = Vec::new();
-    for processor in PROCESSORS.iter().filter(|it| names.is_empty() || names.contains(&it.name)) {
+    for processor in processors {
         println!("{}", shell::bold(&format!("== {}", processor.name)));
-        rows.push(processor.test(&inputs, scratch.path()).with_context(|| processor.name)?);
+        rows.push(test(&processor, &expected).with_context(|| processor.name)?);
     }
     println!("{:<14}{:>12}{:>14}", "processor", "unit tests", "same images");
     rows.iter().for_each(|row| println!("{row}"));
@@ -92,15 +52,73 @@ pub(crate) fn run(names: &[&str]) -> Result<()> {
 
 /// Builds the program of the campaigns for virtual machines with ARM processors. It is static, because they have no libraries.
 pub(crate) fn build_guest() -> Result<()> {
-    let [aarch64, ..] = &PROCESSORS;
-    aarch64.install()?;
-    let mut cargo = aarch64.cargo("build");
-    cargo.env("RUSTFLAGS", "-D warnings -C target-feature=+crt-static -C strip=symbols");
-    shell::run(cargo.args(["--package", "ferofs-campaigns"]))
+    let processors = processor::choose(PROCESSORS.into_iter(), &["aarch64"])?;
+    for processor in &processors {
+        processor.install(processor.target)?;
+        let mut build_command = cargo(processor, "build");
+        build_command.env("RUSTFLAGS", "-D warnings -C target-feature=+crt-static -C strip=symbols");
+        shell::run(build_command.args(["--package", "ferofs-campaigns"]))?;
+    }
+    Ok(())
 }
 
-/// Trees, and what this machine makes of them.
-struct Inputs {
+/// Compares what the static programs of a release make.
+pub(crate) fn compare(release: &Release) -> Result<()> {
+    let scratch = scratch::scratch();
+    let own = release.parts.iter().find(|part| part.processor.is_own());
+    let own = own.context("there is no release for this machine's processor")?;
+    let expected = Expected::make(&own.ferofs, scratch.path())?;
+    for part in release.parts.iter().filter(|part| !part.processor.is_own()) {
+        println!("{}", shell::bold(&format!("== {}", part.processor.name)));
+        expected.compare(|| part.processor.command(&part.ferofs)).context(part.processor.name)?;
+        for image in &expected.images {
+            shell::run(part.processor.command(&part.device).arg("check").arg(image))?;
+        }
+    }
+    Ok(())
+}
+
+/// Compiles for the processor, runs the unit tests, and compares what its program makes.
+fn test(processor: &Processor, expected: &Expected) -> Result<String> {
+    processor.install(processor.target)?;
+    let mut build_command = cargo(processor, "build");
+    shell::run(build_command.args(["--package", "ferofs-cli"]))?;
+    let mut tests = cargo(processor, "test");
+    let libraries = super::PUBLIC_CRATES.iter().filter(|name| !FOR_THE_SYSTEM.contains(name));
+    tests.arg("--lib").args(libraries.flat_map(|name| ["--package", name]));
+    // The memory that it measures would be that of the emulator.
+    tests.args(["--", "--skip", "the_stated_memory_is_enough_for_any_plan"]);
+    tests.env("PROPTEST_CASES", super::QUICK_CASES);
+    let output = tests.output().context("cargo test")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() {
+        bail!("unit tests: {}\n{text}{}", output.status, String::from_utf8_lossy(&output.stderr));
+    }
+    let passed: u64 = text.lines().filter_map(passed_in).sum();
+    let program = target_dir().join(processor.target).join("debug/ferofs");
+    expected.compare(|| processor.command(&program))?;
+    Ok(format!("{:<14}{passed:>12}{:>14}", processor.name, IMAGES.len()))
+}
+
+/// Cargo for this processor. A warning is an error.
+fn cargo(processor: &Processor, command: &str) -> Command {
+    let mut cargo = shell::cargo();
+    let variable = processor.target.replace('-', "_").to_uppercase();
+    cargo
+        .args([command, "--target-dir"])
+        .arg(target_dir())
+        .env(format!("CARGO_TARGET_{variable}_RUNNER"), processor.emulator().join(" "))
+        .env("CARGO_INCREMENTAL", "0")
+        .env("CARGO_PROFILE_DEV_DEBUG", "0")
+        .env("RUSTFLAGS", "-D warnings");
+    processor.set_target(&mut cargo, processor.target);
+    cargo
+}
+
+/// Trees, and what this machine makes of them: the programs of other processors must make the same.
+struct Expected {
+    /// The directory of all files.
+    dir: PathBuf,
     /// Files of this repository, and a file with holes that is larger than 4 GiB.
     tree: PathBuf,
     /// The same with changes.
@@ -114,7 +132,8 @@ struct Inputs {
 /// The image that the patch is for.
 const PATCHED: usize = 4;
 
-impl Inputs {
+impl Expected {
+    /// Lets `ferofs`, a program of this machine, make the files in `dir`.
     fn make(ferofs: &Path, dir: &Path) -> Result<Self> {
         let (tree, changed) = (dir.join("tree"), dir.join("changed"));
         for to in [&tree, &changed] {
@@ -136,93 +155,45 @@ impl Inputs {
         let patch = dir.join("patch");
         let image = images.get(PATCHED).context("there is no image for the patch")?;
         shell::run(create(&mut Command::new(ferofs), image, &changed, &patch))?;
-        Ok(Self { tree, changed, images, patch })
+        Ok(Self { dir: dir.to_owned(), tree, changed, images, patch })
+    }
+
+    /// Lets the program that `ferofs` starts make the same images and the same patch, and read, extract and apply them.
+    fn compare(&self, ferofs: impl Fn() -> Command) -> Result<()> {
+        let (image, extracted) = (self.dir.join("image"), self.dir.join("extracted"));
+        for (options, expected) in IMAGES.iter().zip(&self.images) {
+            shell::run(build(&mut ferofs(), options, &self.tree, &image))?;
+            same(expected, &image).with_context(|| format!("build {options}"))?;
+            shell::run(ferofs().args(["check", "--deep"]).arg(&image))?;
+            shell::run(ferofs().args(["diff", "-q"]).args([&self.tree, &image]))?;
+        }
+        shell::run(ferofs().arg("extract").args([&image, &extracted]))?;
+        shell::run(ferofs().args(["diff", "-q"]).args([&self.tree, &extracted]))?;
+        fs::remove_dir_all(&extracted)?;
+        let patched = self.images.get(PATCHED).context("there is no image for the patch")?;
+        let patch = self.dir.join("other.patch");
+        shell::run(create(&mut ferofs(), patched, &self.changed, &patch))?;
+        same(&self.patch, &patch).context("patch create")?;
+        fs::copy(patched, &image)?;
+        shell::run(ferofs().args(["patch", "apply"]).args([&image, &patch]))?;
+        fs::remove_file(&patch)?;
+        shell::run(ferofs().args(["diff", "-q"]).args([&self.changed, &image]))
     }
 }
 
 /// `ferofs build` with one time and UUID, so that it makes the same bytes each time.
-fn build<'a>(ferofs: &'a mut Command, options: &str, tree: &Path, image: &Path) -> &'a mut Command {
+pub(super) fn build<'a>(
+    ferofs: &'a mut Command,
+    options: &str,
+    tree: &Path,
+    image: &Path,
+) -> &'a mut Command {
     ferofs.args(["build", "--quiet", "--force", "-T", "1", "-U", "00112233-4455-6677-8899-aabbccddeeff"]);
     ferofs.args(options.split(' ')).args([tree, image])
 }
 
 fn create<'a>(ferofs: &'a mut Command, image: &Path, tree: &Path, patch: &Path) -> &'a mut Command {
     ferofs.args(["patch", "create", "-T", "2"]).args([image, tree]).arg("--output").arg(patch)
-}
-
-impl Processor {
-    fn test(&self, inputs: &Inputs, dir: &Path) -> Result<String> {
-        self.install()?;
-        let mut build_command = self.cargo("build");
-        shell::run(build_command.args(["--package", "ferofs-cli"]))?;
-        let mut tests = self.cargo("test");
-        let libraries = super::PUBLIC_CRATES.iter().filter(|name| !FOR_THE_SYSTEM.contains(name));
-        tests.arg("--lib").args(libraries.flat_map(|name| ["--package", name]));
-        // The memory that it measures would be that of the emulator.
-        tests.args(["--", "--skip", "the_stated_memory_is_enough_for_any_plan"]);
-        tests.env("PROPTEST_CASES", super::QUICK_CASES);
-        let output = tests.output().context("cargo test")?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        if !output.status.success() {
-            bail!("unit tests: {}\n{text}{}", output.status, String::from_utf8_lossy(&output.stderr));
-        }
-        let passed: u64 = text.lines().filter_map(passed_in).sum();
-        let image = dir.join(self.name);
-        for (options, expected) in IMAGES.iter().zip(&inputs.images) {
-            shell::run(build(&mut self.ferofs(), options, &inputs.tree, &image))?;
-            same(expected, &image).with_context(|| format!("build {options}"))?;
-            shell::run(self.ferofs().args(["check", "--deep"]).arg(&image))?;
-            shell::run(self.ferofs().args(["diff", "-q"]).args([&inputs.tree, &image]))?;
-        }
-        let patched = inputs.images.get(PATCHED).context("there is no image for the patch")?;
-        let patch = dir.join(format!("{}.patch", self.name));
-        shell::run(create(&mut self.ferofs(), patched, &inputs.changed, &patch))?;
-        same(&inputs.patch, &patch).context("patch create")?;
-        fs::copy(patched, &image)?;
-        shell::run(self.ferofs().args(["patch", "apply"]).args([&image, &patch]))?;
-        shell::run(self.ferofs().args(["diff", "-q"]).args([&inputs.changed, &image]))?;
-        Ok(format!("{:<14}{passed:>12}{:>14}", self.name, IMAGES.len()))
-    }
-
-    fn install(&self) -> Result<()> {
-        let library = Path::new("/usr").join(self.tools).join("include");
-        let mut tools = vec![self.compiler, self.emulator];
-        if !library.exists() {
-            // A library has no program.
-            tools.push(Tool { program: self.library, package: self.library });
-        }
-        install::install(&tools)?;
-        shell::run(Command::new("rustup").args(["target", "add", self.target]))
-    }
-
-    /// Cargo for this processor. A warning is an error.
-    fn cargo(&self, command: &str) -> Command {
-        let mut cargo = shell::cargo();
-        let variable = self.target.replace('-', "_").to_uppercase();
-        cargo
-            .args([command, "--target", self.target])
-            .arg("--target-dir")
-            .arg(target_dir())
-            .env(format!("CARGO_TARGET_{variable}_LINKER"), self.compiler.program)
-            .env(format!("CARGO_TARGET_{variable}_RUNNER"), self.emulated().join(" "))
-            .env("CARGO_INCREMENTAL", "0")
-            .env("CARGO_PROFILE_DEV_DEBUG", "0")
-            .env("RUSTFLAGS", "-D warnings");
-        cargo
-    }
-
-    /// The emulator with its arguments.
-    fn emulated(&self) -> [String; 3] {
-        [self.emulator.program.into(), "-L".into(), format!("/usr/{}", self.tools)]
-    }
-
-    /// The command that was built for this processor.
-    fn ferofs(&self) -> Command {
-        let [emulator, arguments @ ..] = self.emulated();
-        let mut command = Command::new(emulator);
-        command.args(arguments).arg(target_dir().join(self.target).join("debug/ferofs"));
-        command
-    }
 }
 
 fn target_dir() -> PathBuf {

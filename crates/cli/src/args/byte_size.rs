@@ -1,5 +1,6 @@
 //! Parses and prints numbers of bytes.
 
+#[cfg(target_os = "linux")]
 use ferofs::build::{BlockSize, PCLUSTER_MAX};
 use indicatif::HumanBytes;
 
@@ -26,12 +27,14 @@ pub(crate) fn limited(text: &str, most: u64) -> Result<u64, String> {
 }
 
 /// The size of a block.
+#[cfg(target_os = "linux")]
 pub(crate) fn block(text: &str) -> Result<BlockSize, String> {
     let bytes = argument(text)?;
     BlockSize::from_bytes(bytes).ok_or_else(|| "not a power of two from 512 to 65536".to_owned())
 }
 
 /// The size of a pcluster, at most the largest that Linux reads.
+#[cfg(target_os = "linux")]
 pub(crate) fn pcluster(text: &str) -> Result<u32, String> {
     limited(text, PCLUSTER_MAX.into()).map(|bytes| bytes as u32)
 }

@@ -3,13 +3,18 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::ops::Deref;
+#[cfg(target_os = "linux")]
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+#[cfg(target_os = "linux")]
 use std::sync::atomic::AtomicBool;
 
+#[cfg(target_os = "linux")]
 use ferofs::build::KnownFormat;
+#[cfg(target_os = "linux")]
 use ferofs::build::host::follow_links;
+#[cfg(target_os = "linux")]
 use ferofs::patch::{PatchReader, PieceCache};
 use ferofs::read::{FileSource, Image, OpenOptions, Source};
 use ferofs::verity::check_end;
@@ -129,19 +134,15 @@ impl OpenFiles {
     /// Opens the image in these files with `options`.
     pub(crate) fn decode(self, options: &OpenOptions) -> Result<Image, Failure> {
         let ImageSource { bytes, seal, has_end_to_check } = self.source;
-        let mut primary: Arc<dyn Source> = match seal {
+        let primary: Arc<dyn Source> = match seal {
             Some(seal) => Arc::new(seal.verified(bytes)?),
             None => bytes,
         };
         if has_end_to_check {
             check_end(&primary).about(&self.path)?;
         }
-        // One for all patches, so that the number of patches does not count.
-        let cache = PieceCache::default();
-        for (path, file) in self.patches {
-            let mut patches = PatchReader::new(Arc::new(file)).about(&path)?;
-            (primary, _) = patches.overlay(primary, &cache, &AtomicBool::new(false)).about(&path)?;
-        }
+        #[cfg(target_os = "linux")]
+        let primary = patched(primary, self.patches)?;
         let extra = self.extra.into_iter().map(|file| Box::new(file) as Box<dyn Source>).collect();
         let bytes = Arc::clone(&primary);
         Image::open_with(Box::new(primary), extra, options).about(&self.path).map_err(|failure| {
@@ -178,6 +179,19 @@ fn is_compressed(start: &[u8]) -> bool {
 /// Whether `start` begins a tar archive.
 pub(super) fn is_tar(start: &[u8]) -> bool {
     start.get(257..).is_some_and(|magic| magic.starts_with(b"ustar"))
+/// Applies patches to the image in memory.
+#[cfg(target_os = "linux")]
+fn patched(
+    mut image: Arc<dyn Source>,
+    patches: Vec<(PathBuf, FileSource)>,
+) -> Result<Arc<dyn Source>, Failure> {
+    // One for all patches, so that the number of patches does not count.
+    let cache = PieceCache::default();
+    for (path, file) in patches {
+        let mut patches = PatchReader::new(Arc::new(file)).about(&path)?;
+        (image, _) = patches.overlay(image, &cache, &AtomicBool::new(false)).about(&path)?;
+    }
+    Ok(image)
 }
 
 /// Converts the value of `--work-limit`: 0 means no limit.
@@ -186,11 +200,13 @@ pub(crate) const fn work_limit(option: u32) -> Option<u32> {
 }
 
 /// Whether two names are of one file, also if it does not exist yet, or of one device.
+#[cfg(target_os = "linux")]
 pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
     FileIdentity::of(one).is_some_and(|identity| FileIdentity::of(other) == Some(identity))
 }
 
 /// Fails if `output` is one of the input files, which writing it would destroy.
+#[cfg(target_os = "linux")]
 pub(crate) fn refuse_as_output(output: &Path, inputs: &[&Path]) -> Result<(), Failure> {
     match inputs.iter().any(|input| is_same_file(output, input)) {
         true => Err(Failure::about(output, "the output file is also an input or another output")),
@@ -199,6 +215,7 @@ pub(crate) fn refuse_as_output(output: &Path, inputs: &[&Path]) -> Result<(), Fa
 }
 
 /// Fails if one of the outputs is one of the inputs, or two outputs are the same file.
+#[cfg(target_os = "linux")]
 pub(crate) fn refuse_as_outputs(outputs: &[&Path], inputs: &[&Path]) -> Result<(), Failure> {
     outputs.iter().enumerate().try_for_each(|(number, output)| {
         refuse_as_output(output, inputs)?;
@@ -207,17 +224,20 @@ pub(crate) fn refuse_as_outputs(outputs: &[&Path], inputs: &[&Path]) -> Result<(
 }
 
 /// Whether writing `output` makes or changes a file below the directory `dir`, which has no symbolic links.
+#[cfg(target_os = "linux")]
 pub(crate) fn writes_below(output: &Path, dir: &Path) -> bool {
     real_parent(&follow_links(output)).is_some_and(|parent| parent.starts_with(dir))
 }
 
 /// The directory of `path`, without symbolic links.
+#[cfg(target_os = "linux")]
 fn real_parent(path: &Path) -> Option<PathBuf> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::canonicalize(parent).ok()
 }
 
 /// Tells regular files apart, also those that do not exist yet, and block devices.
+#[cfg(target_os = "linux")]
 #[derive(Debug, PartialEq, Eq)]
 enum FileIdentity {
     Inode(u64, u64),
@@ -226,6 +246,7 @@ enum FileIdentity {
     Name(PathBuf),
 }
 
+#[cfg(target_os = "linux")]
 impl FileIdentity {
     /// `None` for what is no file, or cannot become one.
     fn of(path: &Path) -> Option<Self> {

@@ -12,6 +12,7 @@ use serde_json::json;
 use crate::args::byte_size::human;
 use crate::args::image::ImageArgs;
 use crate::exit::{Failure, Outcome};
+use crate::print::json_path;
 use crate::print::output::{OUTPUT, json_text, message, print_line};
 use crate::print::progress::Display;
 use ferofs::escape::Escaped;
@@ -155,7 +156,7 @@ fn to_json(image: &Image, report: &Report, deep: bool) -> serde_json::Value {
             .iter()
             .map(|Finding { path, corruption, content, also, .. }| {
                 json!({
-                    "path": format!("/{}", path.display()),
+                    "path": json_path(path),
                     "rule": corruption.fault.rule(),
                     "structure": corruption.structure.to_string(),
                     "message": corruption.fault.to_string(),
@@ -163,7 +164,7 @@ fn to_json(image: &Image, report: &Report, deep: bool) -> serde_json::Value {
                     "block": corruption.pos.map(|pos| pos.block(block_size).get()),
                     "nid": corruption.nid.map(|nid| nid.get()),
                     "content": content.as_ref().map(|content| [content.start, content.end]),
-                    "also": also.as_ref().map(|path| format!("/{}", path.display())),
+                    "also": also.as_deref().map(json_path),
                 })
             })
             .collect()

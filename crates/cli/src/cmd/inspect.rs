@@ -1,21 +1,26 @@
 //! `ferofs inspect`: shows the contents and the layout of an image as text, HTML or JSON.
 
+#[cfg(target_os = "linux")]
 mod html;
 mod report;
 
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+#[cfg(target_os = "linux")]
 use ferofs::NewFile;
 use ferofs::inspect::{Options, block_owners, inspect};
 use ferofs::read::{DeviceId, Extent, ExtentData, FileOffset, Image, Inode, Location};
 use serde_json::{Value, json};
 
-use crate::args::image::{ImageArgs, refuse_as_output};
+use crate::args::image::ImageArgs;
+#[cfg(target_os = "linux")]
+use crate::args::image::refuse_as_output;
+#[cfg(target_os = "linux")]
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::exit::{About, Failure, Outcome};
 use crate::print::output::{OUTPUT, json_text, message};
-use crate::print::shown;
+use crate::print::{json_path, shown};
 use ferofs::escape::Escaped;
 
 /// Inodes and files that `--block` lists at most. More are left out: with deduplication, a block can have as many owners
@@ -32,23 +37,25 @@ pub(crate) struct Args {
     image: ImageArgs,
 
     /// Show only the extents of this file
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["block", "html"])]
+    #[arg(long, value_name = "PATH", conflicts_with = "block")]
     path: Option<PathBuf>,
 
     /// Show only what uses block N; the first is 0
-    #[arg(long, value_name = "N", conflicts_with = "html")]
+    #[arg(long, value_name = "N")]
     block: Option<u64>,
 
     /// Write the report to FILE as one HTML page
     ///
     /// It loads no other file.
-    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    #[cfg(target_os = "linux")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "path", "block"])]
     html: Option<PathBuf>,
 
     /// Number of the largest files to show
     #[arg(long, value_name = "N", default_value_t = 20)]
     top: usize,
 
+    #[cfg(target_os = "linux")]
     #[command(flatten)]
     overwrite: OverwriteArgs,
 
@@ -58,6 +65,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
+    #[cfg(target_os = "linux")]
     if let Some(page) = &args.html {
         refuse_as_output(page, &[&args.image.path])?;
         args.overwrite.check(page, OutputKind::Html)?;
@@ -71,23 +79,30 @@ pub(crate) fn run(args: &Args) -> Outcome {
         show_owners(args, &image, block, &mut out)?;
     } else {
         let mut options = Options::default();
-        (options.largest, options.files) = (args.top, args.html.is_some());
+        options.largest = args.top;
+        #[cfg(target_os = "linux")]
+        {
+            options.files = args.html.is_some();
+        }
         let inspection = inspect(&image, &options).about(subject)?;
         for (path, corruption) in &inspection.damage {
             message!("{}: {}: {corruption}", Escaped::path(subject), shown(path));
         }
-        match &args.html {
-            Some(target) => {
-                let page = html::page(subject, &image, &inspection);
-                let mut file = NewFile::create(target).map_err(Failure::without_subject)?;
-                file.write_all(page.as_ref()).map_err(|error| Failure::about(target, error))?;
-                file.finish().map_err(Failure::without_subject)?;
-            }
-            None if args.json => writeln!(out, "{}", json_text(&report::to_json(&image, &inspection)))?,
-            None => report::write(&image, &inspection, &mut out)?,
+        let code = u8::from(!inspection.damage.is_empty());
+        #[cfg(target_os = "linux")]
+        if let Some(target) = &args.html {
+            let page = html::page(subject, &image, &inspection);
+            let mut file = NewFile::create(target).map_err(Failure::without_subject)?;
+            file.write_all(page.as_ref()).map_err(|error| Failure::about(target, error))?;
+            file.finish().map_err(Failure::without_subject)?;
+            return Ok(code);
+        }
+        match args.json {
+            true => writeln!(out, "{}", json_text(&report::to_json(&image, &inspection)))?,
+            false => report::write(&image, &inspection, &mut out)?,
         }
         out.flush()?;
-        return Ok(u8::from(!inspection.damage.is_empty()));
+        return Ok(code);
     }
     out.flush()?;
     Ok(0)
@@ -103,7 +118,7 @@ fn show_file(args: &Args, image: &Image, path: &Path, out: &mut impl Write) -> R
             extents.push(json_extent(&extent.about(subject)?));
         }
         let object = json!({
-            "path": format!("/{}", path.strip_prefix("/").unwrap_or(path).display()),
+            "path": json_path(path.strip_prefix("/").unwrap_or(path)),
             "nid": inode.nid().get(),
             "position": inode.place().pos.get(),
             "layout": disk.layout.name(),
@@ -180,7 +195,7 @@ fn show_owners(args: &Args, image: &Image, block: u64, out: &mut impl Write) -> 
             .iter()
             .map(|owner| {
                 json!({
-                    "path": format!("/{}", owner.path.display()),
+                    "path": json_path(&owner.path),
                     "nid": owner.nid.get(),
                     "content": owner.content.as_ref().map(|content| [content.start, content.end]),
                 })

@@ -1,10 +1,10 @@
 //! `ferofs ls`: lists the files of an image and their attributes.
 
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use ferofs::inspect::type_name;
+use ferofs::read::names::bytes_of;
 use ferofs::read::walk::{DirectoryWalk, Step};
 use ferofs::read::{FileType, Hex, Image, Inode, Place};
 use serde_json::json;
@@ -177,7 +177,7 @@ impl Listing<'_> {
         };
         let (mode, time) = (mode_string(disk.file_type, disk.permissions), time_string(disk.mtime.secs));
         write!(out, "{mode} {:>3} {:>5} {:>5} {size:>10} {time} ", disk.nlink, disk.uid, disk.gid)?;
-        out.write_all(&shown(name.as_os_str().as_bytes(), self.terminal))?;
+        out.write_all(&shown(&bytes_of(name.as_os_str()), self.terminal))?;
         if let Some(target) = target {
             out.write_all(b" -> ")?;
             out.write_all(&shown(target, self.terminal))?;
@@ -187,7 +187,7 @@ impl Listing<'_> {
     }
 
     fn write_name(&self, name: &Path, out: &mut impl Write) -> io::Result<()> {
-        out.write_all(&shown(name.as_os_str().as_bytes(), self.terminal))?;
+        out.write_all(&shown(&bytes_of(name.as_os_str()), self.terminal))?;
         out.write_all(b"\n")
     }
 }
@@ -227,9 +227,9 @@ pub(crate) fn time_string(secs: i64) -> String {
 }
 
 fn json_entry(name: &Path, inode: &Inode, target: Option<&[u8]>) -> serde_json::Value {
-    let disk = inode.on_disk();
+    let (disk, bytes) = (inode.on_disk(), bytes_of(name.as_os_str()));
     let mut entry = json!({
-        "name": name.to_string_lossy(),
+        "name": String::from_utf8_lossy(&bytes),
         "nid": inode.nid().get(),
         "type": type_name(disk.file_type),
         "mode": format!("{:04o}", disk.permissions),
@@ -240,8 +240,8 @@ fn json_entry(name: &Path, inode: &Inode, target: Option<&[u8]>) -> serde_json::
         "mtime": disk.mtime.secs,
         "mtime_nsec": disk.mtime.nanos,
     });
-    if name.to_str().is_none() {
-        entry["name_hex"] = Hex(name.as_os_str().as_bytes()).to_string().into();
+    if std::str::from_utf8(&bytes).is_err() {
+        entry["name_hex"] = Hex(&bytes).to_string().into();
     }
     if let Some(target) = target {
         entry["target"] = String::from_utf8_lossy(target).into();

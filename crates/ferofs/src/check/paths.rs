@@ -1,10 +1,9 @@
 //! The paths of all directories, each stored as its name and its parent: in a deep tree, the memory of full paths would grow
 //! with the square of the depth.
 
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
+use ferofs_read::names::path_of;
 use parking_lot::RwLock;
 
 /// The index of a directory in [`Paths`].
@@ -59,7 +58,7 @@ impl Paths {
             at = node.parent;
         }
         parts.reverse();
-        PathBuf::from(OsString::from_vec(parts.join(&b'/')))
+        path_of(parts.join(&b'/'))
     }
 }
 

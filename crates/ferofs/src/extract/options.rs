@@ -36,7 +36,10 @@ impl Default for Options {
             workers: None,
             select: Selection::default(),
             existing: Existing::default(),
+            #[cfg(feature = "extract")]
             owners: rustix::process::geteuid().is_root(),
+            #[cfg(not(feature = "extract"))]
+            owners: false,
             permissions: true,
             xattrs: true,
             progress: Arc::default(),

@@ -14,7 +14,6 @@ use std::collections::HashSet;
 use std::io::Write;
 use std::num::NonZeroUsize;
 use std::ops::Range;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
@@ -23,13 +22,14 @@ use std::thread::Builder;
 use crossbeam_channel::{Receiver, SendError, Sender, bounded, unbounded};
 use ferofs_format::FileOffset;
 
+use super::boundary::boundary;
 use super::options::{OnError, Options, Summary};
-use super::schedule::boundary;
 use super::walk::{File, Step, Walk};
 
 use crate::error::{Error, Result};
 use ferofs_format::units::to_u64;
 use ferofs_format::xattr::acl;
+use ferofs_read::names::bytes_of;
 use ferofs_read::{FileType, Image, Inode, Nid, Place};
 use ferofs_threads::start;
 use header::{BLOCK, Header, Kind};
@@ -243,7 +243,7 @@ impl Feeder<'_, '_> {
     }
 
     fn dir(&mut self, path: &Path, inode: &Inode) -> Result<Result<()>, WriterEnded> {
-        let mut name = path.as_os_str().as_bytes().to_vec();
+        let mut name = bytes_of(path.as_os_str()).into_owned();
         // The root has no name.
         name.extend(if name.is_empty() { &b"./"[..] } else { b"/" });
         let header = match self.header(&name, inode, Kind::Directory) {
@@ -264,8 +264,8 @@ impl Feeder<'_, '_> {
                 Ok(Err(Error::io("link", path, error)))
             }
             Some(first) if !socket => {
-                let mut header = Header::new(path.as_os_str().as_bytes(), Kind::Link, &file.inode);
-                header.link = first.as_os_str().as_bytes().to_vec();
+                let mut header = Header::new(&bytes_of(path.as_os_str()), Kind::Link, &file.inode);
+                header.link = bytes_of(first.as_os_str()).into_owned();
                 self.put_header(&header).map(Ok)
             }
             _ => self.inode(path, &file.inode),
@@ -294,7 +294,7 @@ impl Feeder<'_, '_> {
             }
         };
         let entry = || -> Result<(Header, StoredRanges)> {
-            let mut header = self.header(path.as_os_str().as_bytes(), inode, kind)?;
+            let mut header = self.header(&bytes_of(path.as_os_str()), inode, kind)?;
             let mut layout = StoredRanges::default();
             match kind {
                 Kind::Symlink => header.link = self.archive.image.read_link(inode)?,

@@ -6,13 +6,13 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use ferofs_format::{Fault, Nid, Structure};
 
 use crate::error::{Corruption, Error, Result};
 use crate::select::Selection;
+use ferofs_read::names::{bytes_of, path_of};
 use ferofs_read::walk::{self, DirId, DirectoryWalk};
 use ferofs_read::{DirEntry, FileType, Image, Inode};
 
@@ -144,7 +144,7 @@ impl<'a> Walk<'a> {
             self.fail(PathBuf::new(), error.into());
             return;
         }
-        match self.file(entry, path.as_os_str().as_bytes()) {
+        match self.file(entry, &bytes_of(path.as_os_str())) {
             Ok(file) => self.files.extend(file),
             Err(error) => self.fail(path, error),
         }
@@ -182,7 +182,7 @@ impl<'a> Walk<'a> {
         if !selected {
             return Ok(None);
         }
-        let name = OsString::from_vec(name);
+        let name = path_of(name).into_os_string();
         let first = self.first_name(&inode, parent, &name);
         Ok(Some(File { name, inode, first }))
     }

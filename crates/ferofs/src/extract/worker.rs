@@ -12,10 +12,11 @@ use crossbeam_channel::Receiver;
 use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
+use super::boundary::boundary;
 use super::content::Content;
 use super::extraction::Extraction;
 use super::options::Existing;
-use super::schedule::{Job, Large, TargetFile, boundary};
+use super::schedule::{Job, Large, TargetFile};
 use super::target::open_path;
 use crate::error::{Error, Result};
 use ferofs_read::{FileType, Inode, Place, Rdev};

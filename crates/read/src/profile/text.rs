@@ -6,7 +6,7 @@
 use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 
-use crate::tree::path::{bytes_of, from_bytes};
+use crate::names::{bytes_of, path_of};
 
 /// The first line of a profile, whose number is the version of its form.
 const HEADER: &str = "# ferofs access profile 1";
@@ -122,7 +122,7 @@ fn parse(line: &[u8]) -> Option<HotRange> {
 
 fn escaped(path: &Path) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for byte in bytes_of(path.as_os_str()) {
+    for byte in bytes_of(path.as_os_str()).iter() {
         match byte {
             b'\\' => bytes.extend(b"\\\\"),
             b'\n' => bytes.extend(b"\\n"),
@@ -145,7 +145,7 @@ fn unescaped(bytes: &[u8]) -> Option<PathBuf> {
             byte => *byte,
         });
     }
-    (!path.is_empty()).then(|| PathBuf::from(from_bytes(path)))
+    (!path.is_empty()).then(|| path_of(path))
 }
 
 #[cfg(test)]

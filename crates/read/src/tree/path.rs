@@ -1,13 +1,13 @@
-//! Paths: from the root to an inode, through symbolic links; and names, which are bytes in an image, and strings of the operating system in paths.
+//! Paths: from the root to an inode, through symbolic links.
 
-use std::ffi::{OsStr, OsString};
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
 
 use ferofs_format::inode::FileType;
 
 use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::metadata::inode::Inode;
+use crate::names::bytes_of;
 
 /// Symbolic links that one look-up follows, as in Linux. A path with more is an error, as the links may form a loop.
 const MAX_LINKS: u32 = 40;
@@ -19,19 +19,19 @@ impl Image {
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotADirectory`], [`Error::TooManyLinks`], [`Error::Corrupt`].
     pub fn resolve(&self, path: &Path, follow: bool) -> Result<Inode> {
-        let mut pending: Vec<PathBuf> = components_reversed(path);
+        let mut pending = names_reversed(&bytes_of(path.as_os_str()));
         let mut parents: Vec<Inode> = Vec::new();
         let mut here = self.root()?;
         let mut links = 0u32;
         while let Some(name) = pending.pop() {
-            if name.as_os_str() == ".." {
+            if name == b".." {
                 here = parents.pop().unwrap_or(here);
                 continue;
             }
             if !here.is_dir() {
                 return Err(Error::NotADirectory(path.to_owned()));
             }
-            let Some(entry) = self.lookup(&here, bytes_of(name.as_os_str()))? else {
+            let Some(entry) = self.lookup(&here, &name)? else {
                 return Err(Error::NotFound(path.to_owned()));
             };
             let inode = self.inode(entry.nid)?;
@@ -43,42 +43,19 @@ impl Image {
             if links > MAX_LINKS {
                 return Err(Error::TooManyLinks(path.to_owned()));
             }
-            let target = PathBuf::from(from_bytes(self.read_link(&inode)?));
-            if target.is_absolute() {
+            let target = self.read_link(&inode)?;
+            if target.starts_with(b"/") {
                 parents.clear();
                 here = self.root()?;
             }
-            pending.extend(components_reversed(&target));
+            pending.extend(names_reversed(&target));
         }
         Ok(here)
     }
 }
 
-/// The components to walk, the first one last.
-fn components_reversed(path: &Path) -> Vec<PathBuf> {
-    let walk = |component: Component<'_>| match component {
-        Component::Normal(name) => Some(PathBuf::from(name)),
-        Component::ParentDir => Some(PathBuf::from(OsStr::new(".."))),
-        Component::Prefix(_) | Component::RootDir | Component::CurDir => None,
-    };
-    let mut names: Vec<PathBuf> = path.components().filter_map(walk).collect();
-    names.reverse();
-    names
-}
-
-/// The bytes of a name. On Unix these are its bytes; elsewhere its text as UTF-8.
-pub(crate) fn bytes_of(name: &OsStr) -> &[u8] {
-    name.as_encoded_bytes()
-}
-
-/// A name of these bytes.
-#[cfg(unix)]
-pub(crate) fn from_bytes(bytes: Vec<u8>) -> OsString {
-    std::os::unix::ffi::OsStringExt::from_vec(bytes)
-}
-
-/// A name of these bytes. What is not UTF-8 is replaced, because other systems have no names of any bytes.
-#[cfg(not(unix))]
-pub(crate) fn from_bytes(bytes: Vec<u8>) -> OsString {
-    String::from_utf8_lossy(&bytes).into_owned().into()
+/// The names of a path, the first one last. `.` is none.
+fn names_reversed(path: &[u8]) -> Vec<Vec<u8>> {
+    let names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".");
+    names.rev().map(<[u8]>::to_vec).collect()
 }

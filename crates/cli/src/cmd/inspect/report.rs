@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::args::byte_size::human;
 use crate::cmd::ls::time_string;
-use crate::print::shown;
+use crate::print::{json_path, shown};
 
 /// File name extensions that the text shows at most: those with the most stored bytes.
 const EXTENSIONS: usize = 15;
@@ -177,7 +177,7 @@ pub(super) fn to_json(image: &Image, inspection: &Inspection) -> Value {
         "layouts": inspection.layouts,
         "storage": storage,
         "largest": inspection.largest.iter().map(|file| json!({
-            "path": format!("/{}", file.path.display()),
+            "path": json_path(&file.path),
             "size": file.size,
             "stored": file.stored,
             "extents": file.extents,
@@ -195,7 +195,7 @@ pub(super) fn to_json(image: &Image, inspection: &Inspection) -> Value {
         "shared_blocks": map.shared(),
         "layout": runs,
         "damage": inspection.damage.iter().map(|(path, corruption)| json!({
-            "path": format!("/{}", path.display()),
+            "path": json_path(path),
             "message": corruption.to_string(),
         })).collect::<Vec<_>>(),
     })

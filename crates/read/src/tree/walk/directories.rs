@@ -12,8 +12,8 @@ use ferofs_format::Nid;
 use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::metadata::inode::Inode;
+use crate::names::{bytes_of, path_of};
 use crate::tree::dir::{DirCookie, DirEntry};
-use crate::tree::path::{bytes_of, from_bytes};
 
 /// Entries of a directory that are read at once, so that memory does not depend on its size. A larger number saves no
 /// time: the next part reads one block again.
@@ -132,8 +132,8 @@ impl<'a> DirectoryWalk<'a> {
     #[must_use]
     pub fn entry_path(&self, name: &[u8]) -> PathBuf {
         let dir = bytes_of(self.current_path().as_os_str());
-        let path = if dir.is_empty() { name.to_vec() } else { [dir, name].join(&b'/') };
-        PathBuf::from(from_bytes(path))
+        let path = if dir.is_empty() { name.to_vec() } else { [&*dir, name].join(&b'/') };
+        path_of(path)
     }
 
     /// The path of `dir` from the start.
@@ -146,7 +146,7 @@ impl<'a> DirectoryWalk<'a> {
             at = dir.parent;
         }
         names.reverse();
-        PathBuf::from(from_bytes(names.join(&b'/')))
+        path_of(names.join(&b'/'))
     }
 
     fn open(&self, dir: DirId, nid: Nid) -> Result<Listing> {

@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
 use super::*;
+use crate::extract::boundary::boundary;
+use crate::extract::tar;
 use ferofs_build as build;
 
 fn build_and_extract(source: &Path, target: &Path, options: &Options) -> Summary {
@@ -236,5 +238,5 @@ fn a_piece_does_not_grow_with_an_extent_of_the_packed_inode() {
     let file = image.resolve("/file".as_ref(), false).unwrap();
     let extent = image.extents(&file, ferofs_read::FileOffset::new(0)).unwrap().next().unwrap().unwrap();
     assert!(matches!(extent.data, ferofs_read::ExtentData::Fragment { .. }) && extent.len == u64::from(SIZE));
-    assert_eq!(schedule::boundary(&image, &file, 1 << 20).unwrap(), 1 << 20);
+    assert_eq!(boundary(&image, &file, 1 << 20).unwrap(), 1 << 20);
 }
