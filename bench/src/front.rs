@@ -21,8 +21,13 @@ const BUILDS: [(&str, &str, &str, &str); 4] = [
 ];
 
 /// Lines of kernel.tsv: setting, tree, job and state of the image, and what README.md calls them.
-const READS: [(&str, &str, &str, &str, &str); 1] =
-    [("zstd 128K", "container", "random 4 KiB", "cold", "Linux reads 4 KiB at random, Zstandard, from a disk")];
+const READS: [(&str, &str, &str, &str, &str); 1] = [(
+    "zstd 128K",
+    "container",
+    "random 4 KiB",
+    "cold",
+    "Linux reads 4 KiB at random, Zstandard, from a disk",
+)];
 
 /// Writes the table into README.md.
 pub(crate) fn write() -> Result<()> {

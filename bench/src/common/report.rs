@@ -160,10 +160,10 @@ impl Table {
         if self.rows.len() <= SHOWN {
             return Ok(());
         }
-        let head = self.head.iter().map(|cell| (*cell).to_owned()).collect();
-        let lines =
-            [&vec![head], &self.rows].into_iter().flatten().map(|row: &Vec<String>| row.join("\t") + "\n");
-        fs::write(all, lines.collect::<String>()).with_context(|| all.display().to_string())?;
+        let line = |row: &[&str]| row.join("\t") + "\n";
+        let rows = self.rows.iter().map(|row| line(&row.iter().map(String::as_str).collect::<Vec<_>>()));
+        let text: String = std::iter::once(line(&self.head)).chain(rows).collect();
+        fs::write(all, text).with_context(|| all.display().to_string())?;
         let more =
             format!(" These are {SHOWN} of {} lines: [{bench}.tsv]({bench}.tsv) has all.", self.rows.len());
         self.text.push_str(&more);
@@ -246,7 +246,7 @@ mod tests {
         let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
         let rows = vec![row(["lz4", "kernel", "0.60"]), row(["none", "kernel", "0.90"])];
         let mut table = Table { title: String::new(), text: String::new(), head: vec!["", "", "CPU"], rows };
-        table.add_old(rows("| a | b | CPU |\n|---|---|---|\n| lz4 | kernel | 0.70 |\n"), 1, 2);
+        table.add_old(super::rows("| a | b | CPU |\n|---|---|---|\n| lz4 | kernel | 0.70 |\n"), 1, 2);
         assert_eq!(table.head, ["", "", "CPU", "before"]);
         assert_eq!(table.rows, [["lz4", "kernel", "0.60", "0.70"], ["none", "kernel", "0.90", "-"]]);
     }

@@ -215,8 +215,7 @@ impl Table {
             let text = if measured == all { short(&reads, &all) } else { list(&reads) };
             lines.entry((row.first, text)).or_default().push(row.layout);
         }
-        let mut text =
-            format!("Kernels: {}.\n\n|promised|read by|images|\n|---|---|---|\n", list(&all));
+        let mut text = format!("Kernels: {}.\n\n|promised|read by|images|\n|---|---|---|\n", list(&all));
         for ((first, reads), layouts) in lines {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "|{first}|{reads}|{}|", layouts.join(", "));

@@ -10,10 +10,10 @@ mod completions;
 mod diff;
 #[cfg(target_os = "linux")]
 mod du;
-#[cfg(target_os = "linux")]
-mod examples;
 #[cfg(not(target_os = "linux"))]
 mod elsewhere;
+#[cfg(target_os = "linux")]
+mod examples;
 #[cfg(target_os = "linux")]
 pub(crate) mod extract;
 mod inspect;
@@ -35,13 +35,15 @@ mod verity;
 use clap::{CommandFactory, Parser, Subcommand};
 
 #[cfg(target_os = "linux")]
-pub(crate) use examples::with_examples;
-#[cfg(target_os = "linux")]
 use crate::exit::Outcome;
 #[cfg(target_os = "linux")]
 use crate::print::color;
 use crate::print::output::OUTPUT;
+#[cfg(target_os = "linux")]
+pub(crate) use examples::with_examples;
 
+#[cfg(not(target_os = "linux"))]
+use elsewhere::paths;
 #[cfg(not(target_os = "linux"))]
 pub(crate) use elsewhere::{Cli, run};
 

@@ -30,8 +30,9 @@ fn main() -> ExitCode {
 }
 
 fn parse(args: &[OsString]) -> Result<cmd::Cli, clap::Error> {
-    let command =
-        cmd::with_examples(args::with_negative_values(cmd::Cli::command())).color(print::color::find(args));
+    let command = args::with_negative_values(cmd::Cli::command()).color(print::color::find(args));
+    #[cfg(target_os = "linux")]
+    let command = cmd::with_examples(command);
     cmd::Cli::from_arg_matches(&command.try_get_matches_from(args::with_short_help(args))?)
 }
 

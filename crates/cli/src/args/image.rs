@@ -144,23 +144,34 @@ impl OpenFiles {
         #[cfg(target_os = "linux")]
         let primary = patched(primary, self.patches)?;
         let extra = self.extra.into_iter().map(|file| Box::new(file) as Box<dyn Source>).collect();
+        #[cfg(target_os = "linux")]
         let bytes = Arc::clone(&primary);
-        Image::open_with(Box::new(primary), extra, options).about(&self.path).map_err(|failure| {
-            let is_image = bytes.size() >= IMAGE_MIN && !failure.is_no_image();
-            match (!is_image).then(|| other_format(&*bytes)).flatten() {
-                Some(text) => failure.with_hint(text),
-                None => failure,
-            }
-        })
+        let image = Image::open_with(Box::new(primary), extra, options).about(&self.path);
+        #[cfg(target_os = "linux")]
+        let image = image.map_err(|failure| with_other_format(failure, &*bytes));
+        image
     }
 }
 
 /// Bytes up to the end of the superblock.
+#[cfg(target_os = "linux")]
 const IMAGE_MIN: u64 = 1024 + 128;
 /// Bytes in which the most formats are recognised.
+#[cfg(target_os = "linux")]
 const START: u64 = 256 << 10;
 
+/// Adds to the error of bytes that are no image what they are instead.
+#[cfg(target_os = "linux")]
+fn with_other_format(failure: Failure, bytes: &dyn Source) -> Failure {
+    let is_image = bytes.size() >= IMAGE_MIN && !failure.is_no_image();
+    match (!is_image).then(|| other_format(bytes)).flatten() {
+        Some(text) => failure.with_hint(text),
+        None => failure,
+    }
+}
+
 /// What these bytes are instead of an image, and how to make an image of it.
+#[cfg(target_os = "linux")]
 fn other_format(source: &dyn Source) -> Option<String> {
     let mut start = vec![0; source.size().min(START) as usize];
     source.read_exact_at(0, &mut start).ok()?;
@@ -171,14 +182,18 @@ fn other_format(source: &dyn Source) -> Option<String> {
 }
 
 /// Whether `start` begins a file compressed as sources of a build may be: with gzip, xz, lzip or Zstandard.
+#[cfg(target_os = "linux")]
 fn is_compressed(start: &[u8]) -> bool {
     let magics: [&[u8]; 4] = [b"\x1f\x8b", b"\xfd7zXZ\0", b"LZIP", b"\x28\xb5\x2f\xfd"];
     magics.iter().any(|magic| start.starts_with(magic))
 }
 
 /// Whether `start` begins a tar archive.
+#[cfg(target_os = "linux")]
 pub(super) fn is_tar(start: &[u8]) -> bool {
     start.get(257..).is_some_and(|magic| magic.starts_with(b"ustar"))
+}
+
 /// Applies patches to the image in memory.
 #[cfg(target_os = "linux")]
 fn patched(

@@ -2,16 +2,15 @@
 
 use std::collections::HashMap;
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use ferofs::escape::Escaped;
+use ferofs::read::names::bytes_of;
 use ferofs::read::walk::{DirectoryWalk, Step};
 use ferofs::read::{FileOffset, FileType, Hex, Image, Inode, Nid};
 use sha2::{Digest, Sha256};
 
 use super::paths;
-use crate::args::exclude::relative;
 use crate::args::image::ImageArgs;
 use crate::exit::{About, Failure, Outcome};
 use crate::print::output::name as shown;
@@ -105,7 +104,8 @@ fn print_sums(args: &Args, image: &Image, reader: Reader<'_>) -> Outcome {
     let paths = if args.paths.is_empty() { &root[..] } else { args.paths.as_slice() };
     for path in paths::expand(image, &args.image.path, paths)? {
         let inode = image.resolve(&path, true).about(&args.image.path)?;
-        let name = relative(path.as_os_str());
+        let is_name = |part: &Component<'_>| matches!(part, Component::Normal(_) | Component::ParentDir);
+        let name: PathBuf = path.components().filter(is_name).collect();
         match inode.file_type() {
             FileType::Regular => sums.print(&inode, &name)?,
             FileType::Directory => sums.print_below(&inode, &name)?,
@@ -141,7 +141,7 @@ impl<W: Write> Sums<'_, W> {
     fn print(&mut self, file: &Inode, name: &Path) -> Result<(), Failure> {
         let known = self.known.get(&file.nid()).copied();
         let digest = known.map_or_else(|| self.digest(file, name), Ok)?;
-        write_sum(&mut self.out, &digest, name.as_os_str().as_bytes(), self.terminal)?;
+        write_sum(&mut self.out, &digest, &bytes_of(name.as_os_str()), self.terminal)?;
         Ok(())
     }
 

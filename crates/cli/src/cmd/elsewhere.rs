@@ -236,3 +236,17 @@ fn verify(args: &VerifyArgs) -> Outcome {
     }
     Ok(0)
 }
+
+/// Paths in an image as they are: patterns need the builder.
+pub(super) mod paths {
+    use std::path::{Path, PathBuf};
+
+    use ferofs::read::Image;
+
+    use crate::exit::Failure;
+
+    #[expect(clippy::unnecessary_wraps, reason = "on Linux, patterns can be wrong")]
+    pub(crate) fn expand(_: &Image, _: &Path, paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+        Ok(paths.to_vec())
+    }
+}

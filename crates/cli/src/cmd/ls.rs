@@ -111,7 +111,7 @@ impl Listing<'_> {
         if !is_first {
             writeln!(out)?;
         }
-        out.write_all(&shown(path.as_os_str().as_bytes(), self.terminal))?;
+        out.write_all(&shown(&bytes_of(path.as_os_str()), self.terminal))?;
         writeln!(out, ":")?;
         Ok(())
     }

@@ -179,6 +179,7 @@ impl Extraction<'_> {
 
     fn make_dir(&self, path: &Path, last: &mut Option<(PathBuf, OwnedFd)>) -> Result<()> {
         self.charge_name(path)?;
+        self.options.progress.directories.fetch_add(1, Ordering::Relaxed);
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
         if last.as_ref().is_none_or(|(path, _)| path != parent) {
             *last = Some((parent.to_owned(), self.target.open_dir(parent)?));
