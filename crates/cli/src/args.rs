@@ -49,6 +49,13 @@ pub(crate) fn with_short_help(args: &[OsString]) -> Vec<OsString> {
     args
 }
 
+/// Whether these arguments may show help. Otherwise its examples, which take a millisecond, are not made.
+#[cfg(target_os = "linux")]
+pub(crate) fn may_show_help(args: &[OsString]) -> bool {
+    let asks = |arg: &[u8]| arg == b"help" || arg.starts_with(b"-") && arg.contains(&b'h');
+    args.len() < 3 || args.iter().any(|arg| asks(arg.as_encoded_bytes()))
+}
+
 /// The number of threads that an option asks for, or that this machine has processors.
 pub(crate) fn threads(option: Option<NonZeroUsize>) -> usize {
     option.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)

@@ -32,7 +32,7 @@ fn main() -> ExitCode {
 fn parse(args: &[OsString]) -> Result<cmd::Cli, clap::Error> {
     let command = args::with_negative_values(cmd::Cli::command()).color(print::color::find(args));
     #[cfg(target_os = "linux")]
-    let command = cmd::with_examples(command);
+    let command = if args::may_show_help(args) { cmd::with_examples(command) } else { command };
     cmd::Cli::from_arg_matches(&command.try_get_matches_from(args::with_short_help(args))?)
 }
 
