@@ -157,10 +157,10 @@ fn raw_filling(filling: Filling) -> u16 {
 
 /// The reverse of [`raw_filling`]; values out of range become one that [`Params::check`] refuses.
 fn filling(raw: u16) -> Filling {
-    match raw {
-        BYTES => Filling::Bytes,
-        BLOCKS.. => Filling::Blocks { log: u8::try_from(raw - BLOCKS).unwrap_or(u8::MAX) },
-        unused => Filling::Trials { unused },
+    match raw.checked_sub(BLOCKS) {
+        Some(log) => Filling::Blocks { log: u8::try_from(log).unwrap_or(u8::MAX) },
+        None if raw == BYTES => Filling::Bytes,
+        None => Filling::Trials { unused: raw },
     }
 }
 
