@@ -11,6 +11,10 @@ pub(crate) mod features;
 pub(crate) mod hidden;
 pub(crate) mod image;
 #[cfg(target_os = "linux")]
+mod other_format;
+#[cfg(target_os = "linux")]
+pub(crate) mod outputs;
+#[cfg(target_os = "linux")]
 pub(crate) mod overwrite;
 pub(crate) mod seal;
 #[cfg(target_os = "linux")]
@@ -50,7 +54,6 @@ pub(crate) fn with_short_help(args: &[OsString]) -> Vec<OsString> {
 }
 
 /// Whether these arguments may show help. Otherwise its examples, which take a millisecond, are not made.
-#[cfg(target_os = "linux")]
 pub(crate) fn may_show_help(args: &[OsString]) -> bool {
     let asks = |arg: &[u8]| arg == b"help" || arg.starts_with(b"-") && arg.contains(&b'h');
     args.len() < 3 || args.iter().any(|arg| asks(arg.as_encoded_bytes()))

@@ -31,12 +31,9 @@ mod paths;
 #[cfg(target_os = "linux")]
 mod verity;
 
-#[cfg(target_os = "linux")]
 use clap::{CommandFactory, Parser, Subcommand};
 
-#[cfg(target_os = "linux")]
 use crate::exit::Outcome;
-#[cfg(target_os = "linux")]
 use crate::print::color;
 use crate::print::output::OUTPUT;
 #[cfg(target_os = "linux")]
@@ -45,15 +42,18 @@ pub(crate) use examples::with_examples;
 #[cfg(not(target_os = "linux"))]
 use elsewhere::paths;
 #[cfg(not(target_os = "linux"))]
-pub(crate) use elsewhere::{Cli, run};
+pub(crate) use elsewhere::{Command, run};
 
 /// Build, mount, check, extract, inspect and patch EROFS images.
-#[cfg(target_os = "linux")]
 #[derive(Parser)]
 #[command(name = "ferofs", version, max_term_width = 100)]
-#[command(
-    after_help = "Under the names mkfs.erofs, fsck.erofs, dump.erofs, erofsfuse and mount.erofs (`ferofs links`), it takes \
+#[cfg_attr(not(target_os = "linux"), command(about = elsewhere::ABOUT))]
+#[cfg_attr(
+    target_os = "linux",
+    command(
+        after_help = "Under the names mkfs.erofs, fsck.erofs, dump.erofs, erofsfuse and mount.erofs (`ferofs links`), it takes \
 the options of these programs."
+    )
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]

@@ -3,22 +3,17 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::ops::Deref;
-#[cfg(target_os = "linux")]
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-#[cfg(target_os = "linux")]
 use std::sync::atomic::AtomicBool;
 
-#[cfg(target_os = "linux")]
-use ferofs::build::KnownFormat;
-#[cfg(target_os = "linux")]
-use ferofs::build::host::follow_links;
 #[cfg(target_os = "linux")]
 use ferofs::patch::{PatchReader, PieceCache};
 use ferofs::read::{FileSource, Image, OpenOptions, Source};
 use ferofs::verity::check_end;
 
+#[cfg(target_os = "linux")]
+use super::other_format::with_other_format;
 use super::seal::{OpenSeal, SealArgs};
 use super::{IMAGE, byte_size};
 use crate::exit::{About, Failure};
@@ -153,47 +148,6 @@ impl OpenFiles {
     }
 }
 
-/// Bytes up to the end of the superblock.
-#[cfg(target_os = "linux")]
-const IMAGE_MIN: u64 = 1024 + 128;
-/// Bytes in which the most formats are recognised.
-#[cfg(target_os = "linux")]
-const START: u64 = 256 << 10;
-
-/// Adds to the error of bytes that are no image what they are instead.
-#[cfg(target_os = "linux")]
-fn with_other_format(failure: Failure, bytes: &dyn Source) -> Failure {
-    let is_image = bytes.size() >= IMAGE_MIN && !failure.is_no_image();
-    match (!is_image).then(|| other_format(bytes)).flatten() {
-        Some(text) => failure.with_hint(text),
-        None => failure,
-    }
-}
-
-/// What these bytes are instead of an image, and how to make an image of it.
-#[cfg(target_os = "linux")]
-fn other_format(source: &dyn Source) -> Option<String> {
-    let mut start = vec![0; source.size().min(START) as usize];
-    source.read_exact_at(0, &mut start).ok()?;
-    if is_tar(&start) || is_compressed(&start) {
-        return Some("this is an archive: use ferofs build FILE IMAGE".to_owned());
-    }
-    KnownFormat::of(&start).map(|format| format!("this is {format}"))
-}
-
-/// Whether `start` begins a file compressed as sources of a build may be: with gzip, xz, lzip or Zstandard.
-#[cfg(target_os = "linux")]
-fn is_compressed(start: &[u8]) -> bool {
-    let magics: [&[u8]; 4] = [b"\x1f\x8b", b"\xfd7zXZ\0", b"LZIP", b"\x28\xb5\x2f\xfd"];
-    magics.iter().any(|magic| start.starts_with(magic))
-}
-
-/// Whether `start` begins a tar archive.
-#[cfg(target_os = "linux")]
-pub(super) fn is_tar(start: &[u8]) -> bool {
-    start.get(257..).is_some_and(|magic| magic.starts_with(b"ustar"))
-}
-
 /// Applies patches to the image in memory.
 #[cfg(target_os = "linux")]
 fn patched(
@@ -212,69 +166,6 @@ fn patched(
 /// Converts the value of `--work-limit`: 0 means no limit.
 pub(crate) const fn work_limit(option: u32) -> Option<u32> {
     if option == 0 { None } else { Some(option) }
-}
-
-/// Whether two names are of one file, also if it does not exist yet, or of one device.
-#[cfg(target_os = "linux")]
-pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
-    FileIdentity::of(one).is_some_and(|identity| FileIdentity::of(other) == Some(identity))
-}
-
-/// Fails if `output` is one of the input files, which writing it would destroy.
-#[cfg(target_os = "linux")]
-pub(crate) fn refuse_as_output(output: &Path, inputs: &[&Path]) -> Result<(), Failure> {
-    match inputs.iter().any(|input| is_same_file(output, input)) {
-        true => Err(Failure::about(output, "the output file is also an input or another output")),
-        false => Ok(()),
-    }
-}
-
-/// Fails if one of the outputs is one of the inputs, or two outputs are the same file.
-#[cfg(target_os = "linux")]
-pub(crate) fn refuse_as_outputs(outputs: &[&Path], inputs: &[&Path]) -> Result<(), Failure> {
-    outputs.iter().enumerate().try_for_each(|(number, output)| {
-        refuse_as_output(output, inputs)?;
-        refuse_as_output(output, &outputs[..number])
-    })
-}
-
-/// Whether writing `output` makes or changes a file below the directory `dir`, which has no symbolic links.
-#[cfg(target_os = "linux")]
-pub(crate) fn writes_below(output: &Path, dir: &Path) -> bool {
-    real_parent(&follow_links(output)).is_some_and(|parent| parent.starts_with(dir))
-}
-
-/// The directory of `path`, without symbolic links.
-#[cfg(target_os = "linux")]
-fn real_parent(path: &Path) -> Option<PathBuf> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    std::fs::canonicalize(parent).ok()
-}
-
-/// Tells regular files apart, also those that do not exist yet, and block devices.
-#[cfg(target_os = "linux")]
-#[derive(Debug, PartialEq, Eq)]
-enum FileIdentity {
-    Inode(u64, u64),
-    Device(u64),
-    /// The directory, without symbolic links, and the name.
-    Name(PathBuf),
-}
-
-#[cfg(target_os = "linux")]
-impl FileIdentity {
-    /// `None` for what is no file, or cannot become one.
-    fn of(path: &Path) -> Option<Self> {
-        if let Ok(metadata) = std::fs::metadata(path) {
-            return match metadata.file_type() {
-                kind if kind.is_file() => Some(Self::Inode(metadata.dev(), metadata.ino())),
-                kind if kind.is_block_device() => Some(Self::Device(metadata.rdev())),
-                _ => None,
-            };
-        }
-        let path = follow_links(path);
-        Some(Self::Name(real_parent(&path)?.join(path.file_name()?)))
-    }
 }
 
 /// The schemes of addresses: other names are files.

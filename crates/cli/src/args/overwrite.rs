@@ -10,7 +10,7 @@ use ferofs::build::{FsConfig, KnownFormat, Labels};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::args::image::is_tar;
+use crate::args::other_format::is_tar;
 use crate::exit::Failure;
 use crate::print::output::OUTPUT;
 

@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use ferofs::build::NewFile;
 use tempfile::NamedTempFile;
 
-use crate::args::image::refuse_as_output;
+use crate::args::outputs::refuse_as_output;
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::exit::Failure;
 

@@ -30,7 +30,7 @@ use crate::args::SOURCES;
 use crate::args::byte_size;
 use crate::args::exclude::ExcludeArgs;
 use crate::args::features::ChunkEntries;
-use crate::args::image::refuse_as_output;
+use crate::args::outputs::refuse_as_output;
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::cmd::mount::memory::read_profile;
 use crate::exit::{Failure, OUTPUT_FAILURE, Outcome};

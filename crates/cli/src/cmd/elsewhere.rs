@@ -7,7 +7,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use clap::{Parser, Subcommand};
+use clap::Subcommand;
 use ferofs::Error;
 use ferofs::escape::Escaped;
 use ferofs::extract::{Options, Summary, extract_portable, write_tar};
@@ -20,36 +20,14 @@ use super::{cat, check, inspect, ls};
 use crate::args::image::ImageArgs;
 use crate::args::{byte_size, threads};
 use crate::exit::{About, FAILURE, Failure, OUTPUT_FAILURE, Outcome};
-use crate::print::color;
 use crate::print::output::{OutputArgs, message, print_line, wants_summary};
 use crate::print::progress::{CountedSource, Display};
 
 /// Bytes of an archive that are written at a time.
 const BUFFER: usize = 1 << 20;
 
-/// Check, list, show and extract EROFS images. On Linux, ferofs also builds, mounts, compares and patches them
-#[derive(Parser)]
-#[command(name = "ferofs", version, max_term_width = 100)]
-pub(crate) struct Cli {
-    #[command(subcommand)]
-    pub(crate) command: Command,
-
-    /// Use colours in messages and help; $NO_COLOR turns them off, too
-    // `color::find` reads it before the parser does.
-    #[arg(
-        long,
-        global = true,
-        value_enum,
-        value_name = "WHEN",
-        default_value = "auto",
-        hide_possible_values = true
-    )]
-    color: color::When,
-
-    /// Make warnings errors
-    #[arg(long, global = true)]
-    pub(crate) strict: bool,
-}
+/// What the command does.
+pub(super) const ABOUT: &str = "Check, list, show and extract EROFS images. On Linux, ferofs also builds, mounts, compares and patches them";
 
 #[derive(Subcommand)]
 pub(crate) enum Command {

@@ -14,7 +14,8 @@ use ferofs::read::{Image, Inode, Nid};
 use ferofs::{Error, NewFile};
 use indicatif::HumanBytes;
 
-use crate::args::image::{ImageArgs, refuse_as_outputs, writes_below};
+use crate::args::image::ImageArgs;
+use crate::args::outputs::{refuse_as_outputs, writes_below};
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::exit::{About, FAILURE, Failure, OUTPUT_FAILURE, Outcome, warn};
 use crate::print::output::{OutputArgs, wants_summary};

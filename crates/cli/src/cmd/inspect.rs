@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::args::image::ImageArgs;
 #[cfg(target_os = "linux")]
-use crate::args::image::refuse_as_output;
+use crate::args::outputs::refuse_as_output;
 #[cfg(target_os = "linux")]
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::exit::{About, Failure, Outcome};

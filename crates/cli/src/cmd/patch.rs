@@ -15,7 +15,7 @@ use ferofs::read::{FileSource, Hex};
 use indicatif::HumanBytes;
 
 use self::args::{EncodingArgs, TrailingArgs};
-use crate::args::image::{is_same_file, refuse_as_output};
+use crate::args::outputs::{is_same_file, refuse_as_output};
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::args::signature::SignArgs;
 use crate::cmd::build::source_date_epoch;

@@ -8,7 +8,7 @@ use ferofs::build::{NewFile, Options};
 use ferofs::seal::BuildSeal;
 use ferofs::verity::Params;
 
-use crate::args::image::refuse_as_outputs;
+use crate::args::outputs::refuse_as_outputs;
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::exit::Failure;
 use crate::print::output::{message, print_line};

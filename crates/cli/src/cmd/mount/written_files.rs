@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ferofs::escape::Escaped;
 
-use crate::args::image::{refuse_as_outputs, writes_below};
+use crate::args::outputs::{refuse_as_outputs, writes_below};
 use crate::cmd::mount::args::Args;
 use crate::cmd::mount::daemon::is_daemon;
 use crate::cmd::mount::mount_table::mount_at;

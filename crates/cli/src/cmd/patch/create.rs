@@ -12,7 +12,7 @@ use indicatif::HumanBytes;
 use super::args::{AllowedArgs, ChangeArgs, EncodingArgs, PortableArgs, TrailingArgs};
 use super::show;
 use crate::args::exclude::ExcludeArgs;
-use crate::args::image::refuse_as_output;
+use crate::args::outputs::refuse_as_output;
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::cmd::verity::sidecar::warn_of_seal;
 use crate::exit::{About, Failure, Outcome};

@@ -18,7 +18,7 @@ use ferofs::read::{FileSource, Source, Uuid};
 use ferofs::verity::{HashAlgorithm, Params, SUPERBLOCK_SIZE, Seal, Unfinished, appended_position};
 
 use super::sidecar::{self, Sidecar};
-use crate::args::image::refuse_as_outputs;
+use crate::args::outputs::refuse_as_outputs;
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::args::{byte_size, threads};
 use crate::exit::{About, Failure, Outcome};
