@@ -3,17 +3,31 @@
 mod background;
 pub(crate) mod new_file;
 pub(crate) mod spill;
+
+/// Copies at most `most` bytes between files without a buffer of this process. Changes the position of `to`. Returns the number of bytes.
+fn copy_in_kernel(from: BorrowedFd<'_>, at: u64, to: &File, to_at: u64, most: usize) -> Result<usize, Errno> {
+    match copy_file_range(from, Some(&mut { at }), to, Some(&mut { to_at }), most) {
+        // Between file systems, to a block device, or below a filter of system calls.
+        Err(Errno::XDEV | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) => {
+            seek(to, SeekFrom::Start(to_at))?;
+            sendfile(to, from, Some(&mut { at }), most)
+        }
+        copied => copied,
+    }
+}
+
 #[cfg(test)]
 mod tests;
 
 use std::fs::{File, OpenOptions};
 use std::io::{IsTerminal, Read, Seek, Write};
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FileType, copy_file_range};
+use rustix::fs::{FileType, SeekFrom, copy_file_range, seek, sendfile};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
@@ -285,21 +299,20 @@ impl Output {
     /// writing them. Otherwise `read` fills a buffer from a position.
     pub(crate) fn copy(
         &mut self,
-        source: &File,
+        source: BorrowedFd<'_>,
         at: u64,
         len: u64,
-        read: impl Fn(&mut [u8], u64) -> Result<()>,
+        read: &dyn Fn(&mut [u8], u64) -> Result<()>,
     ) -> Result<()> {
         self.flush()?;
         let started = Instant::now();
         let mut done = 0;
         // A sealer must see the bytes.
         while done < len && self.sealer.is_none() {
-            let (mut from, mut to) = (at + done, self.offset + self.written);
             let most = usize::try_from(len - done).unwrap_or(usize::MAX);
-            match copy_file_range(source, Some(&mut from), &*self.file, Some(&mut to), most) {
+            match copy_in_kernel(source, at + done, &self.file, self.offset + self.written, most) {
                 Err(Errno::INTR) => {}
-                // Another file system, a block device or an old kernel; or the file was truncated, which `read` reports.
+                // The kernel cannot; or the file was truncated, which `read` reports.
                 Ok(0) | Err(_) => break,
                 Ok(copied) => {
                     done += copied as u64;

@@ -22,12 +22,15 @@ use crate::data::worker::{FileResult, FileResultKind, JobResult};
 use crate::error::{Error, Result, Warning};
 use crate::output::Output;
 use crate::output::spill::Spill;
+use crate::sources::reader::Reader;
 use crate::tree::NodeId;
 use crate::tree::inode_sizes::PACKED_LEN;
 
 /// Appends results to `output`.
 pub(super) struct Appender<'a> {
     context: WorkerContext<'a>,
+    /// Opens files that are copied.
+    reader: Reader<'a>,
     output: &'a mut Output,
     spill: &'a mut Spill,
     warnings: &'a mut Vec<Warning>,
@@ -78,6 +81,7 @@ impl<'a> Appender<'a> {
                 context.deflate_placer(0),
                 context.base_image.and_then(BaseImage::packed).map_or(0, |earlier| earlier.size),
             ),
+            reader: Reader::new(context.contents, context.tree),
             output,
             spill,
             warnings,
@@ -182,9 +186,14 @@ impl<'a> Appender<'a> {
                 self.warnings.push(Warning::Skipped(error));
                 Ok(StoredContent::Skipped)
             }
+            FileResultKind::Copied(source) => {
+                self.align()?;
+                let (start, size) = (self.address(), self.context.tree.node(node).size);
+                Ok(StoredContent::Flat { start, tail: self.copy(node, source, size, true)? })
+            }
             // The first file with this content comes before its duplicates and was read completely. It has no entry only if its
-            // content changed meanwhile. Only parts are copied, no whole files.
-            FileResultKind::Duplicate | FileResultKind::Copied(_) | FileResultKind::Reserved => {
+            // content changed meanwhile.
+            FileResultKind::Duplicate | FileResultKind::Reserved => {
                 Err(Error::SourceChanged(self.context.contents.path(self.context.tree, node)))
             }
         }

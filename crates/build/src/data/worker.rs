@@ -22,6 +22,10 @@ use crate::tree::{NodeId, Origin, SourcePosition};
 /// extents that are placed to the byte save a part of a block, which matters more.
 const FLAT_MIN_BLOCKS: usize = 16;
 
+/// Bytes of a whole file from which on the kernel copies it, if no other file can be identical. For less, the system calls cost
+/// more than the copies that they save.
+const COPY_MIN: u64 = 64 << 10;
+
 /// The data that a worker reads and encodes.
 #[derive(Clone, Debug)]
 pub(crate) enum Job {
@@ -92,8 +96,8 @@ impl FileResult {
 pub(crate) enum FileResultKind {
     /// Uncompressed, in whole blocks. The last bytes, less than a block, can be a tail.
     Stored,
-    /// A part that is stored uncompressed: the appending thread copies it from the source, and the worker does not read it.
-    Copied(SourcePosition),
+    /// Stored uncompressed: the appending thread copies it from the source, and the worker does not read it.
+    Copied(CopySource),
     /// A part of zeroes for which space is reserved: the appending thread leaves a hole in the image's file.
     Reserved,
     /// In extents that this method encoded.
@@ -102,6 +106,15 @@ pub(crate) enum FileResultKind {
     Duplicate,
     /// It cannot be read, and the image leaves it out.
     Unreadable(Error),
+}
+
+/// Where the appending thread copies content from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum CopySource {
+    /// From an archive or the spool file.
+    At(SourcePosition),
+    /// From the file in a source directory, from this offset on.
+    File(u64),
 }
 
 /// The result of a [`Job`]. The data stage uses its buffers again for later jobs.
@@ -168,9 +181,10 @@ impl<'a> Worker<'a> {
                     result.pieces.push(FileResult::new(*node, self.hole(*node, *len)));
                     return Ok(());
                 }
-                if let Some(place) = self.uncompressed_place(*node) {
-                    let kind = FileResultKind::Copied(SourcePosition { at: place.at + offset, ..place });
-                    result.pieces.push(FileResult::new(*node, kind));
+                // Stored parts leave out the holes between them.
+                let copied = (*form != PartForm::Stored).then(|| self.copy_source(*node, *offset)).flatten();
+                if let Some(source) = copied {
+                    result.pieces.push(FileResult::new(*node, FileResultKind::Copied(source)));
                     return Ok(());
                 }
                 match self.read(*node, *offset, *len) {
@@ -182,11 +196,21 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Where the content of `node` can be copied from: an uncompressed range of an archive or of the spool file. `None` if the
-    /// image stores the file compressed, or the source has it in another form.
-    fn uncompressed_place(&self, node: NodeId) -> Option<SourcePosition> {
-        match self.context.tree.node(node).origin {
-            Origin::At(place) if self.context.file_compression(node).is_none() => Some(place),
+    /// Where the content of `node` can be copied from, from `offset` on. `None` if the image stores the file compressed, the
+    /// source has it in another form, or somebody must see the bytes.
+    fn copy_source(&self, node: NodeId, offset: u64) -> Option<CopySource> {
+        let context = self.context;
+        if context.file_compression(node).is_some() {
+            return None;
+        }
+        match context.tree.node(node).origin {
+            Origin::At(place) => Some(CopySource::At(SourcePosition { at: place.at + offset, ..place })),
+            Origin::File(_) | Origin::LayerFile { .. } => {
+                let is_unseen = context.options.output.sealer.is_none() && context.extent_index.is_none();
+                // An error while copying can be that of the image.
+                let must_be_readable = !context.options.source.skip_unreadable;
+                (is_unseen && must_be_readable).then_some(CopySource::File(offset))
+            }
             _ => None,
         }
     }
@@ -195,6 +219,13 @@ impl<'a> Worker<'a> {
         let context = self.context;
         let size = context.tree.node(node).size;
         result.bytes_read += size;
+        if size >= COPY_MIN
+            && !context.identical_files.is_candidate(node)
+            && let Some(source @ CopySource::File(_)) = self.copy_source(node, 0)
+        {
+            result.pieces.push(FileResult::new(node, FileResultKind::Copied(source)));
+            return Ok(());
+        }
         if let Err(error) = self.read(node, 0, size as usize) {
             return self.leave_out(node, error, result);
         }

@@ -1,3 +1,5 @@
+use std::os::fd::AsFd;
+
 use super::*;
 
 #[test]
@@ -128,7 +130,7 @@ fn all_steps_of_writing_give_the_same_bytes() {
                     expected.truncate(position);
                 }
                 Copy(at, len) => {
-                    output.copy(&source, at as u64, len as u64, read).unwrap();
+                    output.copy(source.as_fd(), at as u64, len as u64, &read).unwrap();
                     expected.extend_from_slice(&content[at..at + len]);
                 }
                 Overwrite(at, len) => {

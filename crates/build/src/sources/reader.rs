@@ -105,21 +105,67 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads from a source directory, and checks that the file is still as the directory walk found it.
+    /// Reads from a source directory.
     fn read_file(&mut self, found: &DirectoryFile<'_>, size: u64, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let changed = || Error::SourceChanged(found.path());
-        let io = |action, e: Errno| match e {
-            // The name of the file, or of a directory above it, now belongs to something of another type.
-            Errno::LOOP | Errno::NOTDIR | Errno::NXIO | Errno::SPIPE | Errno::ISDIR => changed(),
-            e => Error::io(action, found.path(), e),
-        };
+        let contents = self.contents;
+        self.use_file(found, size, |file| fill(contents, found, file, buf, offset))
+    }
+
+    /// Calls `copy` with a file of a source directory, and with a function that reads from it. `copy` takes content from `offset` on.
+    #[cfg_attr(not(test), expect(unused_variables, reason = "tests inject faults by the offset"))]
+    pub(crate) fn copy_file(
+        &mut self,
+        id: NodeId,
+        offset: u64,
+        copy: impl FnOnce(BorrowedFd<'_>, &dyn Fn(&mut [u8], u64) -> Result<()>) -> Result<()>,
+    ) -> Result<()> {
+        let (contents, node) = (self.contents, self.tree.node(id));
+        #[cfg(test)]
+        injected_faults::fail_if_asked(self.tree.text(node.name), offset)?;
+        let found = contents.directory_file(self.tree, id)?;
+        let found = found.ok_or_else(|| Error::SourceChanged(contents.path(self.tree, id)))?;
+        self.use_file(&found, node.size, |file| copy(file, &|buf, at| fill(contents, &found, file, buf, at)))
+    }
+
+    /// Calls `using` with a file of a source directory, and checks that the file is still as the directory walk found it.
+    fn use_file(
+        &mut self,
+        found: &DirectoryFile<'_>,
+        size: u64,
+        using: impl FnOnce(BorrowedFd<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let io = |action, e| file_error(found, action, e);
         wait_for_tick(found.expected.ctime());
         let file = self.parent(found).and_then(|parent| found.open_in(parent)).map_err(|e| io("open", e))?;
-        if !self.contents.fill(file.as_fd(), buf, offset).map_err(|e| io("read", e))? {
-            return Err(changed());
-        }
+        using(file.as_fd())?;
         // The bytes are valid only if the file is still as the directory walk found it; so this check comes after reading.
-        let unchanged = is_unchanged(file.as_fd(), found.expected, size).map_err(|e| io("stat", e))?;
-        if unchanged { Ok(()) } else { Err(changed()) }
+        match is_unchanged(file.as_fd(), found.expected, size).map_err(|e| io("stat", e))? {
+            true => Ok(()),
+            false => Err(Error::SourceChanged(found.path())),
+        }
+    }
+}
+
+/// Fills `buf` with the bytes of `file` from `offset` on.
+fn fill(
+    contents: &Contents,
+    found: &DirectoryFile<'_>,
+    file: BorrowedFd<'_>,
+    buf: &mut [u8],
+    offset: u64,
+) -> Result<()> {
+    match contents.fill(file, buf, offset).map_err(|e| file_error(found, "read", e))? {
+        true => Ok(()),
+        false => Err(Error::SourceChanged(found.path())),
+    }
+}
+
+fn file_error(found: &DirectoryFile<'_>, action: &'static str, error: Errno) -> Error {
+    match error {
+        // The name of the file, or of a directory above it, now belongs to something of another type.
+        Errno::LOOP | Errno::NOTDIR | Errno::NXIO | Errno::SPIPE | Errno::ISDIR => {
+            Error::SourceChanged(found.path())
+        }
+        error => Error::io(action, found.path(), error),
     }
 }

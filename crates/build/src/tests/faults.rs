@@ -68,13 +68,17 @@ fn a_panic_of_a_reader_ends_the_build() {
 #[test]
 fn unreadable_files_are_left_out_in_each_stage() {
     for (way, set) in ways() {
-        for (name, len) in
-            [("unreadable", 100), ("unreadable", 9 << 20), ("unreadable-in-the-middle", 30 << 20)]
-        {
+        // Without a file of the same size, an uncompressed file is copied, and not read.
+        for (name, len, other) in [
+            ("unreadable", 100, 100),
+            ("unreadable", 100 << 10, 100),
+            ("unreadable", 9 << 20, 9 << 20),
+            ("unreadable-in-the-middle", 30 << 20, 30 << 20),
+        ] {
             let mut test = TestBuild::new();
             test.write("before", content(5 << 20));
             test.write(name, content(len));
-            test.write("zz-same-size", content(len));
+            test.write("zz-other", content(other));
             set(&mut test.options);
             let error = build(&test.options, &test.image()).unwrap_err();
             assert!(matches!(error, Error::Io { .. }), "{way}: {error}");
@@ -101,10 +105,10 @@ fn unreadable_files_are_left_out_in_each_stage() {
 #[test]
 fn a_changed_file_is_never_left_out() {
     for (way, set) in ways() {
-        for len in [100, 9 << 20] {
+        for (len, other) in [(100, 100), (100 << 10, 100), (9 << 20, 9 << 20)] {
             let mut test = TestBuild::new();
             test.write("changed", content(len));
-            test.write("same-size", content(len));
+            test.write("other", content(other));
             set(&mut test.options);
             test.options.source.skip_unreadable = true;
             let error = build(&test.options, &test.image()).unwrap_err();

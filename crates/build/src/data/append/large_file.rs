@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
 use ferofs_format::{BlockAddr, BytePos, Incompat};
@@ -14,7 +15,7 @@ use crate::data::extents::ExtentLog;
 use crate::data::extents::index::FileTail;
 use crate::data::schedule::{LargeFile, Scheduler};
 use crate::data::stored::StoredContent;
-use crate::data::worker::FileResultKind;
+use crate::data::worker::{CopySource, FileResultKind};
 use crate::error::{Error, Result, Warning};
 use crate::output::spill::SpillRange;
 use crate::tree::{NodeId, SourcePosition};
@@ -95,8 +96,8 @@ impl Appender<'_> {
                 file.method = method;
                 file_tail = self.place_tail(encoded.tail, tail);
             }
-            FileResultKind::Copied(place) => {
-                let tail = self.copy_part(node, place, read, last)?;
+            FileResultKind::Copied(source) => {
+                let tail = self.copy(node, source, read, last)?;
                 return Ok(last.then_some(StoredContent::Flat { start: start.block(block), tail }));
             }
             FileResultKind::Reserved => {
@@ -150,21 +151,34 @@ impl Appender<'_> {
         content.map(Some)
     }
 
-    /// Copies an uncompressed part of `len` bytes from the source. Returns the tail if this is the `last` part and has one.
-    fn copy_part(&mut self, node: NodeId, place: SourcePosition, len: u64, last: bool) -> Result<SpillRange> {
+    /// Copies uncompressed `len` bytes from the source. Returns the tail if this is the `last` part of the file and has one.
+    pub(super) fn copy(
+        &mut self,
+        node: NodeId,
+        source: CopySource,
+        len: u64,
+        last: bool,
+    ) -> Result<SpillRange> {
         let contents = self.context.contents;
         let size = self.context.tree.node(node).size;
         let tail = if last { self.context.inline_tail(node, size) } else { 0 };
         let whole = len - tail as u64;
-        let source = contents.file(place.file);
-        self.output.copy(source.file(), place.at, whole, |bytes, at| source.read(bytes, at))?;
-        if tail == 0 {
-            self.align()?;
-            return Ok(SpillRange::default());
-        }
         let mut bytes = vec![0; tail];
-        contents.read_at(SourcePosition { at: place.at + whole, ..place }, &mut bytes)?;
-        self.spill.push(&bytes)
+        match source {
+            CopySource::At(place) => {
+                let file = contents.file(place.file);
+                self.output.copy(file.file().as_fd(), place.at, whole, &|bytes, at| file.read(bytes, at))?;
+                contents.read_at(SourcePosition { at: place.at + whole, ..place }, &mut bytes)?;
+            }
+            CopySource::File(offset) => self.reader.copy_file(node, offset, |file, read| {
+                self.output.copy(file, offset, whole, read)?;
+                read(&mut bytes, offset + whole)
+            })?,
+        }
+        match tail {
+            0 => self.align().map(|()| SpillRange::default()),
+            _ => self.spill.push(&bytes),
+        }
     }
 
     /// Leaves out a file of which a part cannot be read.
