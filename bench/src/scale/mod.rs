@@ -1,6 +1,7 @@
-//! `cargo xtask bench scale`: how time and memory grow with the number of names, cold sources, images onto disks, and the smallest image. docs/results/scale.md has the figures.
+//! `cargo xtask bench scale`: how time and memory grow with the number of names, cold sources, images onto disks, more workers, and the smallest image. docs/results/scale.md has the figures.
 
 mod names;
+mod workers;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,8 +38,13 @@ struct Bench {
 type Measure = fn(&mut Bench) -> Result<()>;
 
 /// The parts, by the names that `--only` selects.
-const PARTS: [(&str, Measure); 4] =
-    [("names", names::names), ("cold", cold), ("output", output), ("tiny", tiny)];
+const PARTS: [(&str, Measure); 5] = [
+    ("names", names::names),
+    ("cold", cold),
+    ("output", output),
+    ("workers", workers::workers),
+    ("tiny", tiny),
+];
 
 #[derive(Args)]
 pub(crate) struct ScaleArgs {
