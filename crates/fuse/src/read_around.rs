@@ -1,8 +1,9 @@
 //! The thread that stores pages around random reads, so that no reader waits for them.
 //!
 //! [`crate::page_store`] decides which ranges are worth it. The threads of the session answer the read first and pass the
-//! range on to this thread. It has a lower priority than they have: on a busy machine, answers come first. It may wait for a
-//! page that a read in flight has locked; the threads of the session never wait for it, so that the read is answered.
+//! range on to this thread. It has their priority: each range that it stores saves them more work than it takes, most of all on a
+//! busy machine. It may wait for a page that a read in flight has locked; the threads of the session never wait for it, so that the
+//! read is answered.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -18,8 +19,6 @@ use crate::page_store::{Around, PageStore, Queue};
 /// Ranges that can wait for the thread, mostly of 1 MiB: about 60 ms of its time. With more, readers would read most pages
 /// themselves before they are stored.
 const QUEUE: usize = 64;
-/// The thread's nice value: about a ninth of the processor time of the threads of the session, if all want it.
-const NICE: i32 = 10;
 /// After this time without work, the thread frees its buffer, which has the size of a window.
 const IDLE: Duration = Duration::from_secs(1);
 
@@ -65,8 +64,6 @@ fn run(
     ranges: &Receiver<Option<Around>>,
     is_ending: &AtomicBool,
 ) {
-    // Without permission the thread only has the usual priority.
-    let _ = rustix::process::setpriority_process(None, NICE);
     let mut buffer = Vec::new();
     loop {
         let next = match ranges.recv_timeout(IDLE) {
