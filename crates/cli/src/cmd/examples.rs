@@ -47,6 +47,7 @@ static PAGES: [(&str, &[Example], &str); 31] = [
         &[
             ("ferofs inspect image.erofs", "sizes by type and file"),
             ("ferofs inspect --html page.html image.erofs", "as a page with a map"),
+            ("ferofs inspect --html page.html --compare old.erofs image.erofs", "what grew"),
         ],
         "ferofs-du(1), ferofs-ls(1), dump.erofs(1)",
     ),
