@@ -23,7 +23,6 @@ mod signals;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, FromArgMatches};
 
 fn main() -> ExitCode {
@@ -34,23 +33,8 @@ fn parse(args: &[OsString]) -> Result<cmd::Cli, clap::Error> {
     let command = args::with_negative_values(cmd::Cli::command()).color(print::color::find(args));
     #[cfg(target_os = "linux")]
     let command = if args::may_show_help(args) { cmd::with_examples(command) } else { command };
-    let matches =
-        command.try_get_matches_from(args::with_short_help(args)).map_err(without_hidden_commands)?;
-    cmd::Cli::from_arg_matches(&matches)
-}
-
-/// Removes the commands that only ferofs itself calls from what an error suggests.
-fn without_hidden_commands(mut error: clap::Error) -> clap::Error {
-    let Some(ContextValue::Strings(mut names)) = error.remove(ContextKind::SuggestedSubcommand) else {
-        return error;
-    };
-    names.retain(|name| {
-        cmd::Cli::command().find_subcommand(name).is_some_and(|command| !command.is_hide_set())
-    });
-    if !names.is_empty() {
-        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(names));
-    }
-    error
+    let matches = command.try_get_matches_from(args::with_short_help(args));
+    cmd::Cli::from_arg_matches(&matches.map_err(|error| args::tips::with_tips(error, args))?)
 }
 
 #[cfg(target_os = "linux")]
@@ -87,18 +71,4 @@ fn run() -> ExitCode {
         }
         Err(error) => error.exit(),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn errors_do_not_suggest_commands_that_only_ferofs_calls() {
-        for (typed, suggested) in [("unmount-x", Some("'umount'")), ("unmount-helpe", None)] {
-            let message = parse(&["ferofs".into(), typed.into()]).err().unwrap().to_string();
-            assert!(!message.contains("unmount-helper"), "{message}");
-            assert!(suggested.is_none_or(|name| message.contains(name)), "{message}");
-        }
-    }
 }
