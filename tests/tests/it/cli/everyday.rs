@@ -130,6 +130,7 @@ fn messages_say_what_to_do_next() {
     let new = fixture.path("new");
     has(&told(&["build", "-z", "xz"], &[&source, &new]), "xz is called lzma here");
     has(&told(&["build", "-z", "gzip"], &[&source, &new]), "gzip is called deflate here");
+    has(&told(&["build"], &[&new, &source]), "is a directory: the image comes last");
     // Files that exist: once, not for each of them.
     let target = fixture.extract(&image, "target");
     let text = told(&["extract"], &[&image, &target]);
