@@ -19,7 +19,6 @@ pub(crate) mod overwrite;
 pub(crate) mod seal;
 #[cfg(target_os = "linux")]
 pub(crate) mod signature;
-pub(crate) mod tips;
 
 use std::ffi::OsString;
 use std::num::NonZeroUsize;

@@ -34,7 +34,7 @@ fn parse(args: &[OsString]) -> Result<cmd::Cli, clap::Error> {
     #[cfg(target_os = "linux")]
     let command = if args::may_show_help(args) { cmd::with_examples(command) } else { command };
     let matches = command.try_get_matches_from(args::with_short_help(args));
-    cmd::Cli::from_arg_matches(&matches.map_err(|error| args::tips::with_tips(error, args))?)
+    cmd::Cli::from_arg_matches(&matches.map_err(|error| cmd::tips::with_tips(error, args))?)
 }
 
 #[cfg(target_os = "linux")]

@@ -63,7 +63,7 @@ pub(crate) fn with_tips(mut error: clap::Error, args: &[OsString]) -> clap::Erro
     let Some(ContextValue::Strings(mut names)) = error.remove(ContextKind::SuggestedSubcommand) else {
         return error;
     };
-    let commands = crate::cmd::Cli::command();
+    let commands = super::Cli::command();
     names.retain(|name| commands.find_subcommand(name).is_none_or(|command| !command.is_hide_set()));
     if !names.is_empty() {
         error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(names));
