@@ -44,6 +44,15 @@ pub(crate) fn write() -> Result<()> {
     Ok(())
 }
 
+/// Fails if the libraries changed since `revision`, for example the tag of the last release, in a way that the version number does not
+/// allow.
+pub(crate) fn compare(revision: &str) -> Result<()> {
+    let mut check = Command::new("cargo");
+    check.args(["semver-checks", "--baseline-rev", revision]);
+    check.args(LIBRARIES.iter().flat_map(|library| ["--package", library]));
+    shell::run(&mut check).context("`cargo install cargo-semver-checks` installs the program")
+}
+
 /// Fails if a list differs from the items that the library has.
 pub(crate) fn check() -> Result<()> {
     if let Err(error) = install_rust() {

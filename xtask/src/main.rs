@@ -43,6 +43,7 @@ Usage: cargo xtask COMMAND
                              Debian and rpm packages, of the last commit in DIR (target/dist)
   dist --check               make them twice, with different paths, and compare the bytes
   api                        list the public items of the libraries in docs/api, which `test` compares; needs rustup
+  api --since REVISION       say which version number a release needs after this one, by cargo-semver-checks; half a minute for each library
   c-library DIR              build libferofs for C programs, and install it below DIR: libraries, header, file for pkg-config
   peers                      install the newest erofs-utils and squashfs-tools under target/peers, for test and bench
   soak [--minutes N] [--memory MIB]
@@ -91,6 +92,7 @@ fn dispatch(args: &[String]) -> Result<()> {
         ["test", "--packages"] => test::packages()?,
         ["dist", arguments @ ..] => dist::run(arguments)?,
         ["api"] => api::write()?,
+        ["api", "--since", revision] => api::compare(revision)?,
         ["c-library", prefix] if !prefix.starts_with('-') => install_c_library(prefix.as_ref())?,
         ["peers"] => peers::install_peers()?,
         ["soak", options @ ..] => soak::soak(options)?,

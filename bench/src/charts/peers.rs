@@ -45,7 +45,7 @@ pub(super) fn pages(record: &Record) -> Result<Vec<Page>> {
 /// The page with the exact figures.
 fn table(record: &Record) -> Result<String> {
     let mut page = format!(
-        "# The figures of the front page\n\nFor readers who want the exact figures behind the bars of [README.md](../../README.md).\n\n\
+        "# The figures of the front page\n\nFor readers who want the exact figures behind the bars of README.md.\n\n\
          `{}` measured them and wrote this page, its pictures, and the figures of each round ([peers.json](peers.json)). {}\n\n\
          Times are processor seconds, user and system, of all threads. A read is one of 3000 random reads of 4 KiB through a FUSE \
          mount (ferofs, erofsfuse, squashfuse), whose image is in the page cache and whose files are not; its time is that of the \

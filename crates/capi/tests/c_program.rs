@@ -117,3 +117,25 @@ fn a_program_in_c_reads_all_of_an_image() {
         assert!(run.stdout == expected && run.stderr.is_empty(), "{}", run.stderr);
     }
 }
+
+#[test]
+fn the_program_of_the_guide_prints_a_file() {
+    let Some(cc) = need::tool("cc", "the library for C") else { return };
+    let dir = scratch::scratch();
+    let prefix = install(dir.path());
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/programs.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, code) = page.split_once("```c\n").unwrap();
+    let [source, program, image] = ["main.c", "main", "image"].map(|name| dir.path().join(name));
+    std::fs::write(&source, code.split_once("```").unwrap().0).unwrap();
+    let flags = ["-std=c11", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Werror", "-I"];
+    let compile = Run::new(cc).args(flags).arg(prefix.join("include")).arg(&source).arg("-o").arg(&program);
+    compile.arg(prefix.join("lib/libferofs.a")).args(["-lpthread", "-ldl", "-lm"]).run().success();
+    let mut builder = ferofs_build::Builder::new();
+    let attributes = ferofs_build::Attributes::default();
+    builder.file("etc/hostname", ferofs_build::Content::bytes("example\n"), attributes);
+    builder.build(&image).unwrap();
+    assert_eq!(Run::new(&program).arg(&image).run().success().stdout, b"example\n");
+    let missing = Run::new(&program).arg(dir.path().join("missing")).run();
+    assert!(missing.code == 1 && missing.stderr.contains("No such file"), "{}", missing.stderr);
+}

@@ -28,6 +28,7 @@ pub(crate) mod mount;
 mod patch;
 #[cfg(target_os = "linux")]
 mod paths;
+pub(crate) mod tips;
 #[cfg(target_os = "linux")]
 mod verity;
 

@@ -33,7 +33,8 @@ fn parse(args: &[OsString]) -> Result<cmd::Cli, clap::Error> {
     let command = args::with_negative_values(cmd::Cli::command()).color(print::color::find(args));
     #[cfg(target_os = "linux")]
     let command = if args::may_show_help(args) { cmd::with_examples(command) } else { command };
-    cmd::Cli::from_arg_matches(&command.try_get_matches_from(args::with_short_help(args))?)
+    let matches = command.try_get_matches_from(args::with_short_help(args));
+    cmd::Cli::from_arg_matches(&matches.map_err(|error| cmd::tips::with_tips(error, args))?)
 }
 
 #[cfg(target_os = "linux")]

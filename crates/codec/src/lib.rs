@@ -1,8 +1,17 @@
 //! Compressors with fixed-size output, and their decompressors: bytes in, bytes out.
 //!
 //! A builder makes one `compressor` per worker from [`Params`], calls [`Compressor::begin`] for each file and
-//! [`Compressor::fit`] for each cluster. A reader keeps one [`Decoder`] per thread. See docs/CODEC.md. A new algorithm begins in
+//! [`Compressor::fit`] for each cluster. A reader keeps one [`Decoder`] per thread. A new algorithm begins in
 //! `ferofs_format::algorithm`: the compiler names the matches; docs/DESIGN.md lists the tables that it does not see.
+//!
+//! | levels | how |
+//! |---|---|
+//! | LZ4 0 (`fast`) | own code, one hash table, larger steps where nothing matches |
+//! | LZ4 1 to 6 | own code, hash chains, matches chosen by rules; higher levels try more candidates |
+//! | LZ4 7 to 12 | own code, hash chains, matches chosen by a shortest path |
+//! | MicroLZMA 0 to 9, 100 to 109 | liblzma's encoder with fixed output size; the dictionary is at most 16 times the output |
+//! | DEFLATE 0 to 12 | libdeflate, with predicted input lengths |
+//! | Zstandard 1 to 22 | libzstd, with predicted input lengths; matches are searched once |
 //!
 //! | feature | what it adds |
 //! |---|---|

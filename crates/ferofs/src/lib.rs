@@ -74,3 +74,8 @@ pub use error::{Corruption, Error, Result};
 #[cfg(feature = "build")]
 pub use ferofs_build::NewFile;
 pub use ferofs_read::escape;
+
+/// Runs the program of the guide.
+#[cfg(all(doctest, feature = "build"))]
+#[doc = include_str!("../../../docs/guide/programs.md")]
+struct ProgramOfTheGuide;

@@ -75,7 +75,9 @@ impl Location {
             let shown = WebAccess::new(name, &WebOptions::default())?.location().to_owned();
             return Ok(Self::Web { address: name.to_owned(), shown });
         }
-        Err(wrong("is no remote image: https://, http://, s3:// and oci:// are known"))
+        Err(wrong(
+            "is no remote image: names begin with https://, http:// or s3://, and those of registries with oci://",
+        ))
     }
 
     /// Opens the image by its first requests, which end at `deadline`.

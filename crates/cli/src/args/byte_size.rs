@@ -30,7 +30,8 @@ pub(crate) fn limited(text: &str, most: u64) -> Result<u64, String> {
 #[cfg(target_os = "linux")]
 pub(crate) fn block(text: &str) -> Result<BlockSize, String> {
     let bytes = argument(text)?;
-    BlockSize::from_bytes(bytes).ok_or_else(|| "not a power of two from 512 to 65536".to_owned())
+    BlockSize::from_bytes(bytes)
+        .ok_or_else(|| "not a power of two from 512 to 65536; -C is the size of clusters".to_owned())
 }
 
 /// The size of a pcluster, at most the largest that Linux reads.

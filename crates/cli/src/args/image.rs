@@ -27,7 +27,7 @@ pub(crate) struct ImageArgs {
     pub(crate) path: ImageName,
 
     /// Start of the image in its file or block device, in bytes
-    #[arg(help_heading = IMAGE, hide_short_help = true, long, value_name = "BYTES", default_value_t = 0, value_parser = byte_size::argument::<u64>)]
+    #[arg(help_heading = IMAGE, long, value_name = "BYTES", default_value_t = 0, hide_default_value = true, value_parser = byte_size::argument::<u64>)]
     pub(crate) offset: u64,
 
     /// Extra device of the image: a file or a block device. Give one for each entry of the image's device table, in the

@@ -270,6 +270,10 @@ pub(crate) fn run(args: &Args) -> Outcome {
             .error(ErrorKind::MissingRequiredArgument, missing)
             .exit()
     };
+    if image.is_dir() {
+        let hint = "is a directory: the image comes last, as in ferofs build DIR IMAGE";
+        return Err(Failure::about(image, hint));
+    }
     let (mut options, form) = args.options(source, upper, image)?;
     refuse_sources_as_output(&options, image)?;
     args.overwrite.check(image, OutputKind::Image { offset: options.output.offset })?;

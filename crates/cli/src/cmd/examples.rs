@@ -6,7 +6,7 @@ use clap::Command;
 type Example = (&'static str, &'static str);
 
 /// The pages of commands, by the names of their manual pages, with the pages to see, too.
-static PAGES: [(&str, &[Example], &str); 31] = [
+static PAGES: [(&str, &[Example], &str); 45] = [
     (
         "ferofs",
         &[
@@ -45,8 +45,9 @@ static PAGES: [(&str, &[Example], &str); 31] = [
     (
         "ferofs-inspect",
         &[
-            ("ferofs inspect image.erofs", "sizes by type and file"),
-            ("ferofs inspect --html page.html image.erofs", "as a page with a map"),
+            ("ferofs inspect image.erofs", "sizes by type"),
+            ("ferofs inspect --html p.html image.erofs", "as a page"),
+            ("ferofs inspect --html p.html --compare old.erofs image.erofs", "what grew"),
         ],
         "ferofs-du(1), ferofs-ls(1), dump.erofs(1)",
     ),
@@ -207,6 +208,55 @@ static PAGES: [(&str, &[Example], &str); 31] = [
         ],
         "ferofs-mount(1), ferofs-pull(1)",
     ),
+    ("ferofs-cache-ls", &[("ferofs cache ls", "images, and their sizes")], "ferofs-cache(1)"),
+    (
+        "ferofs-cache-gc",
+        &[
+            ("ferofs cache gc --cache-size 10G", "remove what was not used for longest"),
+            ("ferofs cache gc --all", "remove what no mount uses"),
+        ],
+        "ferofs-cache(1)",
+    ),
+    ("ferofs-cache-verify", &[("ferofs cache verify", "remove wrong bytes")], "ferofs-cache(1)"),
+    (
+        "ferofs-verity-digest",
+        &[("ferofs verity digest image.erofs", "the root hash, without a tree")],
+        "ferofs-verity-format(1), fsverity(1)",
+    ),
+    (
+        "ferofs-verity-show",
+        &[("ferofs verity show image.erofs", "the root hash and the position of its tree")],
+        "ferofs-verity-verify(1), veritysetup(8)",
+    ),
+    (
+        "ferofs-verity-verify",
+        &[("ferofs verity verify image.erofs HEX", "read and verify all blocks")],
+        "ferofs-verity-format(1), ferofs-check(1)",
+    ),
+    (
+        "ferofs-verity-sign",
+        &[("ferofs verity sign HEX --key key.pem --cert cert.pem -o h.p7s", "by openssl")],
+        "ferofs-verity-verify-signature(1), openssl-smime(1)",
+    ),
+    (
+        "ferofs-verity-verify-signature",
+        &[("ferofs verity verify-signature HEX h.p7s --cert c.pem", "exit code 0 if right")],
+        "ferofs-verity-sign(1), openssl-smime(1)",
+    ),
+    (
+        "ferofs-links",
+        &[("ferofs links /usr/local/bin", "mkfs.erofs, fsck.erofs and so on")],
+        "mkfs.erofs(1), fsck.erofs(1), dump.erofs(1), erofsfuse(1), mount.erofs(8)",
+    ),
+    (
+        "ferofs-completions",
+        &[
+            ("ferofs completions bash > FILE", "for bash-completion"),
+            ("ferofs completions zsh mkfs.erofs > FILE", "for a name of erofs-utils"),
+        ],
+        "ferofs-links(1)",
+    ),
+    ("ferofs-man", &[("ferofs man /usr/local/share/man/man1", "all pages")], "ferofs-completions(1)"),
     (
         "mkfs.erofs",
         &[
@@ -222,6 +272,27 @@ static PAGES: [(&str, &[Example], &str); 31] = [
             ("fsck.erofs --extract=DIR image.erofs", "unpack it"),
         ],
         "mkfs.erofs(1), ferofs-check(1), ferofs-extract(1)",
+    ),
+    (
+        "dump.erofs",
+        &[
+            ("dump.erofs -s image.erofs", "the superblock"),
+            ("dump.erofs --path=/etc/hostname -e image.erofs", "a file and its extents"),
+        ],
+        "ferofs-inspect(1), fsck.erofs(1)",
+    ),
+    (
+        "erofsfuse",
+        &[("erofsfuse image.erofs /mnt", "mount through FUSE"), ("fusermount3 -u /mnt", "unmount")],
+        "ferofs-mount(1), fusermount3(1)",
+    ),
+    (
+        "mount.erofs",
+        &[
+            ("mount -t erofs.ferofs image.erofs /mnt", "mount(8) starts mount.erofs"),
+            ("mount.erofs -u /mnt", "unmount"),
+        ],
+        "ferofs-mount(1), mount(8), fstab(5)",
     ),
 ];
 
@@ -270,7 +341,7 @@ mod tests {
         for (page, examples, _) in PAGES.iter().filter(|(page, ..)| page.starts_with("ferofs")) {
             for (line, _) in *examples {
                 // What the shell takes ends the line.
-                let line = line.split(['|', '<']).next().unwrap().replace('\'', "");
+                let line = line.split(['|', '<', '>']).next().unwrap().replace('\'', "");
                 let words = line
                     .split_whitespace()
                     .map(|word| if word == "HEX" { "00".repeat(32) } else { word.into() });
@@ -282,14 +353,25 @@ mod tests {
         }
     }
 
+    /// The names of the manual pages of a command, and of all below it.
+    fn paths(command: &Command) -> Vec<String> {
+        let below =
+            command.get_subcommands().filter(|below| !below.is_hide_set() && below.get_name() != "help");
+        let below = below.flat_map(paths).map(|name| format!("{}-{name}", command.get_name()));
+        std::iter::once(command.get_name().to_owned()).chain(below).collect()
+    }
+
     #[test]
-    fn each_page_with_examples_has_a_command() {
+    fn each_page_has_examples_and_a_command() {
         let mut command = Cli::command();
         command.build();
+        for path in paths(&command) {
+            assert!(of_page(&path).is_some(), "{path} has no examples");
+        }
         for (page, ..) in PAGES.iter().filter(|(page, ..)| page.starts_with("ferofs-")) {
             let mut found = Some(&command);
-            for name in page.split('-').skip(1) {
-                found = found.and_then(|command| command.find_subcommand(name));
+            for name in page.replace("verify-sig", "verify sig").split('-').skip(1) {
+                found = found.and_then(|command| command.find_subcommand(name.replace(' ', "-")));
             }
             assert!(found.is_some() || !cfg!(feature = "remote"), "{page}");
         }

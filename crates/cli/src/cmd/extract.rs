@@ -7,7 +7,7 @@ use std::io::Write;
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ferofs::extract::{Existing, Options, Selection, Summary, extract, write_tar};
 use ferofs::read::{Image, Inode, Nid};
@@ -238,6 +238,9 @@ pub(crate) fn execute(name: &Path, image: &Image, from: &Inode, target: &Path, o
     let display = display(image, options);
     let result = extract(image, from, target, options, &|path, error| print_error(name, path, error));
     drop(display);
+    if let more @ 1.. = EXISTING.load(Ordering::Relaxed).saturating_sub(EXISTING_LINES) {
+        message!("{}: {more} more files exist already", Escaped::path(target));
+    }
     let summary = result.map_err(|error| match &error {
         Error::Io { source, .. } if is_full(source) => {
             let hint = format!("{error}; when there is space, `ferofs extract --skip-existing` continues");
@@ -270,18 +273,22 @@ fn display(image: &Image, options: &Options) -> Option<Display> {
     })
 }
 
+/// Names that exist already.
+static EXISTING: AtomicU64 = AtomicU64::new(0);
+/// The first of them get a line each: a second extraction to the same place would print thousands.
+const EXISTING_LINES: u64 = 10;
+
 /// Reports a file that failed.
 fn print_error(image: &Path, path: &Path, error: &Error) {
-    // One of many files that exist.
-    static HAS_HINT: AtomicBool = AtomicBool::new(false);
     // Errors of the system contain the path already, but for those of reading the image.
     match error {
         Error::Io { path: None, .. } => {}
-        Error::Io { source, .. }
-            if source.kind() == std::io::ErrorKind::AlreadyExists
-                && !HAS_HINT.swap(true, Ordering::Relaxed) =>
-        {
-            return message!("{error}; --overwrite replaces files that exist");
+        Error::Io { source, .. } if source.kind() == std::io::ErrorKind::AlreadyExists => {
+            return match EXISTING.fetch_add(1, Ordering::Relaxed) {
+                0 => message!("{error}; --overwrite replaces files that exist"),
+                1..EXISTING_LINES => message!("{error}"),
+                _ => {}
+            };
         }
         error if error.corruption().is_some() => {}
         error => return message!("{error}"),

@@ -1,6 +1,8 @@
 //! `ferofs inspect`: shows the contents and the layout of an image as text, HTML or JSON.
 
 #[cfg(target_os = "linux")]
+mod compare;
+#[cfg(target_os = "linux")]
 mod html;
 mod report;
 
@@ -9,11 +11,13 @@ use std::path::{Path, PathBuf};
 
 #[cfg(target_os = "linux")]
 use ferofs::NewFile;
-use ferofs::inspect::{Options, block_owners, inspect};
+use ferofs::inspect::{Inspection, Options, block_owners, inspect};
 use ferofs::read::{DeviceId, Extent, ExtentData, FileOffset, Image, Inode, Location};
 use serde_json::{Value, json};
 
 use crate::args::image::ImageArgs;
+#[cfg(target_os = "linux")]
+use crate::args::image::ImageName;
 #[cfg(target_os = "linux")]
 use crate::args::outputs::refuse_as_output;
 #[cfg(target_os = "linux")]
@@ -51,6 +55,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "path", "block"])]
     html: Option<PathBuf>,
 
+    /// Show on the page what grew and what shrank since image OLD
+    #[cfg(target_os = "linux")]
+    #[arg(long, value_name = "OLD", requires = "html")]
+    compare: Option<ImageName>,
+
     /// Number of the largest files to show
     #[arg(long, value_name = "N", default_value_t = 20)]
     top: usize,
@@ -67,7 +76,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Outcome {
     #[cfg(target_os = "linux")]
     if let Some(page) = &args.html {
-        refuse_as_output(page, &[&args.image.path])?;
+        let images = std::iter::once(&args.image.path).chain(&args.compare);
+        refuse_as_output(page, &images.map(|name| &**name).collect::<Vec<_>>())?;
         args.overwrite.check(page, OutputKind::Html)?;
     }
     let image = args.image.open()?;
@@ -85,13 +95,19 @@ pub(crate) fn run(args: &Args) -> Outcome {
             options.files = args.html.is_some();
         }
         let inspection = inspect(&image, &options).about(subject)?;
-        for (path, corruption) in &inspection.damage {
-            message!("{}: {}: {corruption}", Escaped::path(subject), shown(path));
-        }
-        let code = u8::from(!inspection.damage.is_empty());
+        let code = report_damage(subject, &inspection);
         #[cfg(target_os = "linux")]
         if let Some(target) = &args.html {
-            let page = html::page(subject, &image, &inspection);
+            let mut code = code;
+            let mut comparison = Value::Null;
+            if let Some(name) = &args.compare {
+                let old =
+                    ImageArgs { work_limit: args.image.work_limit, ..ImageArgs::of(name.clone()) }.open()?;
+                let old_inspection = inspect(&old, &options).about(name)?;
+                code = code.max(report_damage(name, &old_inspection));
+                comparison = compare::data(name, (&old, &old_inspection), (&image, &inspection));
+            }
+            let page = html::page(subject, &image, &inspection, comparison);
             let mut file = NewFile::create(target).map_err(Failure::without_subject)?;
             file.write_all(page.as_ref()).map_err(|error| Failure::about(target, error))?;
             file.finish().map_err(Failure::without_subject)?;
@@ -106,6 +122,14 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     out.flush()?;
     Ok(0)
+}
+
+/// Prints the parts that could not be read, and returns the exit code.
+fn report_damage(subject: &Path, inspection: &Inspection) -> u8 {
+    for (path, corruption) in &inspection.damage {
+        message!("{}: {}: {corruption}", Escaped::path(subject), shown(path));
+    }
+    u8::from(!inspection.damage.is_empty())
 }
 
 fn show_file(args: &Args, image: &Image, path: &Path, out: &mut impl Write) -> Result<(), Failure> {

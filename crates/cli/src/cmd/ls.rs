@@ -35,7 +35,7 @@ pub(crate) struct Args {
     /// Show mode, links, owner, group, size, and time
     ///
     /// The time is in UTC.
-    #[arg(short, long)]
+    #[arg(short, long, overrides_with = "long")]
     long: bool,
 
     /// Show sizes with a unit, with -l

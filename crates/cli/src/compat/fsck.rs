@@ -32,7 +32,7 @@ const INFORMATION: u8 = 3;
 
 /// Check an EROFS image, or extract it.
 #[derive(Parser, Debug)]
-#[command(name = "fsck.erofs", version = super::version::FSCK, disable_version_flag = true, args_override_self = true)]
+#[command(name = "fsck.erofs", version = super::version::FSCK, disable_version_flag = true, args_override_self = true, mut_arg("offset", |arg| arg.hide_short_help(true)))]
 struct Args {
     #[command(flatten)]
     image: ImageArgs,

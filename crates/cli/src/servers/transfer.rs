@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use ferofs::escape::Escaped;
 use ferofs_remote::http::Client;
 use ferofs_remote::oci::{PushOptions, Pushed, Reference, push};
 use indicatif::HumanBytes;
 use serde_json::{Value, json};
 
 use crate::exit::{Failure, Outcome};
-use crate::print::output::json_text;
+use crate::print::output::{json_text, message};
 use crate::print::progress::Display;
 
 /// The time for a request without a blob.
@@ -62,6 +63,10 @@ pub(super) fn store(
     let pushed = push(client, layers, to, options, &|done, size| transfer.set(done, size));
     drop(transfer);
     let pushed = pushed.map_err(Failure::complete)?;
+    if pushed.root.is_none() && options.base.is_none() && layers.len() == 1 {
+        let hint = "seal it with `ferofs verity format`, or build it with --verity, and push it again";
+        message!("{}: no root hash, which mounts need: {hint}", Escaped::path(&layers[0]));
+    }
     let name = format!("oci://{}/{}@{}", to.host, to.repository, pushed.manifest);
     let mut out = std::io::stdout().lock();
     if !is_json {

@@ -1,4 +1,4 @@
-//! Runs the command lines with which known programs call erofs-utils. docs/CALLERS.md lists the programs.
+//! Runs the command lines with which known programs call erofs-utils.
 
 use std::ffi::OsString;
 use std::fs;

@@ -130,10 +130,21 @@ fn messages_say_what_to_do_next() {
     let new = fixture.path("new");
     has(&told(&["build", "-z", "xz"], &[&source, &new]), "xz is called lzma here");
     has(&told(&["build", "-z", "gzip"], &[&source, &new]), "gzip is called deflate here");
+    has(&told(&["build"], &[&new, &source]), "is a directory: the image comes last");
     // Files that exist: once, not for each of them.
     let target = fixture.extract(&image, "target");
     let text = told(&["extract"], &[&image, &target]);
     assert_eq!(text.matches("--overwrite replaces files that exist").count(), 1, "{text}");
+    let many = fixture.directory("many");
+    for number in 0..20 {
+        fs::write(many.join(number.to_string()), "x").unwrap();
+    }
+    let (of_many, target) = (fixture.path("of-many"), fixture.path("target-of-many"));
+    ferofs().arg("build").args([&many, &of_many]).run().success();
+    ferofs().arg("extract").args([&of_many, &target]).run().success();
+    let text = told(&["extract"], &[&of_many, &target]);
+    assert_eq!(text.lines().count(), 11, "{text}");
+    has(&text, "target-of-many: 10 more files exist already");
     has(&told(&["mount"], &[&image, &fixture.path("missing")]), "mkdir makes it");
     // `unmount` is understood.
     let text = ferofs().arg("unmount").arg(&source).run().stderr;

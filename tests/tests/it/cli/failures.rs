@@ -288,5 +288,5 @@ fn outputs_that_cannot_be_written_are_named() {
         outcome.stderr
     );
     let outcome = build().arg(fixture.directory("existing")).run().failure(1);
-    assert!(outcome.stderr.contains("existing: write: is a directory"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("existing: is a directory: the image comes last"), "{}", outcome.stderr);
 }

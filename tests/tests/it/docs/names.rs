@@ -32,18 +32,54 @@ fn every_link_leads_somewhere() {
     let mut links = 0;
     for page in pages() {
         let text = fs::read_to_string(&page).unwrap();
-        for target in text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
-            if target.is_empty() || target.contains("://") {
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if link.contains("://") {
                 continue;
             }
             links += 1;
-            if !page.parent().unwrap().join(target).exists() {
-                broken.push(format!("{}: {target}", page.display()));
+            let (target, section) = link.split_once('#').unwrap_or((link, ""));
+            let file = if target.is_empty() { page.clone() } else { page.parent().unwrap().join(target) };
+            let has_section =
+                || section.is_empty() || sections(&fs::read_to_string(&file).unwrap()).contains(section);
+            if !file.exists() || !has_section() {
+                broken.push(format!("{}: {link}", page.display()));
             }
         }
     }
     assert!(links >= 5, "the search for links finds {links}");
     assert!(broken.is_empty(), "{broken:#?}");
+}
+
+/// The names by which links reach the headings of a page.
+fn sections(page: &str) -> BTreeSet<String> {
+    let headings =
+        page.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
+    let name = |heading: &str| {
+        let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+        kept.flat_map(char::to_lowercase).map(|c| if c == ' ' { '-' } else { c }).collect()
+    };
+    headings.map(name).collect()
+}
+
+#[test]
+fn the_book_has_every_page_and_no_link_leaves_it() {
+    let docs = repository().join("docs").canonicalize().unwrap();
+    let summary = fs::read_to_string(docs.join("SUMMARY.md")).unwrap();
+    let mut wrong = Vec::new();
+    for page in pages().iter().filter(|page| page.starts_with(repository().join("docs"))) {
+        let name = page.canonicalize().unwrap().strip_prefix(&docs).unwrap().display().to_string();
+        if name != "SUMMARY.md" && !summary.contains(&format!("]({name})")) {
+            wrong.push(format!("{name} is not in SUMMARY.md"));
+        }
+        let text = fs::read_to_string(page).unwrap();
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
+            let file = page.parent().unwrap().join(target);
+            if !target.contains("://") && file.canonicalize().is_ok_and(|file| !file.starts_with(&docs)) {
+                wrong.push(format!("{name}: {target} is not in the book"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[test]
@@ -173,22 +209,6 @@ fn every_xtask_command_is_known() {
     }
     assert!(commands > 20, "the search for commands finds {commands}");
     assert!(unknown.is_empty(), "{unknown:#?}");
-}
-
-#[test]
-fn every_test_that_callers_md_names_exists() {
-    let code = code(&["crates", "tests/tests"]);
-    let text = fs::read_to_string(repository().join("docs/CALLERS.md")).unwrap();
-    let quoted = text.split('`').skip(1).step_by(2);
-    let names: Vec<&str> = quoted
-        .filter(|name| {
-            name.matches('_').count() > 2 && !name.contains(|c: char| !c.is_alphanumeric() && c != '_')
-        })
-        .collect();
-    assert!(names.len() > 15, "{names:?}");
-    for name in names {
-        assert!(code.contains(&format!("fn {name}(")), "{name} is not a test");
-    }
 }
 
 #[test]

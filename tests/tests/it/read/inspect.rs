@@ -79,6 +79,68 @@ fn the_html_page_shows_hostile_names_as_text() {
     for id in ["id=\"tree\"", "id=\"map\"", "id=\"sizes\"", "class=\"bar\"", "aria-sort=\"descending\""] {
         assert!(dom.contains(id), "{id}");
     }
+    // The legend of the tree names the largest entry; each bar has its size and its number.
+    let (_, legend) = dom.split_once("id=\"tree-legend\"").unwrap();
+    let (legend, _) = legend.split_once("</ul>").unwrap();
+    assert!(legend.contains("</i>text <span"), "{legend}");
+    let (_, sizes) = dom.split_once("id=\"sizes\"").unwrap();
+    let (sizes, _) = sizes.split_once("</div>").unwrap();
+    let count = |word| sizes.matches(word).count();
+    assert!(count("class=\"bar\"") > 0 && count("<span") == 2 * count("class=\"bar\""), "{sizes}");
+    assert!(
+        dom.contains("id=\"comparison\"") && dom.contains("aria-labelledby=\"h-compare\" hidden"),
+        "{dom}"
+    );
+}
+
+#[test]
+fn the_html_page_shows_what_grew() {
+    let fixture = Fixture::empty();
+    let random = |len: usize| {
+        (0..len as u64).map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect::<Vec<_>>()
+    };
+    fs::create_dir_all(fixture.source().join("lib/deep")).unwrap();
+    fs::write(fixture.source().join("lib/deep/grows.bin"), random(10_000)).unwrap();
+    fs::write(fixture.source().join("<i>removed.txt"), random(50_000)).unwrap();
+    let old = fixture.build("old", ["--compress", "none"]);
+    fs::write(fixture.source().join("lib/deep/grows.bin"), random(500_000)).unwrap();
+    fs::remove_file(fixture.source().join("<i>removed.txt")).unwrap();
+    fs::write(fixture.source().join("added"), random(9000)).unwrap();
+    let new = fixture.build("new", ["--compress", "none"]);
+    let page = fixture.path("page.html");
+    let inspect =
+        || ferofs().args(["inspect", "--html"]).arg(&page).arg("--compare").arg(&old).arg(&new).run();
+    inspect().success();
+    let html = fs::read_to_string(&page).unwrap();
+    // `lib` is left out: only `lib/deep` changed in it.
+    for part in [
+        r#""added":1,"changed":1,"#,
+        r#""directories":[["/lib/deep",10000,500000],"#,
+        r#""extensions":[["bin",10000,500000],"#,
+        r#""files":[["lib/deep/grows.bin",10000,500000],["\u003ci\u003eremoved.txt",50000,0],["added",0,9000]]"#,
+        r#""kinds":[["stored","#,
+        r#""removed":1,"#,
+    ] {
+        assert!(html.contains(part), "{part}: {html}");
+    }
+    // The old image is no output, and the page needs --html.
+    let refused =
+        ferofs().args(["inspect", "--force", "--html"]).arg(&old).arg("--compare").arg(&old).arg(&new).run();
+    assert_eq!(refused.code, 1, "{}", refused.stderr);
+    assert!(refused.stderr.contains("is also an input"), "{}", refused.stderr);
+    assert_eq!(ferofs().arg("inspect").arg("--compare").arg(&old).arg(&new).run().code, 2);
+    let Some(browser) = need::tool("chromium", "the page in a browser") else { return };
+    let dom = web::page(&browser, &fixture.path("profile"), &format!("file://{}", page.display()));
+    assert!(dom.contains("data-drawn=\""), "the script ended early: {dom}");
+    let (_, shown) = dom.split_once("Compared with old").unwrap();
+    for text in [
+        "class=\"path\">/lib/deep<",
+        "class=\"n grew\">+478.5 KiB<",
+        "class=\"path\">/&lt;i&gt;removed.txt<",
+        "class=\"n shrank\">−48.8 KiB<",
+    ] {
+        assert!(shown.contains(text), "{text}: {shown}");
+    }
 }
 
 #[test]

@@ -48,6 +48,11 @@ fn push_and_pull() {
     let name = format!("oci://{}/team/app", registry.address);
     let first = push(&fixture, &image, &format!("{name}:1"), &[]).run().success();
     assert_eq!(field(&first.stdout, "roothash"), root);
+    assert_eq!(first.stderr, "");
+    // An image without a root hash, which mounts need.
+    let unsealed = fixture.build("unsealed", ["-T0"]);
+    let unsealed = push(&fixture, &unsealed, &format!("{name}:unsealed"), &[]).run().success();
+    assert!(unsealed.stderr.contains("seal it with `ferofs verity format`"), "{}", unsealed.stderr);
     let size = std::fs::metadata(&image).unwrap().len();
     assert!(String::from_utf8_lossy(&first.stdout).contains(&format!("\"sent\":{size},")));
     // The same image has the same digest, and nothing is sent again.

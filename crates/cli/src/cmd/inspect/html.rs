@@ -30,9 +30,11 @@ const DEPTH: usize = 64;
 /// File name extensions in the table at most: those with the most stored bytes.
 const EXTENSIONS: usize = 16;
 
-/// The whole page.
-pub(super) fn page(subject: &Path, image: &Image, inspection: &Inspection) -> String {
-    let data = escape(&data(subject, image, inspection).to_string());
+/// The whole page. `comparison` is of [`super::compare`], or null.
+pub(super) fn page(subject: &Path, image: &Image, inspection: &Inspection, comparison: Value) -> String {
+    let mut data = data(subject, image, inspection);
+    data["compare"] = comparison;
+    let data = escape(&data.to_string());
     let (head, tail) = TEMPLATE.split_once(DATA_MARKER).unwrap_or((TEMPLATE, ""));
     [head, &data, tail].concat()
 }
@@ -229,7 +231,7 @@ impl<'a> Tree<'a> {
 }
 
 /// `path`, or its ancestor at level [`DEPTH`] if it is deeper.
-fn limit_depth(path: &Path) -> &Path {
+pub(super) fn limit_depth(path: &Path) -> &Path {
     let too_deep = path.components().count().saturating_sub(DEPTH);
     path.ancestors().nth(too_deep).unwrap_or(path)
 }

@@ -1,4 +1,4 @@
-//! Tests: the command lines of programs that call `mkfs.erofs`, which docs/CALLERS.md lists, give the right options.
+//! Tests: the command lines of programs that call `mkfs.erofs` give the right options.
 
 use ferofs::build::Compression;
 

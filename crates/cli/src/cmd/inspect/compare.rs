@@ -1,0 +1,124 @@
+//! What grew and what shrank between two images, for `ferofs inspect --html --compare`: by directory, extension, use of blocks and
+//! file. Only sizes are compared; `ferofs diff` compares contents.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
+
+use ferofs::inspect::{BlockKind, Inspection};
+use ferofs::read::{FileType, Image};
+use serde_json::{Value, json};
+
+use super::html::limit_depth;
+
+/// Rows of a table at most: those that changed most.
+const ROWS: usize = 15;
+
+/// The bytes that something takes in the old and in the new image.
+#[derive(Clone, Copy, Default)]
+struct Sizes {
+    old: u64,
+    new: u64,
+    /// The sum of all changes below, without their signs.
+    changes: u64,
+}
+
+impl Sizes {
+    const fn difference(self) -> u64 {
+        self.old.abs_diff(self.new)
+    }
+
+    const fn add(&mut self, other: Self) {
+        self.old = self.old.saturating_add(other.old);
+        self.new = self.new.saturating_add(other.new);
+        self.changes = self.changes.saturating_add(other.difference());
+    }
+}
+
+/// The comparison as the page reads it. Both inspections list all files.
+pub(super) fn data(name: &Path, old: (&Image, &Inspection), new: (&Image, &Inspection)) -> Value {
+    let superblock = old.0.superblock();
+    let mut files: HashMap<&Path, [Option<(u64, u64)>; 2]> = HashMap::new();
+    for (number, inspection) in [old.1, new.1].into_iter().enumerate() {
+        for file in inspection.files.iter().filter(|file| file.file_type != FileType::Directory) {
+            files.entry(&file.path).or_default()[number] = Some((file.size, file.stored));
+        }
+    }
+    let mut directories: HashMap<&Path, Sizes> = HashMap::new();
+    let mut counts = [0u64; 3];
+    let mut rows = Vec::new();
+    for (path, versions) in files {
+        match versions {
+            [None, _] => counts[0] += 1,
+            [_, None] => counts[1] += 1,
+            [Some((old, _)), Some((new, _))] => counts[2] += u64::from(old != new),
+        }
+        let [old, new] = versions.map(|version| version.map_or(0, |(_, stored)| stored));
+        let sizes = Sizes { old, new, changes: 0 };
+        for dir in limit_depth(path).ancestors().skip(1) {
+            directories.entry(dir).or_default().add(sizes);
+        }
+        rows.push((path.to_string_lossy().into_owned(), sizes));
+    }
+    let mut extensions: BTreeMap<&str, Sizes> = BTreeMap::new();
+    for (name, group) in &old.1.extensions {
+        extensions.entry(name).or_default().old = group.stored;
+    }
+    for (name, group) in &new.1.extensions {
+        extensions.entry(name).or_default().new = group.stored;
+    }
+    let blocks = |(image, inspection): (&Image, &Inspection), kind| {
+        inspection.map.total(kind).saturating_mul(image.superblock().block_size.bytes64())
+    };
+    let kinds = BlockKind::ALL.into_iter().map(|kind| {
+        (kind.name().to_owned(), Sizes { old: blocks(old, kind), new: blocks(new, kind), changes: 0 })
+    });
+    json!({
+        "name": name.file_name().unwrap_or(name.as_os_str()).to_string_lossy(),
+        "size": superblock.blocks.saturating_mul(superblock.block_size.bytes64()),
+        "content": old.1.types.values().map(|group| group.size).fold(0, u64::saturating_add),
+        "added": counts[0],
+        "removed": counts[1],
+        "changed": counts[2],
+        "directories": most_changed(without_mere_parents(directories)),
+        "extensions": most_changed(extensions.into_iter().map(|(name, sizes)| (name.to_owned(), sizes)).collect()),
+        "kinds": most_changed(kinds.collect()),
+        "files": most_changed(rows),
+    })
+}
+
+/// Leaves out directories that changed only, or nearly only, in one directory below: it has the same row.
+fn without_mere_parents(directories: HashMap<&Path, Sizes>) -> Vec<(String, Sizes)> {
+    let is_most = |path: &Path, parent: &Path| {
+        let changes = |dir| directories.get(dir).map_or(0, |sizes| u128::from(sizes.changes));
+        changes(path) * 10 >= changes(parent) * 9
+    };
+    let mere: HashSet<&Path> =
+        directories.keys().filter_map(|path| path.parent().filter(|parent| is_most(path, parent))).collect();
+    let named = |(path, sizes): (&&Path, &Sizes)| (format!("/{}", path.to_string_lossy()), *sizes);
+    directories.iter().filter(|(path, _)| !mere.contains(*path)).map(named).collect()
+}
+
+/// The rows with the largest differences, the largest first.
+fn most_changed(mut rows: Vec<(String, Sizes)>) -> Vec<Value> {
+    rows.retain(|(_, sizes)| sizes.difference() > 0);
+    rows.sort_by(|(a, left), (b, right)| right.difference().cmp(&left.difference()).then_with(|| a.cmp(b)));
+    rows.into_iter().take(ROWS).map(|(name, sizes)| json!([name, sizes.old, sizes.new])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_changed_only_below_is_left_out() {
+        let mut directories = HashMap::new();
+        for (path, old, new) in [("a/b/c/x", 10, 100), ("a/b/y", 50, 51), ("d/z", 80, 0), ("d/e/v", 0, 80)] {
+            for dir in Path::new(path).ancestors().skip(1) {
+                directories.entry(dir).or_insert_with(Sizes::default).add(Sizes { old, new, changes: 0 });
+            }
+        }
+        let rows = most_changed(without_mere_parents(directories));
+        // `d` moved its bytes into `e`, so its sum did not change; `a` and `a/b` changed in `c` only.
+        assert_eq!(rows, [json!(["/", 140, 231]), json!(["/a/b/c", 10, 100]), json!(["/d/e", 0, 80])]);
+    }
+}
