@@ -16,6 +16,7 @@ use ferofs_tests::run;
 use super::Version;
 use crate::hostile::base_images::TestImage;
 use crate::linux::digest::{Entry, OurReader, SPARSE, entries};
+use crate::linux::guest::page_cache;
 use crate::options::generate::settings::{self, Interface};
 use crate::options::generate::tree;
 
@@ -93,6 +94,14 @@ pub(super) const HUGE_SINCE: Version = Version(6, 15);
 const PARTS: u64 = 100;
 const PART: usize = 1 << 20;
 
+/// Bytes of the files of a random tree. One of [`LARGE_EVERY`] trees may have more: an emulated processor decodes few megabytes in a second, and
+/// small trees have all forms but the largest clusters.
+const SMALL_TREE: usize = 300_000;
+const LARGE_EVERY: u64 = 16;
+
+/// Bytes of the files of two images that share them.
+const EQUAL: usize = 16 << 20;
+
 /// An image, and what Linux must do with it.
 pub(super) struct Built {
     /// The name of its layout, or none if its options are random.
@@ -101,6 +110,8 @@ pub(super) struct Built {
     pub(super) bytes: Arc<Vec<u8>>,
     /// The data on extra devices.
     pub(super) devices: Vec<Arc<Vec<u8>>>,
+    /// Another image with the same files, whose pages Linux must share.
+    pub(super) equal: Option<Arc<Vec<u8>>>,
     /// If it is sealed.
     pub(super) root_hash: Option<String>,
     /// The first release that mounts it, as the summary of the build says.
@@ -139,6 +150,7 @@ pub(super) fn layouts(dir: &Path, few: bool) -> Result<Vec<Built>> {
     }
     if !few {
         all.extend(indexes(dir)?);
+        all.push(equal(dir)?);
         write_sparse(&dir.join("holes"), 12 << 20, &[(0, 70_000), (1 << 20, 5000), (11 << 20, 70_000)])?;
         for (name, options, shows_holes) in HOLES {
             all.push(Built { shows_holes, ..must_build(dir, name, options, &["holes"])? });
@@ -156,7 +168,21 @@ fn patched(dir: &Path, name: &'static str, image: &Built) -> Result<Built> {
     let bytes = Arc::new(fs::read(dir.join("image"))?);
     let (entries, _) = ours(&bytes, &[])?;
     let (options, devices) = (image.options.clone(), Vec::new());
-    Ok(Built { layout: Some(name), options, bytes, devices, root_hash: None, entries, ..*image })
+    Ok(Built { layout: Some(name), options, bytes, devices, equal: None, root_hash: None, entries, ..*image })
+}
+
+/// Two images with equal files of [`EQUAL`] bytes in all. The page cache must not grow when the second one is read, unless in another domain.
+fn equal(dir: &Path) -> Result<Built> {
+    let (source, name, options) = (dir.join("equal"), "inode_share", "-z none --inode-digests");
+    fs::create_dir(&source)?;
+    for number in 0..8 {
+        fs::write(source.join(number.to_string()), Content::Noise.bytes(EQUAL / 8, &mut Rng::new(number)))?;
+    }
+    let second = must_build(dir, name, options, &["equal"])?;
+    fs::write(source.join("more"), "a file of the first image")?;
+    let mut first = must_build(dir, name, options, &["equal"])?;
+    first.entries.extend(page_cache(0, EQUAL as u64));
+    Ok(Built { equal: Some(second.bytes), first: Version(7, 0), ..first })
 }
 
 /// Images without data, which is in two images, and in two archives.
@@ -203,21 +229,23 @@ fn write_sparse(dir: &Path, size: u64, parts: &[(u64, usize)]) -> Result<()> {
 /// An image of a random tree with random options, unless these contradict each other, or the image does not begin its file.
 pub(super) fn random(dir: &Path, seed: u64, number: u64) -> Result<Option<Built>> {
     let mut rng = Rng::new(seed).fork(&number.to_le_bytes());
-    let model = tree::random(&mut rng);
+    let limit = if number.is_multiple_of(LARGE_EVERY) { usize::MAX } else { SMALL_TREE };
+    let model = tree::random_up_to(limit, &mut rng);
     let settings = settings::image(Interface::Build, &model, &mut rng);
     if settings.has("--offset") {
         return Ok(None);
     }
+    // Others are built at the same time.
+    let dir = &dir.join(number.to_string());
     let source = dir.join("tree");
-    if source.exists() {
-        fs::remove_dir_all(&source)?;
-    }
-    fs::create_dir(&source)?;
+    fs::create_dir_all(&source)?;
     model.write_to(&source)?;
     for (name, content) in settings.0.iter().filter_map(|setting| setting.file.as_ref()) {
         fs::write(dir.join(name), content)?;
     }
-    build(dir, &settings.words(), &["tree"]).map(Result::ok)
+    let built = build(dir, &settings.words(), &["tree"])?;
+    fs::remove_dir_all(dir)?;
+    Ok(built.ok())
 }
 
 fn must_build(dir: &Path, name: &'static str, options: &str, sources: &[&str]) -> Result<Built> {
@@ -253,7 +281,18 @@ fn build(dir: &Path, options: &[OsString], sources: &[&str]) -> Result<Result<Bu
     let (entries, block) = ours(&bytes, &devices)?;
     let text: Vec<_> = options.iter().map(|word| word.to_string_lossy()).collect();
     let (options, shows_holes) = (text.join(" "), Version(0, 0));
-    Ok(Ok(Built { layout: None, options, bytes, devices, root_hash, first, shows_holes, block, entries }))
+    Ok(Ok(Built {
+        layout: None,
+        options,
+        bytes,
+        devices,
+        equal: None,
+        root_hash,
+        first,
+        shows_holes,
+        block,
+        entries,
+    }))
 }
 
 fn must(dir: &Path, words: &[&str]) -> Result<String> {

@@ -15,10 +15,14 @@ use std::fmt;
 use std::fs;
 use std::num::NonZeroUsize;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use ferofs_tests::scratch;
+use parking_lot::Mutex;
 
 use crate::linux::machine::{Kernel, Processor};
 use table::Table;
@@ -42,6 +46,8 @@ const FEW_KERNELS: [(&str, Processor); 3] =
 
 /// Bytes of images for one start of a machine, which keeps them in memory.
 const BATCH: usize = 128 << 20;
+/// Images of random options that are built before their bytes are counted.
+const STEP: u64 = 100;
 
 /// Releases of Linux read images in virtual machines; needs root or sudo once
 #[derive(Args)]
@@ -74,10 +80,16 @@ pub(crate) fn run(options: &KernelArgs) -> Result<()> {
     let all: Vec<&Kernel> = kernels.iter().collect();
     let scratch = scratch::scratch_in_memory();
     let dir = scratch.path();
-    let mut table = Table::new(&work_dir, crate::jobs(options.jobs));
+    let jobs = crate::jobs(options.jobs);
+    let mut table = Table::new(&work_dir, jobs);
     let mut images = images::layouts(dir, options.few)?;
-    for number in 0..options.random {
-        images.extend(images::random(dir, options.seed, number)?);
+    for first in (0..options.random).step_by(STEP as usize) {
+        let (start, count) = (Instant::now(), STEP.min(options.random - first));
+        let built = parallel(jobs, count as usize, |number| {
+            images::random(dir, options.seed, first + number as u64)
+        })?;
+        images.extend(built.into_iter().flatten());
+        println!("{count} images built in {:.0} s", start.elapsed().as_secs_f64());
         if images.iter().map(images::Built::len).sum::<usize>() > BATCH {
             table.read(&all, &std::mem::take(&mut images))?;
         }
@@ -116,6 +128,29 @@ fn kernels(options: &KernelArgs, work_dir: &Path) -> Result<Vec<Kernel>> {
         bail!("there is no such kernel: {}", KERNELS.map(|(release, _)| release).join(", "));
     }
     Ok(found)
+}
+
+/// Lets `jobs` threads do `work` for all numbers below `count`. Returns its results in the order of the numbers.
+fn parallel<T: Send>(jobs: usize, count: usize, work: impl Fn(usize) -> Result<T> + Sync) -> Result<Vec<T>> {
+    let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let run = || -> Result<()> {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= count {
+                return Ok(());
+            }
+            let result = work(number)?;
+            found.lock().push((number, result));
+        }
+    };
+    thread::scope(|scope| {
+        let running: Vec<_> = (0..jobs).map(|_| scope.spawn(run)).collect();
+        let mut ended = running.into_iter().map(|thread| thread.join());
+        ended.try_for_each(|end| end.unwrap_or_else(|_| bail!("a thread panicked")))
+    })?;
+    let mut found = found.into_inner();
+    found.sort_by_key(|(number, _)| *number);
+    Ok(found.into_iter().map(|(_, result)| result).collect())
 }
 
 /// A release of Linux.

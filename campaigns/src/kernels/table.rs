@@ -6,19 +6,15 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
-use parking_lot::Mutex;
-
-use super::Version;
 use super::images::Built;
+use super::{Version, parallel};
 use crate::hostile::base_images::TestImage;
 use crate::linux::digest::total;
 use crate::linux::guest::{self, Case};
 use crate::linux::machine::{Answer, Answers, Kernel, Machine, Processor};
+use anyhow::{Context, Result, bail};
 
 /// What Debian leaves out of a release, and so refuses: the release, and a part of the options.
 const LEFT_OUT: [(Version, &str); 1] = [(Version(6, 1), "lzma")];
@@ -87,6 +83,9 @@ impl Table {
             for (extra, device) in image.devices.iter().enumerate() {
                 fs::write(dir.join(format!("{number}.device{extra}")), &device[..])?;
             }
+            if let Some(equal) = &image.equal {
+                fs::write(dir.join(format!("{number}.equal")), &equal[..])?;
+            }
             if let Some(root_hash) = &image.root_hash {
                 fs::write(dir.join(format!("{number}.roothash")), root_hash)?;
             }
@@ -103,26 +102,15 @@ impl Table {
     }
 
     fn start_all(&self, kernels: &[&Kernel], dir: &Path, cases: &[Case]) -> Result<Vec<(Column, Answers)>> {
-        let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-        let work = || -> Result<()> {
-            while let Some(kernel) = kernels.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let (column, start) = (Column::of(kernel)?, Instant::now());
-                let machine = Machine::new(kernel, &self.work_dir, dir)?;
-                let answers = machine.read(cases).with_context(|| format!("Linux {column}"))?;
-                let time = start.elapsed().as_secs_f64();
-                println!("Linux {column}: {} images in {time:.0} s", cases.len());
-                found.lock().push((column, answers));
-            }
-            Ok(())
-        };
-        thread::scope(|scope| {
-            let running: Vec<_> = (0..self.jobs).map(|_| scope.spawn(work)).collect();
-            let mut ended = running.into_iter().map(|thread| thread.join());
-            ended.try_for_each(|end| end.unwrap_or_else(|_| bail!("a thread panicked")))
-        })?;
-        let mut found = found.into_inner();
-        found.sort_by_key(|(column, _)| *column);
-        Ok(found)
+        parallel(self.jobs, kernels.len(), |number| {
+            let kernel = kernels[number];
+            let (column, start) = (Column::of(kernel)?, Instant::now());
+            let machine = Machine::new(kernel, &self.work_dir, dir)?;
+            let answers = machine.read(cases).with_context(|| format!("Linux {column}"))?;
+            let time = start.elapsed().as_secs_f64();
+            println!("Linux {column}: {} images in {time:.0} s", cases.len());
+            Ok((column, answers))
+        })
     }
 
     fn judge(&mut self, column: Column, image: &Built, answer: &Answer) -> Result<()> {
@@ -310,6 +298,7 @@ mod tests {
             options: String::new(),
             bytes: Arc::default(),
             devices: Vec::new(),
+            equal: None,
             root_hash: None,
             first: Version(5, 4),
             shows_holes: Version(7, 2),

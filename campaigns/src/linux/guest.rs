@@ -23,6 +23,10 @@ const FIRST_EXTRA: usize = 4;
 const FEROFS: &str = "/bin/ferofs";
 const IMAGE: &str = "/tmp/image";
 const MOUNT: &str = "/mnt";
+/// Where an image with equal files is mounted.
+const EQUAL_MOUNT: &str = "/run";
+/// Growth of the page cache is counted in this many bytes: Linux counts each processor's pages apart for a while, and other files are small.
+const CACHE_UNIT: u64 = 4 << 20;
 
 /// An image for the virtual machine.
 pub(crate) struct Case {
@@ -161,22 +165,69 @@ pub(crate) fn parse_entry(word: &str) -> Option<Entry> {
 
 /// What Linux shows of base image `number`, which is in the loop devices.
 fn read(number: usize) -> Vec<Entry> {
+    let failed = |error| vec![Entry { what: String::from("/:s"), value: Err(error) }];
+    let equal = format!("/images/{number}.equal");
+    if Path::new(&equal).exists() {
+        return read_equal(&equal).unwrap_or_else(failed);
+    }
     let mounted = match fs::read_to_string(format!("/images/{number}.roothash")) {
         Ok(root_hash) if Path::new(FEROFS).exists() => mount_verified(root_hash.trim()),
         _ => mount_devices(number),
     };
     match mounted {
         Ok(()) => entries(&Mounted(Path::new(MOUNT))),
-        Err(error) => vec![Entry { what: String::from("/:s"), value: Err(error) }],
+        Err(error) => failed(error),
     }
 }
 
 fn mount_devices(number: usize) -> Result<(), String> {
     let options: Vec<_> = extra_devices(number).map(|(device, _)| format!("device={device}")).collect();
-    let options = CString::new(options.join(",")).unwrap_or_default();
+    mount_erofs(LOOP, MOUNT, &options.join(","))
+}
+
+fn mount_erofs(device: &str, dir: &str, options: &str) -> Result<(), String> {
+    let options = CString::new(options).unwrap_or_default();
     let options = (!options.is_empty()).then_some(options.as_c_str());
-    mount(PathBuf::from(LOOP), MOUNT, "erofs", MountFlags::RDONLY, options)
+    mount(PathBuf::from(device), dir, "erofs", MountFlags::RDONLY, options)
         .map_err(|error| format!("mount-{}", error.raw_os_error()))
+}
+
+/// What Linux shows of the image in the loop device, and how the page cache grows while the files of the image `equal` are read, which is mounted
+/// in the same domain and then in another one.
+fn read_equal(equal: &str) -> Result<Vec<Entry>, String> {
+    let device = format!("/dev/loop{FIRST_EXTRA}");
+    let message = |error: anyhow::Error| error.to_string().replace(' ', "-");
+    mount_erofs(LOOP, MOUNT, "inode_share,domain_id=one")?;
+    let mut found = entries(&Mounted(Path::new(MOUNT)));
+    losetup(&["-r", &device, equal]).map_err(message)?;
+    let growth = |domain| -> Result<u64, String> {
+        mount_erofs(&device, EQUAL_MOUNT, &format!("inode_share,domain_id={domain}"))?;
+        let before = cached();
+        entries(&Mounted(Path::new(EQUAL_MOUNT)));
+        let after = cached();
+        unmount(EQUAL_MOUNT, UnmountFlags::empty()).map_err(|error| error.to_string())?;
+        Ok(after.saturating_sub(before))
+    };
+    found.extend(page_cache(growth("one")?, growth("two")?));
+    losetup(&["-d", &device]).map_err(message)?;
+    Ok(found)
+}
+
+/// Bytes of the page cache that hold files.
+fn cached() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("Cached:"));
+    let number = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    number.unwrap_or_default() << 10
+}
+
+/// The entries of the growth of the page cache, in bytes, in the same domain and in another one.
+pub(crate) fn page_cache(same: u64, other: u64) -> [Entry; 2] {
+    let entry = |what: &str, bytes: u64| Entry {
+        what: what.to_owned(),
+        value: Ok((bytes + CACHE_UNIT / 2) / CACHE_UNIT),
+    };
+    [entry("/:same-domain", same), entry("/:other-domain", other)]
 }
 
 /// Mounts a sealed image as users do: Linux must verify it with dm-verity.

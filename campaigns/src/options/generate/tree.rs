@@ -35,6 +35,20 @@ pub(crate) fn random(rng: &mut Rng) -> Model {
     model
 }
 
+/// Generates a tree whose files have at most `limit` bytes in all.
+pub(crate) fn random_up_to(limit: usize, rng: &mut Rng) -> Model {
+    loop {
+        let model = random(rng);
+        let len = |file: &File| match &file.kind {
+            Kind::Regular(pieces) => pieces.iter().map(|piece| piece.len).sum(),
+            _ => 0,
+        };
+        if model.files.iter().map(len).sum::<usize>() <= limit {
+            return model;
+        }
+    }
+}
+
 /// Adds versions of one file: they start with the same content and end differently.
 fn versions(model: &mut Model, rng: &mut Rng) {
     let common = Piece { content: Some(Content::Text), ..piece(20_000 + rng.len(400_000), rng) };
