@@ -5,6 +5,7 @@
 //! at once ([`add`]), and builds the current tree again ([`squash`]).
 
 mod create;
+mod delta;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,6 +26,7 @@ pub use crate::incremental::create::options::{
 };
 pub use crate::incremental::create::{PatchFile, create};
 use crate::incremental::create::{append_patch, encoding};
+pub use crate::incremental::delta::{DeltaOptions, DeltaSummary, create_delta};
 use crate::options::Options;
 use crate::options::compression::Fragments;
 use crate::options::source::SourceFormat;

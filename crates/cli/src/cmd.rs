@@ -7,6 +7,8 @@ pub(crate) mod check;
 #[cfg(target_os = "linux")]
 mod completions;
 #[cfg(target_os = "linux")]
+mod delta;
+#[cfg(target_os = "linux")]
 mod diff;
 #[cfg(target_os = "linux")]
 mod du;
@@ -87,6 +89,7 @@ pub(crate) enum Command {
     Diff(diff::Args),
     Inspect(inspect::Args),
     Patch(patch::Args),
+    Delta(delta::Args),
     Extract(extract::Args),
     Ls(ls::Args),
     Cat(cat::Args),
@@ -119,6 +122,7 @@ pub(crate) fn run(command: Command, others: OtherNames) -> Outcome {
         Command::Diff(args) => diff::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Patch(args) => patch::run(&args),
+        Command::Delta(args) => delta::run(&args),
         Command::Extract(args) => extract::run(&args),
         Command::Ls(args) => ls::run(&args),
         Command::Cat(args) => cat::run(&args),

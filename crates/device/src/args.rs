@@ -24,6 +24,15 @@ pub(crate) enum Command {
     Repair {
         image: PathBuf,
     },
+    Delta {
+        old: PathBuf,
+        delta: PathBuf,
+        new: PathBuf,
+        resume: bool,
+    },
+    DeltaShow {
+        delta: PathBuf,
+    },
     Check {
         image: PathBuf,
         deep: bool,
@@ -67,6 +76,7 @@ struct Options {
     to: Option<u64>,
     grow_over: bool,
     deep: bool,
+    resume: bool,
     low_memory: bool,
 }
 
@@ -89,7 +99,8 @@ fn allowed(command: &str) -> Option<&'static [&'static str]> {
     Some(match command {
         "apply" => &["grow-over"],
         "rollback" => &["to", "grow-over"],
-        "repair" => &[],
+        "repair" | "delta-show" => &[],
+        "delta" => &["resume"],
         "check" => &["deep"],
         "verify" => &["hash-file", "hash-offset"],
         "mount" | "serve" => &["roothash", "hash-file", "hash-offset", "patch", "low-memory"],
@@ -128,6 +139,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command,
             "to" => options.to = Some(parser.value()?.parse()?),
             "grow-over" => options.grow_over = true,
             "deep" => options.deep = true,
+            "resume" => options.resume = true,
             _ => options.low_memory = true,
         }
     }
@@ -138,6 +150,11 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command,
         "apply" => Command::Apply { image, patch: next("PATCH")?.into(), grow_over: options.grow_over },
         "rollback" => Command::Rollback { image, to: options.to, grow_over: options.grow_over },
         "repair" => Command::Repair { image },
+        "delta" => {
+            let delta = next("DELTA")?.into();
+            Command::Delta { old: image, delta, new: next("NEW")?.into(), resume: options.resume }
+        }
+        "delta-show" => Command::DeltaShow { delta: image },
         "check" => Command::Check { image, deep: options.deep },
         "verify" => {
             let root = next("ROOTHASH")?.parse()?;
@@ -181,6 +198,10 @@ mod tests {
             Ok(Command::Rollback { image: image(), to: Some(3), grow_over: false })
         );
         assert_eq!(parsed("check a"), Ok(Command::Check { image: image(), deep: false }));
+        assert_eq!(
+            parsed("delta a d --resume n"),
+            Ok(Command::Delta { old: image(), delta: "d".into(), new: "n".into(), resume: true })
+        );
         let root = "0f".repeat(32);
         let seal = |hash_offset| SealArgs { root: root.parse().unwrap(), hash_file: None, hash_offset };
         assert_eq!(

@@ -57,7 +57,7 @@ const fn trailing(grow_over: bool) -> TrailingData {
 }
 
 /// A flag that SIGINT and SIGTERM set. The second signal ends the process at once.
-fn cancel_on_signals() -> Result<Arc<AtomicBool>, Failure> {
+pub(crate) fn cancel_on_signals() -> Result<Arc<AtomicBool>, Failure> {
     let cancel = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&cancel))

@@ -6,6 +6,7 @@
 mod args;
 mod change;
 mod check;
+mod delta;
 mod failure;
 mod mount;
 
@@ -23,6 +24,9 @@ ferofs-device rollback IMAGE         make the state before the current one curre
     --to N                           make this state current again
     --grow-over                      as above
 ferofs-device repair IMAGE           restore a damaged superblock, remove the remains of an interrupted change
+ferofs-device delta OLD DELTA NEW    make an exact new image; DELTA and NEW can be -
+    --resume                         keep the right bytes at the start of NEW
+ferofs-device delta-show DELTA       digests of both images, and the memory for applying
 ferofs-device check IMAGE            check an image against the rules of the format
     --deep                           decode all data, too
 ferofs-device verify IMAGE ROOTHASH  check each block against the root hash of dm-verity
@@ -59,6 +63,8 @@ fn run(command: Command) -> Outcome {
         Command::Apply { image, patch, grow_over } => change::apply(&image, &patch, grow_over),
         Command::Rollback { image, to, grow_over } => change::rollback(&image, to, grow_over),
         Command::Repair { image } => change::repair(&image),
+        Command::Delta { old, delta, new, resume } => delta::apply(&old, &delta, &new, resume),
+        Command::DeltaShow { delta } => delta::show(&delta),
         Command::Check { image, deep } => check::run(&image, deep),
         Command::Verify { image, seal } => check::verify(&image, &seal),
         Command::Mount(args) => mount::run(&args),

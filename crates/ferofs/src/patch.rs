@@ -36,11 +36,11 @@
 
 #[cfg(feature = "build")]
 pub use ferofs_build::incremental::{
-    CreateOptions, Encoding, GrowthParts, IgnoredAttributes, PatchFile, PatchSummary, add, compose, create,
-    squash, squash_in_place, squash_options,
+    CreateOptions, DeltaOptions, DeltaSummary, Encoding, GrowthParts, IgnoredAttributes, PatchFile,
+    PatchSummary, add, compose, create, create_delta, squash, squash_in_place, squash_options,
 };
 pub use ferofs_patch::{
-    AppliedPatches, ApplyProgress, Change, ChangeKind, Error as ApplyError, FileMedium, Medium, NewParents,
-    Origin, Patch, PatchFault, PatchReader, PieceCache, Repaired, SizeParts, State, TrailingData, apply,
-    apply_with, log, overlay, overlay_with, repair, rollback,
+    Applied, AppliedPatches, ApplyProgress, Change, ChangeKind, Delta, DeltaOutput, Error as ApplyError,
+    FileMedium, Medium, NewParents, Origin, Patch, PatchFault, PatchReader, PieceCache, Repaired, SizeParts,
+    State, TrailingData, apply, apply_with, log, overlay, overlay_with, repair, rollback,
 };

@@ -105,6 +105,8 @@ impl Error {
             Self::Patch(fault) => matches!(
                 fault,
                 PatchFault::NotAPatch
+                    | PatchFault::NotADelta
+                    | PatchFault::WrongBytes(_)
                     | PatchFault::Version(_)
                     | PatchFault::Length { .. }
                     | PatchFault::Damaged
@@ -153,6 +155,20 @@ pub enum PatchFault {
     /// The file has no patch header.
     #[error("not a patch of ferofs")]
     NotAPatch,
+    /// The file is no delta.
+    #[error("not a delta of ferofs")]
+    NotADelta,
+    /// The old image is not the one that a delta was made from.
+    #[error("not the image that the delta was made from: its SHA-256 is {found}, and should be {expected}")]
+    OtherOld {
+        /// The SHA-256 that the delta names.
+        expected: String,
+        /// That of the image.
+        found: String,
+    },
+    /// A delta gives other bytes than it describes.
+    #[error("the delta is damaged: it gives wrong bytes for the MiB from byte {0} on; they were not written")]
+    WrongBytes(u64),
     /// The patch has an unknown version.
     #[error("a patch of version {0}, which this program does not know")]
     Version(u32),

@@ -3,6 +3,7 @@
 
 pub mod change;
 pub(crate) mod columns;
+pub mod delta_file;
 pub mod header;
 pub mod piece;
 pub mod plan;

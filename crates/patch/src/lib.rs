@@ -9,6 +9,7 @@
 //! | [`format`](mod@format) | the patch file: reads, decodes and writes it |
 //! | `sequence` | files of several patches |
 //! | `apply` | applies a patch, rolls back, repairs |
+//! | `delta` | makes an exact new image from an old one and a delta |
 //! | `memory` | the memory that applying a patch takes |
 //! | [`image`] | what both sides need of an image: superblock sector, history, digest, interrupted changes |
 //!
@@ -32,6 +33,7 @@
 )]
 
 mod apply;
+mod delta;
 mod error;
 pub mod format;
 pub mod image;
@@ -44,6 +46,7 @@ pub use self::apply::medium::{FileMedium, Medium};
 pub use self::apply::repair::{Repaired, repair};
 pub use self::apply::rollback::rollback;
 pub use self::apply::{apply, apply_with, overlay, overlay_with};
+pub use self::delta::{Applied, Delta, DeltaOutput};
 pub use self::error::{AfterFailure, Error, PatchFault, Result};
 pub use self::format::change::{Change, ChangeKind, NewParents};
 pub use self::format::reader::{Patch, SizeParts};

@@ -1,6 +1,7 @@
 //! Power cuts at each point of the sequence of writes, and malformed patches.
 
 mod base;
+mod delta;
 mod faults;
 mod in_memory;
 mod metabox;

@@ -44,7 +44,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
             &["lib"],
         ],
     ),
-    ("patch", &[&["error"], &["image"], &["format"], &["apply"], &["memory", "sequence"], &["lib"]]),
+    ("patch", &[&["error"], &["image"], &["format"], &["apply"], &["memory", "sequence", "delta"], &["lib"]]),
     (
         "ferofs",
         &[

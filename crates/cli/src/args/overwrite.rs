@@ -43,6 +43,7 @@ pub(crate) enum OutputKind {
     /// Data without a mark: any other data looks like it.
     Chunks,
     Patch,
+    Delta,
     Tar,
     Html,
     HashTree,
@@ -176,6 +177,7 @@ impl OutputKind {
             Self::Image { .. } => "an EROFS image",
             Self::Chunks => "known to be data of chunks",
             Self::Patch => "a patch",
+            Self::Delta => "a delta",
             Self::Tar => "a tar archive",
             Self::Html => "an HTML page",
             Self::HashTree => "a hash tree",
@@ -199,6 +201,7 @@ impl OutputKind {
             Self::Image { offset } => is_image(file, offset)?,
             Self::Chunks => false,
             Self::Patch => start.starts_with(b"ferofspt"),
+            Self::Delta => start.starts_with(b"ferofsdl"),
             Self::Tar => is_tar(start) || is_empty_tar(file, start)?,
             Self::Html => text().get(..14).is_some_and(|head| head.eq_ignore_ascii_case(b"<!doctype html")),
             Self::HashTree => start.starts_with(b"verity\0\0"),

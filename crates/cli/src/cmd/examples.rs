@@ -6,7 +6,7 @@ use clap::Command;
 type Example = (&'static str, &'static str);
 
 /// The pages of commands, by the names of their manual pages, with the pages to see, too.
-static PAGES: [(&str, &[Example], &str); 45] = [
+static PAGES: [(&str, &[Example], &str); 49] = [
     (
         "ferofs",
         &[
@@ -105,6 +105,29 @@ static PAGES: [(&str, &[Example], &str); 45] = [
         "ferofs-mount(1), umount(8)",
     ),
     ("ferofs-stats", &[("ferofs stats /mnt", "what the FUSE daemon has read")], "ferofs-mount(1)"),
+    (
+        "ferofs-delta",
+        &[
+            ("ferofs delta create old.erofs new.erofs -o d", "what leads to the exact new image"),
+            ("ferofs delta apply old.erofs d new.erofs", "make it"),
+        ],
+        "ferofs-delta-create(1), ferofs-delta-apply(1), ferofs-patch(1)",
+    ),
+    (
+        "ferofs-delta-create",
+        &[("ferofs delta create old.erofs new.erofs -o d", "with Zstandard's level 19")],
+        "ferofs-delta-apply(1), ferofs-delta-show(1)",
+    ),
+    (
+        "ferofs-delta-apply",
+        &[
+            ("ferofs delta apply /dev/slot-a d /dev/slot-b", "into the other slot"),
+            ("curl URL | ferofs delta apply old.erofs - new.erofs", "as it arrives"),
+            ("ferofs delta apply --resume old.erofs d new.erofs", "after an interruption"),
+        ],
+        "ferofs-delta-create(1), ferofs-verity-verify(1)",
+    ),
+    ("ferofs-delta-show", &[("ferofs delta show d", "the digests of both images")], "ferofs-delta-apply(1)"),
     (
         "ferofs-patch",
         &[

@@ -125,7 +125,7 @@ pub(super) const METHODS_MAX: u32 = 64;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub(super) struct RawMethod {
+pub(crate) struct RawMethod {
     algorithm: u8,
     level: u8,
     window_log: u8,
@@ -194,7 +194,7 @@ impl RawMethod {
     }
 
     /// The parameters, if this program has the very encoder that the patch was made with.
-    pub(super) fn params(&self) -> Result<Params> {
+    pub(crate) fn params(&self) -> Result<Params> {
         let malformed = |what| Error::Patch(PatchFault::Malformed(what));
         let algorithm = Algorithm::from_id(self.algorithm)
             .ok_or_else(|| malformed("it names an unknown compression algorithm"))?;

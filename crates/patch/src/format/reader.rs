@@ -388,7 +388,7 @@ impl<S: Source> PieceDecoder<S> {
             source: &self.base,
             size: self.base_size,
             image: &self.image,
-            prediction: &self.prediction,
+            prediction: Some(&self.prediction),
             threads: self.threads,
             longest_extent: self.longest_extent,
         };

@@ -189,8 +189,14 @@ fn decode_within(
     let prediction =
         Prediction::new(fixture.patch().header(), Relocations::default(), &image, &bytes).unwrap();
     let size = bytes.len() as u64;
-    let base =
-        Base { source: &bytes, size, image: &image, prediction: &prediction, threads: 2, longest_extent };
+    let base = Base {
+        source: &bytes,
+        size,
+        image: &image,
+        prediction: Some(&prediction),
+        threads: 2,
+        longest_extent,
+    };
     let methods =
         [Params::new(Algorithm::Lz4, Some(0)).unwrap(), Params::new(Algorithm::Zstd, Some(3)).unwrap()];
     let (plan, mut region) = (plan.encode().unwrap(), Vec::new());

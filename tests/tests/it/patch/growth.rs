@@ -108,7 +108,7 @@ fn versions_that_are_added_need_little_metadata() {
 }
 
 /// The first number of this name in the JSON text.
-fn number(json: &str, name: &str) -> u64 {
+pub(super) fn number(json: &str, name: &str) -> u64 {
     let rest = json.split_once(&format!("\"{name}\":")).unwrap_or_else(|| panic!("{json}: no {name}")).1;
     rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
 }

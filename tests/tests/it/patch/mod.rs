@@ -1,6 +1,7 @@
 //! Patches: update images, and roll back.
 //!
 //! - `chain`: one patch for a chain of patches, and files of several patches.
+//! - `delta`: exact new images.
 //! - `device`: the program for devices does the same as the command.
 //! - `faults`: interrupted writes, and data behind an image.
 //! - `for_updates`: images that grow little.
@@ -11,6 +12,7 @@
 //! - `update`: patches change an image to the new tree and back; patches for other images are refused.
 
 mod chain;
+mod delta;
 mod device;
 mod faults;
 mod for_updates;

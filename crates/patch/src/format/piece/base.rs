@@ -23,8 +23,8 @@ pub struct Base<'a> {
     pub size: u64,
     /// The same image, for the content of files.
     pub image: &'a Image,
-    /// What is predicted of the bytes that the patch appends.
-    pub prediction: &'a Prediction,
+    /// What is predicted of the bytes that the patch appends. A delta has none.
+    pub prediction: Option<&'a Prediction>,
     /// The number of threads that read it.
     pub threads: usize,
     /// Decoded bytes of the longest extent that references may read.
@@ -73,10 +73,15 @@ impl Base<'_> {
         waiting.into_iter().try_for_each(|(reference, part)| self.read_one(reference, part))
     }
 
+    fn predicted(&self) -> Result<&Prediction> {
+        let malformed = PatchFault::Malformed("a delta refers to predicted bytes");
+        self.prediction.ok_or(Error::Patch(malformed))
+    }
+
     /// Whether only one thread should read `reference`, because reading it takes megabytes.
     fn takes_much_memory(&self, reference: Reference) -> Result<bool> {
         if reference.is_predicted() {
-            return Ok(self.prediction.has_large_directories());
+            return Ok(self.predicted()?.has_large_directories());
         }
         let longest = self.longest_of(&[reference])?;
         if longest > self.longest_extent {
@@ -111,8 +116,8 @@ impl Base<'_> {
                 }
                 missing.fill(0);
             }
-            Reference::Predicted { pos, .. } => self.prediction.fill(pos, part)?,
-            Reference::PredictedMetabox { pos, .. } => self.prediction.fill_metabox(pos, part)?,
+            Reference::Predicted { pos, .. } => self.predicted()?.fill(pos, part)?,
+            Reference::PredictedMetabox { pos, .. } => self.predicted()?.fill_metabox(pos, part)?,
             Reference::File { nid, offset, .. } => {
                 let inode = self.image.inode(Nid::new(nid))?;
                 let read = self.image.read_at(&inode, FileOffset::new(offset), part)?;

@@ -9,7 +9,7 @@ use ferofs_format::{FileOffset, Nid};
 use ferofs_read::{Image, Source};
 
 use super::alignment::align;
-use super::units::{CheckedUnit, FoundUnit, Owner};
+use super::units::{CheckedUnit, FoundUnit, Owner, Shape};
 use crate::error::{Error, Result};
 use crate::incremental::create::context::CreateContext;
 use crate::incremental::create::metadata::WrittenMetadata;
@@ -22,11 +22,11 @@ use ferofs_patch::format::reencode::Encoders;
 use ferofs_patch::image::digest::of_piece;
 
 /// Zstandard's level up to [`LARGE`] appended bytes, and above.
-const LEVELS: [i32; 2] = [19, 12];
+pub(crate) const LEVELS: [i32; 2] = [19, 12];
 /// Appended bytes above which speed counts more than size.
 const LARGE: u64 = 128 << 20;
 /// Bytes between two references up to which they are merged: a reference takes some bytes in the plan, and each is a read.
-const GAP: u64 = 2048;
+pub(crate) const GAP: u64 = 2048;
 /// Bytes of old content before and after the offset of new content that are searched in files larger than [`WHOLE_MAX`]: content
 /// seldom moves further.
 const AROUND: u64 = 4 << 20;
@@ -36,7 +36,7 @@ const WHOLE_MAX: u64 = 12 << 20;
 const DELTA_FROM: usize = 256;
 
 /// Workers at most: each needs up to 300 MB for Zstandard's tables at these levels.
-const WORKERS_MAX: usize = 8;
+pub(crate) const WORKERS_MAX: usize = 8;
 
 /// What the pieces are made from.
 pub(crate) struct Inputs<'a> {
@@ -98,7 +98,7 @@ pub(crate) fn make(inputs: &Inputs<'_>) -> Result<Vec<Piece>> {
                 source: &**context.base,
                 size: context.area.size(),
                 image: context.inputs.old,
-                prediction: inputs.prediction,
+                prediction: Some(inputs.prediction),
                 threads: 1,
                 longest_extent: u64::MAX,
             };
@@ -130,7 +130,7 @@ pub(crate) fn make(inputs: &Inputs<'_>) -> Result<Vec<Piece>> {
 
 /// The shorter of the compressed payload and its compressed delta to the dictionary, and the length of the delta if that is it; `None` if
 /// neither makes it shorter.
-fn shortest(payload: &[u8], dictionary: &[u8], level: i32) -> Result<(Option<Vec<u8>>, usize)> {
+pub(crate) fn shortest(payload: &[u8], dictionary: &[u8], level: i32) -> Result<(Option<Vec<u8>>, usize)> {
     let compress = |bytes| compress(bytes, dictionary, level).map_err(|e| Error::io_unnamed("compress", e));
     let plain = compress(payload)?;
     let len = plain.as_ref().map_or(payload.len(), Vec::len);
@@ -190,7 +190,7 @@ fn fill(inputs: &Inputs<'_>, group: &Group, encoders: &mut Encoders) -> Result<(
                 let inode = inputs.image.inode(nid)?;
                 inputs.image.read_at(&inode, FileOffset::new(unit.offset), &mut content)?;
                 let CheckedUnit { unit, payload: own } =
-                    unit.check(content, &appended, inputs.methods, encoders, block, pcluster)?;
+                    unit.check(content, &appended, inputs.methods, encoders, Shape { block, pcluster })?;
                 payload.extend_from_slice(&own);
                 match unit {
                     Some(unit) => push_raw(0, &mut items, Some(Item::Unit(unit))),
@@ -340,7 +340,7 @@ fn predicted(inputs: &Inputs<'_>, group: &Group) -> Vec<Reference> {
 }
 
 /// Sorts ranges, and merges those with at most `gap` bytes between them.
-fn merge(ranges: &mut Vec<(u64, u64)>, gap: u64) {
+pub(crate) fn merge(ranges: &mut Vec<(u64, u64)>, gap: u64) {
     ranges.sort_unstable();
     let mut merged: Vec<(u64, u64)> = Vec::with_capacity(ranges.len());
     for (start, end) in ranges.drain(..) {

@@ -161,89 +161,124 @@ impl FoundUnit {
         Self { at, size, owner, offset, len, extents: vec![extent] }
     }
 
-    /// Encodes the content again as [`Patch`](ferofs_patch::Patch) will, and lets the payload carry each extent that does not
-    /// become the same bytes. `appended` is what the image has.
+    /// As [`encode_again`].
     pub(crate) fn check(
         &self,
         content: Vec<u8>,
         appended: &[u8],
         methods: &[Params],
         encoders: &mut Encoders,
-        block: u32,
-        pcluster: u32,
+        shape: Shape,
     ) -> Result<CheckedUnit> {
-        let carry_all = || CheckedUnit { unit: None, payload: appended.to_vec() };
-        let Some(algorithm) = self.extents.iter().find_map(|extent| extent.algorithm) else {
-            return Ok(carry_all());
+        let of = |extent: &Appended| StoredExtent {
+            len: extent.len as usize,
+            size: extent.size as usize,
+            algorithm: extent.algorithm,
         };
-        let mut out = Vec::new();
-        let mut best: Option<(usize, Unit, Vec<u8>)> = None;
-        for (method, params) in methods.iter().enumerate() {
-            if params.algorithm() != algorithm {
-                continue;
-            }
-            let method = method as u8;
-            let (mut extents, mut carried) = (Vec::with_capacity(self.extents.len()), Vec::new());
-            let (mut at, mut from) = (0, 0);
-            let mut encoded_again = 0;
-            let mut candidates = candidates(algorithm, pcluster);
-            encoders.begin(method)?;
-            for extent in &self.extents {
-                let (len, size) = (extent.len as usize, extent.size as usize);
-                let own = appended.get(from..from + size).unwrap_or_default();
-                let usual =
-                    UnitExtent { kind: ExtentKind::Stored, len: len as u32, size: size as u32, capacity: 0 };
-                let mut chosen = None;
-                if extent.algorithm.is_none() {
-                    chosen = Some(usual);
-                } else {
-                    for number in 0..candidates.len() {
-                        let (kind, capacity) = candidates[number];
-                        let capacity = match (kind, capacity) {
-                            (ExtentKind::Fill, AS_BUILDER) => {
-                                builder_capacity(content.len() - at, block, pcluster)
-                            }
-                            (_, capacity) => capacity,
-                        };
-                        let capacity =
-                            if kind == ExtentKind::Fill && capacity == usual.size { 0 } else { capacity };
-                        let attempt = UnitExtent { kind, capacity, ..usual };
-                        out.clear();
-                        let consumed = encoders.encode_one(method, &attempt, &content, at, &mut out)?;
-                        if consumed == Some(len) && out == own {
-                            let len = if kind == ExtentKind::Fill { 0 } else { attempt.len };
-                            chosen = Some(UnitExtent { len, ..attempt });
-                            encoded_again += size;
-                            // What was right for one extent is mostly right for the next one. Zstandard remembers the extents
-                            // before, so all attempts but the first start anew.
-                            if algorithm != Algorithm::Zstd {
-                                candidates.swap(0, number);
-                            }
-                            break;
+        let extents: Vec<StoredExtent> = self.extents.iter().map(of).collect();
+        encode_again(&extents, content, appended, methods, encoders, shape)
+    }
+}
+
+/// An extent of a unit, as the image has it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StoredExtent {
+    /// Bytes of content.
+    pub(crate) len: usize,
+    /// Bytes in the image.
+    pub(crate) size: usize,
+    /// `None`: it is stored as it is.
+    pub(crate) algorithm: Option<Algorithm>,
+}
+
+/// Bytes of blocks, and of the largest pclusters.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) block: u32,
+    pub(crate) pcluster: u32,
+}
+
+/// Encodes the content again as [`Patch`](ferofs_patch::Patch) will, and lets the payload carry each extent that does not
+/// become the same bytes. `appended` is what the image has.
+pub(crate) fn encode_again(
+    stored: &[StoredExtent],
+    content: Vec<u8>,
+    appended: &[u8],
+    methods: &[Params],
+    encoders: &mut Encoders,
+    Shape { block, pcluster }: Shape,
+) -> Result<CheckedUnit> {
+    let carry_all = || CheckedUnit { unit: None, payload: appended.to_vec() };
+    let Some(algorithm) = stored.iter().find_map(|extent| extent.algorithm) else {
+        return Ok(carry_all());
+    };
+    let mut out = Vec::new();
+    let mut best: Option<(usize, Unit, Vec<u8>)> = None;
+    for (method, params) in methods.iter().enumerate() {
+        if params.algorithm() != algorithm {
+            continue;
+        }
+        let method = method as u8;
+        let (mut extents, mut carried) = (Vec::with_capacity(stored.len()), Vec::new());
+        let (mut at, mut from) = (0, 0);
+        let mut encoded_again = 0;
+        let mut candidates = candidates(algorithm, pcluster);
+        encoders.begin(method)?;
+        for extent in stored {
+            let StoredExtent { len, size, .. } = *extent;
+            let own = appended.get(from..from + size).unwrap_or_default();
+            let usual =
+                UnitExtent { kind: ExtentKind::Stored, len: len as u32, size: size as u32, capacity: 0 };
+            let mut chosen = None;
+            if extent.algorithm.is_none() {
+                chosen = Some(usual);
+            } else {
+                for number in 0..candidates.len() {
+                    let (kind, capacity) = candidates[number];
+                    let capacity = match (kind, capacity) {
+                        (ExtentKind::Fill, AS_BUILDER) => {
+                            builder_capacity(content.len() - at, block, pcluster)
                         }
+                        (_, capacity) => capacity,
+                    };
+                    let capacity =
+                        if kind == ExtentKind::Fill && capacity == usual.size { 0 } else { capacity };
+                    let attempt = UnitExtent { kind, capacity, ..usual };
+                    out.clear();
+                    let consumed = encoders.encode_one(method, &attempt, &content, at, &mut out)?;
+                    if consumed == Some(len) && out == own {
+                        let len = if kind == ExtentKind::Fill { 0 } else { attempt.len };
+                        chosen = Some(UnitExtent { len, ..attempt });
+                        encoded_again += size;
+                        // What was right for one extent is mostly right for the next one. Zstandard remembers the extents
+                        // before, so all attempts but the first start anew.
+                        if algorithm != Algorithm::Zstd {
+                            candidates.swap(0, number);
+                        }
+                        break;
                     }
                 }
-                if chosen.is_none() {
-                    carried.extend_from_slice(own);
-                    encoders.begin(method)?;
-                }
-                extents.push(chosen.unwrap_or(UnitExtent { kind: ExtentKind::Carried, ..usual }));
-                at += len;
-                from += size;
             }
-            if best.as_ref().is_none_or(|(most, ..)| encoded_again > *most) {
-                let unit = Unit { method, content_len: content.len() as u32, extents };
-                best = Some((encoded_again, unit, carried));
+            if chosen.is_none() {
+                carried.extend_from_slice(own);
+                encoders.begin(method)?;
             }
+            extents.push(chosen.unwrap_or(UnitExtent { kind: ExtentKind::Carried, ..usual }));
+            at += len;
+            from += size;
         }
-        match best {
-            Some((encoded_again, unit, carried)) if encoded_again > 0 => {
-                let mut payload = content;
-                payload.extend_from_slice(&carried);
-                Ok(CheckedUnit { unit: Some(unit), payload })
-            }
-            _ => Ok(carry_all()),
+        if best.as_ref().is_none_or(|(most, ..)| encoded_again > *most) {
+            let unit = Unit { method, content_len: content.len() as u32, extents };
+            best = Some((encoded_again, unit, carried));
         }
+    }
+    match best {
+        Some((encoded_again, unit, carried)) if encoded_again > 0 => {
+            let mut payload = content;
+            payload.extend_from_slice(&carried);
+            Ok(CheckedUnit { unit: Some(unit), payload })
+        }
+        _ => Ok(carry_all()),
     }
 }
 

@@ -1,0 +1,180 @@
+//! Makes exact deltas, from which the new image comes out byte for byte. docs/PATCH_FORMAT.md describes the format.
+//!
+//! | module | job |
+//! |---|---|
+//! | `content` | lists the extents of both images |
+//! | `copies` | finds bytes of the old image in the new one |
+//! | `units` | divides the new image into copies, pclusters and other bytes |
+//! | `methods` | finds the parameters of the compressors |
+//! | `pieces` | compresses the parts, with similar bytes of the old image as dictionary |
+
+mod content;
+mod copies;
+mod methods;
+mod pieces;
+mod units;
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use ferofs_patch::format::delta_file::{CHUNK, DeltaHeader, DeltaSeal, digest};
+use ferofs_read::{Image, Source};
+use ferofs_verity::{Seal, appended_position, make_tree};
+use sha2::{Digest as _, Sha256};
+
+use self::content::ImageContent;
+use self::methods::Methods;
+use self::pieces::DeltaContext;
+use self::units::{Part, divide};
+use crate::error::{Error, Result};
+use crate::options::RunOptions;
+use crate::output::new_file::NewFile;
+
+/// Bytes of a hash tree that is computed at most: it is held in memory.
+const TREE_MAX: u64 = 8 << 20;
+
+/// How a delta is made.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DeltaOptions {
+    /// Zstandard's level. Default: 19.
+    pub level: i32,
+    /// Bytes of memory for the tables of a compressor that applying the delta may need. Pclusters that need more are carried. Default:
+    /// 64 MiB.
+    pub encoder_memory: u64,
+    /// Workers, and cancelling.
+    pub run: RunOptions,
+}
+
+impl Default for DeltaOptions {
+    fn default() -> Self {
+        Self { level: 19, encoder_memory: 64 << 20, run: RunOptions::default() }
+    }
+}
+
+/// What a delta has.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DeltaSummary {
+    /// Bytes of the delta.
+    pub len: u64,
+    /// Bytes of the new image.
+    pub new_size: u64,
+    /// Bytes that are copied from the old image.
+    pub copied: u64,
+    /// Bytes of pclusters that are encoded again.
+    pub encoded: u64,
+    /// Bytes of pclusters that no compressor here makes, and that the delta carries.
+    pub carried: u64,
+    /// Bytes of the hash tree that is computed.
+    pub tree: u64,
+    /// An upper bound for the memory of applying, in bytes.
+    pub memory: u64,
+}
+
+/// Makes a delta that turns the image `old` into the image `new`, and writes it to `out`. Both images are held in memory.
+///
+/// # Errors
+/// [`Error::Read`] if one is no image; [`Error::Io`].
+pub fn create_delta(old: &Path, new: &Path, options: &DeltaOptions, out: &Path) -> Result<DeltaSummary> {
+    let [old, new] = [read(old)?, read(new)?];
+    let open = |bytes: &Arc<[u8]>| Image::open(Arc::clone(bytes));
+    let (old_image, new_image) = (open(&old)?, open(&new)?);
+    let (old_content, new_content) = (ImageContent::of(&old_image)?, ImageContent::of(&new_image)?);
+    options.run.check_cancelled()?;
+    let seal = computed_seal(&new, options.run.worker_count());
+    let equal = copies::find(&old, &new);
+    let (mut parts, mut tree) = (Vec::new(), 0);
+    let mut at = 0;
+    if let Some(seal) = &seal {
+        tree = seal.tree;
+        let start = seal.seal.tree_start() as usize;
+        parts.extend(divide(&new_content, &equal, 0..start));
+        at = start + tree as usize;
+    }
+    parts.extend(divide(&new_content, &equal, at..new.len()));
+    options.run.check_cancelled()?;
+    let runs = parts.iter().filter_map(|part| match part {
+        Part::Run(run) => Some(run.clone()),
+        _ => None,
+    });
+    let runs: Vec<_> = runs.collect();
+    let methods = Methods::find(&new_image, &new, &new_content, &runs, options.encoder_memory)?;
+    let context = DeltaContext {
+        old: &old,
+        new: &new,
+        old_image: &old_image,
+        new_image: &new_image,
+        old_content: &old_content,
+        new_content: &new_content,
+        methods: &methods,
+        options,
+    };
+    let made = pieces::make(&context, parts)?;
+    let header = DeltaHeader {
+        old_size: old.len() as u64,
+        old_digest: Sha256::digest(&old).into(),
+        new_size: new.len() as u64,
+        new_digest: Sha256::digest(&new).into(),
+        pieces: u32::try_from(made.pieces.len()).unwrap_or(u32::MAX),
+        longest_extent: u32::try_from(old_content.longest_extent()).unwrap_or(u32::MAX),
+        memory: made.memory + tree,
+        seal: seal.map(|ComputedSeal { seal, root, .. }| DeltaSeal {
+            position: seal.position,
+            superblock: seal.superblock,
+            root,
+        }),
+        chunks: new.chunks(CHUNK).map(digest).collect(),
+    };
+    let mut len = 0;
+    let mut file = NewFile::create(out)?;
+    let start = header.encode(&methods.params)?;
+    for bytes in std::iter::once(&start).chain(&made.pieces) {
+        file.write_all(bytes).map_err(|e| Error::io("write", out, e))?;
+        len += bytes.len() as u64;
+    }
+    file.finish()?;
+    Ok(DeltaSummary {
+        len,
+        new_size: new.len() as u64,
+        copied: made.copied,
+        encoded: made.encoded,
+        carried: made.carried,
+        tree,
+        memory: header.memory,
+    })
+}
+
+fn read(path: &Path) -> Result<Arc<[u8]>> {
+    let source = ferofs_read::FileSource::open(path, 0)?;
+    let mut bytes = vec![0; usize::try_from(source.size()).unwrap_or(usize::MAX)];
+    source.read_exact_at(0, &mut bytes).map_err(|e| Error::io("read", path, e))?;
+    Ok(bytes.into())
+}
+
+/// The seal behind an image, with the root and the length of its tree.
+struct ComputedSeal {
+    seal: Seal,
+    root: Vec<u8>,
+    tree: u64,
+}
+
+/// The seal behind the image `new`, if its hash tree is what `apply` computes. A tree that is not is carried.
+fn computed_seal(new: &Arc<[u8]>, workers: usize) -> Option<ComputedSeal> {
+    let seal = appended_position(new).and_then(|position| Seal::read(new, position)).ok()?;
+    let params = &seal.superblock.params;
+    let start = seal.tree_start();
+    let len = seal.byte_len().ok()?.checked_sub(params.hash_block_size.into())?;
+    let data = seal.superblock.data_blocks.checked_mul(params.data_block_size.into())?;
+    if data > start || len == 0 || len > TREE_MAX || start.checked_add(len)? > new.len() as u64 {
+        return None;
+    }
+    let mut tree = vec![0; len as usize];
+    let root = make_tree(new, seal.superblock.data_blocks, params, workers, |at, bytes| {
+        tree[at as usize..][..bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    });
+    let root = root.ok()?.as_bytes().to_vec();
+    (tree == new[start as usize..(start + len) as usize]).then(|| ComputedSeal { seal, root, tree: len })
+}

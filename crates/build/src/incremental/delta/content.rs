@@ -1,0 +1,172 @@
+//! What an image has where: the extents of all its files in the order of their positions, and the fragments in the packed inode.
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+
+use ferofs_format::{Algorithm, FileOffset, Nid};
+use ferofs_read::{ExtentData, Image, Location};
+
+use crate::error::Result;
+
+/// An extent of a file, the packed inode or the metabox.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FileExtent {
+    /// Its position in the image.
+    pub(super) at: usize,
+    /// Bytes there.
+    pub(super) size: usize,
+    /// An index into [`ImageContent::files`].
+    pub(super) file: usize,
+    /// Where its content starts in the file.
+    pub(super) offset: u64,
+    /// Bytes of content.
+    pub(super) len: usize,
+    /// `None`: it is stored as it is.
+    pub(super) algorithm: Option<Algorithm>,
+}
+
+/// A range of the packed inode that is content of a file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fragment {
+    pub(super) packed: u64,
+    pub(super) len: u64,
+    pub(super) file: usize,
+    pub(super) offset: u64,
+}
+
+/// A file, or another inode with content.
+#[derive(Clone, Debug)]
+pub(super) struct ContentFile {
+    pub(super) nid: Nid,
+    pub(super) path: PathBuf,
+    pub(super) size: u64,
+}
+
+/// See the module.
+pub(super) struct ImageContent {
+    pub(super) files: Vec<ContentFile>,
+    /// In the order of their positions, none over another.
+    pub(super) extents: Vec<FileExtent>,
+    /// In the order of the packed inode.
+    pub(super) fragments: Vec<Fragment>,
+    /// The number of the packed inode.
+    packed: Option<usize>,
+    fragment_of: HashMap<usize, Fragment>,
+    by_path: HashMap<PathBuf, usize>,
+    by_name: HashMap<std::ffi::OsString, Vec<usize>>,
+}
+
+impl ImageContent {
+    pub(super) fn of(image: &Image) -> Result<Self> {
+        let mut files = Vec::new();
+        for entry in image.walk() {
+            let entry = entry?;
+            let inode = entry.inode?;
+            if entry.first && inode.size() > 0 {
+                files.push(ContentFile { nid: inode.nid(), path: entry.path, size: inode.size() });
+            }
+        }
+        // They have no path, but the same place in both images.
+        for (nid, name) in [(image.superblock().packed, "/packed"), (image.superblock().metabox, "/metabox")]
+        {
+            if let Some(nid) = nid {
+                let size = image.inode(nid)?.size();
+                files.push(ContentFile { nid, path: PathBuf::from(name), size });
+            }
+        }
+        let (mut extents, mut fragments) = (Vec::new(), Vec::new());
+        for (number, file) in files.iter().enumerate() {
+            let inode = image.inode(file.nid)?;
+            for extent in image.extents(&inode, FileOffset::new(0))? {
+                let extent = extent?;
+                let offset = extent.start.get();
+                let (at, size, algorithm) = match extent.data {
+                    ExtentData::Stored { at } => (at, extent.len, None),
+                    ExtentData::Encoded { at, encoded_len, algorithm, partial: false } => {
+                        (at, encoded_len, Some(algorithm))
+                    }
+                    ExtentData::Fragment { offset: packed } => {
+                        let (packed, len) = (packed.get(), extent.len);
+                        fragments.push(Fragment { packed, len, file: number, offset });
+                        continue;
+                    }
+                    _ => continue,
+                };
+                let at = match at {
+                    Location::Device(device, at) if device.get() == 0 => at.get(),
+                    // Content that follows its inode as it is counts as metadata.
+                    Location::Metadata(place) if !place.in_metabox && algorithm.is_some() => place.pos.get(),
+                    _ => continue,
+                };
+                let (at, size, len) = (at as usize, size as usize, extent.len as usize);
+                extents.push(FileExtent { at, size, file: number, offset, len, algorithm });
+            }
+        }
+        extents.sort_by_key(|extent| (extent.at, std::cmp::Reverse(extent.size)));
+        let mut end = 0;
+        extents.retain(|extent| {
+            let is_free = extent.at >= end && extent.size > 0;
+            end = end.max(extent.at + extent.size);
+            is_free
+        });
+        fragments.sort_by_key(|fragment| (fragment.packed, fragment.file));
+        let by_path = files.iter().enumerate().map(|(number, file)| (file.path.clone(), number)).collect();
+        let mut by_name: HashMap<_, Vec<usize>> = HashMap::new();
+        for (number, file) in files.iter().enumerate() {
+            if let Some(name) = file.path.file_name() {
+                by_name.entry(name.to_owned()).or_default().push(number);
+            }
+        }
+        let fragment_of = fragments.iter().map(|fragment| (fragment.file, *fragment)).collect();
+        let packed = files.iter().position(|file| Some(file.nid) == image.superblock().packed);
+        Ok(Self { files, extents, fragments, packed, fragment_of, by_path, by_name })
+    }
+
+    /// The file at the path of `other`, or of the same name and the nearest size.
+    pub(super) fn like(&self, other: &ContentFile) -> Option<usize> {
+        self.by_path.get(&other.path).copied().or_else(|| {
+            let same_name = self.by_name.get(other.path.file_name()?)?;
+            same_name.iter().copied().min_by_key(|number| self.files[*number].size.abs_diff(other.size))
+        })
+    }
+
+    /// A range of a file, as one of the packed inode if a fragment has all of it: such ranges are next to each other.
+    pub(super) fn in_packed(&self, file: usize, start: u64, end: u64) -> (usize, u64, u64) {
+        match (self.fragment_of.get(&file), self.packed) {
+            (Some(fragment), Some(packed))
+                if start >= fragment.offset && end <= fragment.offset + fragment.len =>
+            {
+                let shift = |at: u64| fragment.packed + (at - fragment.offset);
+                (packed, shift(start), shift(end))
+            }
+            _ => (file, start, end),
+        }
+    }
+
+    /// The ranges of the image of `len` bytes that no extent has: metadata.
+    pub(super) fn metadata(&self, len: usize) -> Vec<(u64, u64)> {
+        let mut found = Vec::new();
+        let mut at = 0;
+        for extent in &self.extents {
+            if extent.at > at {
+                found.push((at as u64, extent.at as u64));
+            }
+            at = extent.at + extent.size;
+        }
+        if at < len {
+            found.push((at as u64, len as u64));
+        }
+        found
+    }
+
+    /// Decoded bytes of the longest encoded extent.
+    pub(super) fn longest_extent(&self) -> usize {
+        let encoded = self.extents.iter().filter(|extent| extent.algorithm.is_some());
+        encoded.map(|extent| extent.len).max().unwrap_or(0)
+    }
+
+    /// The algorithms of the extents.
+    pub(super) fn algorithms(&self) -> HashSet<Algorithm> {
+        self.extents.iter().filter_map(|extent| extent.algorithm).collect()
+    }
+}

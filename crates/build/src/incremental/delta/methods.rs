@@ -1,0 +1,170 @@
+//! Finds the compressors' parameters that give an image's pclusters again, by trials on a sample.
+
+use std::collections::HashMap;
+
+use ferofs_codec::{Filling, Method, Params, ZstdParams};
+use ferofs_format::{Algorithm, FileOffset};
+use ferofs_patch::format::plan::{ExtentKind, UnitExtent};
+use ferofs_patch::format::reencode::Encoders;
+use ferofs_read::Image;
+
+use super::content::{FileExtent, ImageContent};
+use super::units::Run;
+use crate::error::Result;
+use crate::incremental::create::describe::units::{Shape, StoredExtent, encode_again};
+use crate::options::compression::PCLUSTER_MAX;
+
+/// Sampled units, and bytes of content of each at most.
+const SAMPLES: usize = 6;
+const SAMPLE_LEN: usize = 512 << 10;
+/// The most decoded bytes of a pcluster for each encoded byte, as the builder sets it.
+const MAX_RATIO: usize = 12;
+const WINDOW_MAX: usize = 12 << 20;
+
+/// The methods that encode the runs of an image again, and the largest pcluster for each algorithm.
+pub(super) struct Methods {
+    pub(super) params: Vec<Params>,
+    shapes: HashMap<Algorithm, Shape>,
+}
+
+impl Methods {
+    pub(super) fn shape(&self, algorithm: Algorithm) -> Option<Shape> {
+        self.shapes.get(&algorithm).copied()
+    }
+
+    /// Tries all candidates on a sample of `runs`. Those that take more than `memory` bytes are none.
+    pub(super) fn find(
+        image: &Image,
+        bytes: &[u8],
+        content: &ImageContent,
+        runs: &[Run],
+        memory: u64,
+    ) -> Result<Self> {
+        let block = image.superblock().block_size.bytes() as u32;
+        let mut methods = Self { params: Vec::new(), shapes: HashMap::new() };
+        for algorithm in content.algorithms() {
+            let own = |extent: &&FileExtent| extent.algorithm == Some(algorithm);
+            let of_file = content.extents.iter().filter(own);
+            let largest = of_file.clone().map(|extent| extent.size).max().unwrap_or(0) as u32;
+            let by_bytes = of_file.clone().any(|extent| !extent.at.is_multiple_of(block as usize));
+            let largest = match by_bytes {
+                true => largest.next_power_of_two(),
+                false => largest.next_multiple_of(block),
+            };
+            let shape = Shape { block, pcluster: largest.clamp(block, PCLUSTER_MAX) };
+            methods.shapes.insert(algorithm, shape);
+            let own: Vec<&Run> =
+                runs.iter().filter(|run| run.algorithm(content) == Some(algorithm)).collect();
+            // The longest runs have most of the pclusters.
+            let step = own.len().div_ceil(SAMPLES).max(1);
+            let mut samples = Vec::new();
+            for run in own.iter().step_by(step) {
+                samples.push(Sample::of(image, bytes, content, run)?);
+            }
+            let total: usize = samples.iter().map(Sample::encoded).sum();
+            let mut best: Vec<(usize, Params)> = Vec::new();
+            for params in candidates(image, algorithm, shape, by_bytes) {
+                if ferofs_codec::encoder_memory(&params, SAMPLE_LEN as u64 * 4) > memory {
+                    continue;
+                }
+                let mut encoders = Encoders::new(&[params]);
+                let mut again = 0;
+                for sample in &samples {
+                    again += sample.encoded_again(&params, &mut encoders, shape)?;
+                }
+                if again > 0 {
+                    best.push((again, params));
+                }
+                // All but the last pcluster of each sample, whose content ends there.
+                if again * 10 >= total * 9 {
+                    break;
+                }
+            }
+            best.sort_by_key(|(again, _)| std::cmp::Reverse(*again));
+            methods.params.extend(best.into_iter().take(2).map(|(_, params)| params));
+        }
+        Ok(methods)
+    }
+}
+
+/// The first extents of a run.
+struct Sample {
+    extents: Vec<StoredExtent>,
+    content: Vec<u8>,
+    bytes: Vec<u8>,
+}
+
+impl Sample {
+    fn of(image: &Image, bytes: &[u8], content: &ImageContent, run: &Run) -> Result<Self> {
+        let extents = &content.extents[run.extents.clone()];
+        let mut len = 0;
+        let taken = extents.iter().take_while(|extent| {
+            len += extent.len;
+            len <= SAMPLE_LEN || len == extent.len
+        });
+        let taken: Vec<&FileExtent> = taken.collect();
+        let (first, last) = (taken[0], taken[taken.len() - 1]);
+        let mut own = vec![0; (last.offset - first.offset) as usize + last.len];
+        let inode = image.inode(content.files[first.file].nid)?;
+        image.read_at(&inode, FileOffset::new(first.offset), &mut own)?;
+        let extents = taken.iter().map(|extent| stored(extent)).collect();
+        Ok(Self { extents, content: own, bytes: bytes[first.at..last.at + last.size].to_vec() })
+    }
+
+    fn encoded(&self) -> usize {
+        self.extents.iter().filter(|extent| extent.algorithm.is_some()).map(|extent| extent.size).sum()
+    }
+
+    /// Bytes of pclusters that become the same.
+    fn encoded_again(&self, params: &Params, encoders: &mut Encoders, shape: Shape) -> Result<usize> {
+        let content = self.content.clone();
+        let unit = encode_again(&self.extents, content, &self.bytes, &[*params], encoders, shape)?.unit;
+        let same = |extent: &&UnitExtent| matches!(extent.kind, ExtentKind::Fill | ExtentKind::Exact);
+        Ok(unit.map_or(0, |unit| unit.extents.iter().filter(same).map(|extent| extent.size as usize).sum()))
+    }
+}
+
+pub(super) const fn stored(extent: &FileExtent) -> StoredExtent {
+    StoredExtent { len: extent.len, size: extent.size, algorithm: extent.algorithm }
+}
+
+/// Parameters that builders use, the most frequent ones first.
+fn candidates(image: &Image, algorithm: Algorithm, shape: Shape, by_bytes: bool) -> Vec<Params> {
+    let configs = image.configs();
+    let levels: Vec<u8> = match algorithm {
+        Algorithm::Lz4 => vec![0, 12, 9, 10, 11, 8, 7, 6, 5, 4, 3, 2, 1],
+        Algorithm::Lzma => {
+            vec![6, 109, 106, 9, 5, 4, 3, 2, 1, 0, 7, 8, 100, 101, 102, 103, 104, 105, 107, 108]
+        }
+        Algorithm::Deflate => vec![6, 1, 9, 12, 8, 7, 5, 4, 3, 2, 10, 11, 0],
+        Algorithm::Zstd => {
+            vec![3, 9, 15, 1, 19, 6, 12, 2, 4, 5, 7, 8, 10, 11, 13, 14, 16, 17, 18, 20, 21, 22]
+        }
+    };
+    let mut found = Vec::new();
+    for level in levels {
+        let Ok(mut params) = Params::new(algorithm, Some(level)) else { continue };
+        params.window = params.window.max(shape.pcluster as usize * MAX_RATIO).min(WINDOW_MAX);
+        match &mut params.method {
+            Method::Lz4(lz4) => {
+                lz4.max_distance = configs.lz4.map_or(lz4.max_distance, |config| config.max_distance);
+            }
+            Method::Lzma(lzma) => {
+                lzma.dict_size = configs.lzma.map_or(lzma.dict_size, |config| config.dict_size);
+            }
+            Method::Zstd(ZstdParams { window_log, .. }) => {
+                *window_log = configs.zstd.map_or(*window_log, |config| config.window_log);
+            }
+            Method::Deflate(_) => {}
+        }
+        let log = shape.block.ilog2() as u8;
+        let fillings = match (algorithm, by_bytes) {
+            (Algorithm::Zstd, true) => vec![Filling::Bytes],
+            (Algorithm::Zstd, false) => vec![Filling::Blocks { log }, params.filling],
+            _ => vec![params.filling],
+        };
+        found.extend(fillings.into_iter().map(|filling| Params { filling, ..params }));
+    }
+    found.retain(|params| params.check().is_ok());
+    found
+}

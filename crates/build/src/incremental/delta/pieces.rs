@@ -1,0 +1,355 @@
+//! Makes the pieces of a delta: joins parts, finds what each resembles in the old image, and compresses them.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ferofs_format::FileOffset;
+use ferofs_patch::format::delta_file::{CHUNK, Copy, DeltaPiece};
+use ferofs_patch::format::piece::PIECE_LEN;
+use ferofs_patch::format::piece::base::Base;
+use ferofs_patch::format::plan::{ExtentKind, Item, Plan, Reference};
+use ferofs_patch::format::reencode::Encoders;
+use ferofs_read::Image;
+
+use super::DeltaOptions;
+use super::content::{FileExtent, ImageContent};
+use super::methods::{Methods, stored};
+use super::units::{Part, Run};
+use crate::error::Result;
+use crate::incremental::create::describe::pieces::{GAP, WORKERS_MAX, merge, shortest};
+use crate::incremental::create::describe::units::{CheckedUnit, encode_again};
+
+/// Bytes of a dictionary at most: it is held in memory.
+const DICTIONARY_MAX: u64 = 8 << 20;
+/// Bytes of an old file up to which all of it is searched, and bytes around the same offset in longer ones.
+const WHOLE_MAX: u64 = 6 << 20;
+const AROUND: u64 = 1 << 20;
+/// Bytes of copies after which a piece ends, so that progress is seen and few bytes are made again after an interruption.
+const COPIED_MAX: usize = 32 << 20;
+/// Copies of a piece at most.
+const COPIES_MAX: usize = 20_000;
+/// The program with its stack, and the reader of the old image.
+const PROGRAM: u64 = 14 << 20;
+
+/// What pieces are made from.
+pub(super) struct DeltaContext<'a> {
+    pub(super) old: &'a std::sync::Arc<[u8]>,
+    pub(super) new: &'a [u8],
+    pub(super) old_image: &'a Image,
+    pub(super) new_image: &'a Image,
+    pub(super) old_content: &'a ImageContent,
+    pub(super) new_content: &'a ImageContent,
+    pub(super) methods: &'a Methods,
+    pub(super) options: &'a DeltaOptions,
+}
+
+/// The pieces as stored, and what they have.
+pub(super) struct MadePieces {
+    pub(super) pieces: Vec<Vec<u8>>,
+    pub(super) memory: u64,
+    pub(super) copied: u64,
+    pub(super) encoded: u64,
+    pub(super) carried: u64,
+}
+
+/// A range of old content: 0 for bytes of the image, or 1 and the number of a file.
+type OldRange = (usize, u64, u64);
+
+/// The parts of a piece.
+#[derive(Default)]
+struct Group {
+    parts: Vec<Part>,
+    old: Vec<OldRange>,
+}
+
+/// Makes all pieces.
+pub(super) fn make(context: &DeltaContext<'_>, parts: Vec<Part>) -> Result<MadePieces> {
+    let groups = groups(context, parts);
+    let (memory, counts) = (AtomicU64::new(0), [const { AtomicU64::new(0) }; 3]);
+    let run = &context.options.run;
+    let pieces = ferofs_threads::parallel(
+        run.worker_count().min(WORKERS_MAX),
+        groups.len(),
+        || Encoders::new(&context.methods.params),
+        |encoders, number| {
+            run.check_cancelled()?;
+            let (piece, needed, [copied, encoded, carried]) = make_one(context, &groups[number], encoders)?;
+            memory.fetch_max(needed, Ordering::Relaxed);
+            for (count, more) in counts.iter().zip([copied, encoded, carried]) {
+                count.fetch_add(more, Ordering::Relaxed);
+            }
+            Ok::<_, crate::error::Error>(piece.encode()?)
+        },
+    )?;
+    let [copied, encoded, carried] = counts.map(AtomicU64::into_inner);
+    let longest = context.old_content.longest_extent() as u64;
+    // A decoder may need as much again as it decodes.
+    let memory = memory.into_inner() + PROGRAM + CHUNK as u64 * 2 + longest * 3;
+    Ok(MadePieces { pieces, memory, copied, encoded, carried })
+}
+
+/// Joins the parts to pieces.
+fn groups(context: &DeltaContext<'_>, parts: Vec<Part>) -> Vec<Group> {
+    let metadata = MetadataRanges {
+        old: context.old_content.metadata(context.old.len()),
+        new: context.new_content.metadata(context.new.len()),
+    };
+    let mut groups = vec![Group::default()];
+    let (mut known, mut referred, mut made, mut copied, mut copies) = (HashSet::new(), 0, 0, 0, 0);
+    for part in parts {
+        let (len, copy) = match &part {
+            Part::Copy { len, .. } => (0, *len),
+            Part::Run(run) => (content_len(context, run), 0),
+            Part::Raw { range, .. } => (range.len(), 0),
+        };
+        let old = resembles(context, &metadata, &part);
+        let new = |known: &HashSet<OldRange>| {
+            let new = old.iter().filter(|range| !known.contains(range));
+            new.map(|(_, start, end)| end - start).sum::<u64>()
+        };
+        let is_full = made + len > PIECE_LEN
+            || referred + new(&known) > DICTIONARY_MAX
+            || copied > COPIED_MAX
+            || copies >= COPIES_MAX;
+        if is_full {
+            groups.push(Group::default());
+            known.clear();
+            (referred, made, copied, copies) = (0, 0, 0, 0);
+        }
+        (referred, made) = (referred + new(&known), made + len);
+        (copied, copies) = (copied + copy, copies + usize::from(copy > 0));
+        known.extend(&old);
+        let last = groups.len() - 1;
+        groups[last].parts.push(part);
+        groups[last].old.extend(old);
+    }
+    groups.retain(|group| !group.parts.is_empty());
+    groups
+}
+
+fn extents<'a>(context: &DeltaContext<'a>, run: &Run) -> &'a [FileExtent] {
+    &context.new_content.extents[run.extents.clone()]
+}
+
+fn content_len(context: &DeltaContext<'_>, run: &Run) -> usize {
+    extents(context, run).iter().map(|extent| extent.len).sum()
+}
+
+/// Old content that `part` resembles.
+fn resembles(context: &DeltaContext<'_>, metadata: &MetadataRanges, part: &Part) -> Vec<OldRange> {
+    let (file, offset, len) = match part {
+        Part::Copy { .. } => return Vec::new(),
+        Part::Run(run) => {
+            let first = &extents(context, run)[0];
+            (first.file, first.offset, content_len(context, run) as u64)
+        }
+        Part::Raw { range, extent: Some(number) } => {
+            let extent = &context.new_content.extents[*number];
+            (extent.file, extent.offset + (range.start - extent.at) as u64, range.len() as u64)
+        }
+        Part::Raw { range, extent: None } => return metadata.resembles(range),
+    };
+    let new = context.new_content;
+    let mut found = Vec::new();
+    if Some(new.files[file].nid) == context.new_image.superblock().packed {
+        let end = offset + len;
+        let first = new.fragments.partition_point(|fragment| fragment.packed + fragment.len <= offset);
+        for fragment in new.fragments[first..].iter().take_while(|fragment| fragment.packed < end) {
+            if let Some(old) = context.old_content.like(&new.files[fragment.file]) {
+                found.push(context.old_content.around(old, fragment.offset, fragment.len, AROUND / 16));
+            }
+        }
+        let mut seen = HashSet::new();
+        found.retain(|range| seen.insert(*range));
+    }
+    if found.is_empty()
+        && let Some(old) = context.old_content.like(&new.files[file])
+    {
+        found.push(context.old_content.around(old, offset, len, AROUND));
+    }
+    found.retain(|(_, start, end)| start < end);
+    found
+}
+
+impl ImageContent {
+    /// The content of file `number` around the bytes at `offset`, as a range of the packed inode if it is one fragment.
+    fn around(&self, number: usize, offset: u64, len: u64, around: u64) -> OldRange {
+        let size = self.files[number].size;
+        let (start, end) = match size <= WHOLE_MAX.min(around * 6) {
+            true => (0, size),
+            false => (offset.saturating_sub(around).min(size), (offset + len + around).min(size)),
+        };
+        let (file, start, end) = self.in_packed(number, start, end);
+        (file + 1, start, end)
+    }
+}
+
+/// The ranges of metadata in both images.
+struct MetadataRanges {
+    old: Vec<(u64, u64)>,
+    new: Vec<(u64, u64)>,
+}
+
+impl MetadataRanges {
+    /// The old metadata that lies where `range` does in the new metadata, in proportion.
+    fn resembles(&self, range: &Range<usize>) -> Vec<OldRange> {
+        let total = |ranges: &[(u64, u64)]| ranges.iter().map(|(start, end)| end - start).sum::<u64>();
+        let position = range.start as u64;
+        let before = self.new.iter().map(|(start, end)| (*end).min(position).saturating_sub(*start));
+        let (before, new_len, old_len) = (before.sum::<u64>(), total(&self.new).max(1), total(&self.old));
+        let middle = (u128::from(before) * u128::from(old_len) / u128::from(new_len)) as u64;
+        let (from, to) = match old_len <= WHOLE_MAX / 2 {
+            true => (0, old_len),
+            false => (middle.saturating_sub(AROUND), middle + range.len() as u64 + AROUND),
+        };
+        let (mut found, mut at) = (Vec::new(), 0);
+        for (start, end) in &self.old {
+            let (first, last) = (from.max(at), to.min(at + end - start));
+            if first < last {
+                found.push((0, start + first - at, start + last - at));
+            }
+            at += end - start;
+        }
+        found
+    }
+}
+
+/// The references to these ranges, those of a file merged.
+fn references(context: &DeltaContext<'_>, ranges: &[OldRange]) -> Vec<Reference> {
+    let mut order = Vec::new();
+    let mut by_file: HashMap<usize, Vec<(u64, u64)>> = HashMap::new();
+    for (file, start, end) in ranges {
+        let own = by_file.entry(*file).or_default();
+        if own.is_empty() {
+            order.push(*file);
+        }
+        own.push((*start, *end));
+    }
+    let (mut found, mut left) = (Vec::new(), DICTIONARY_MAX);
+    for file in order {
+        let mut own = by_file.remove(&file).unwrap_or_default();
+        merge(&mut own, if file == 0 { GAP / 8 } else { GAP });
+        for (start, end) in own {
+            let len = (end - start).min(left);
+            left -= len;
+            let reference = match file.checked_sub(1) {
+                None => Reference::Image { pos: start, len: len as u32 },
+                Some(file) => {
+                    let nid = context.old_content.files[file].nid.get();
+                    Reference::File { nid, offset: start, len: len as u32 }
+                }
+            };
+            found.extend((len > 0).then_some(reference));
+        }
+    }
+    found
+}
+
+/// Makes a piece; also the memory that it takes to apply, and bytes that are copied, encoded again and carried.
+fn make_one(
+    context: &DeltaContext<'_>,
+    group: &Group,
+    encoders: &mut Encoders,
+) -> Result<(DeltaPiece, u64, [u64; 3])> {
+    let (mut items, mut payload, mut copies) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut made, mut after, mut raw) = (0, 0, 0);
+    let [mut copied, mut encoded, mut carried] = [0; 3];
+    for part in &group.parts {
+        let size = match part {
+            Part::Copy { old, len } => {
+                copies.push(Copy { after, pos: *old as u64, len: *len as u64 });
+                (after, copied) = (0, copied + *len as u64);
+                continue;
+            }
+            Part::Raw { range, .. } => {
+                payload.extend_from_slice(&context.new[range.clone()]);
+                raw += range.len();
+                range.len()
+            }
+            Part::Run(run) => {
+                let (unit, size) = checked(context, run, encoders)?;
+                match unit.unit {
+                    Some(unit) => {
+                        let is_carried = |kind| kind == ExtentKind::Carried;
+                        let kept = unit.extents.iter().filter(|extent| is_carried(extent.kind));
+                        let kept = kept.map(|extent| u64::from(extent.size)).sum::<u64>();
+                        (carried, encoded) = (carried + kept, encoded + size as u64 - kept);
+                        if raw > 0 {
+                            items.push(Item::Raw { len: raw as u32 });
+                        }
+                        raw = 0;
+                        items.push(Item::Unit(unit));
+                    }
+                    None => (raw, carried) = (raw + size, carried + size as u64),
+                }
+                payload.extend_from_slice(&unit.payload);
+                size
+            }
+        };
+        (made, after) = (made + size, after + size as u64);
+    }
+    if raw > 0 {
+        items.push(Item::Raw { len: raw as u32 });
+    }
+    if items.is_empty() {
+        return Ok((DeltaPiece { copies, ..DeltaPiece::default() }, 0, [copied, encoded, carried]));
+    }
+    let base = Base {
+        source: context.old,
+        size: context.old.len() as u64,
+        image: context.old_image,
+        prediction: None,
+        threads: 1,
+        longest_extent: u64::MAX,
+    };
+    let mut plan = Plan { references: references(context, &group.old), items };
+    let mut dictionary = Vec::new();
+    base.read(&plan.references, &mut dictionary)?;
+    let (compressed, delta_len) = shortest(&payload, &dictionary, context.options.level)?;
+    if compressed.is_none() {
+        plan.references.clear();
+    }
+    let longest = plan.items.iter().map(|item| match item {
+        Item::Unit(unit) => encoder_memory(context, unit.method, unit.content_len),
+        Item::Raw { .. } => 0,
+    });
+    let tables = longest.max().unwrap_or(0);
+    let payload_len = payload.len();
+    let piece = DeltaPiece {
+        copies,
+        plan: plan.encode()?,
+        payload_len,
+        made_len: made,
+        compressed: compressed.is_some(),
+        delta_len,
+        payload: compressed.unwrap_or(payload),
+    };
+    // The stored parts grow as they are read, so up to twice as much.
+    let lists = piece.copies.len() * size_of::<Copy>() + (piece.plan.len() + piece.payload.len()) * 2;
+    let buffers = lists + dictionary.len() + payload_len + made + delta_len;
+    let needed = buffers as u64 + tables + plan.items.len() as u64 * 64;
+    Ok((piece, needed, [copied, encoded, carried]))
+}
+
+fn encoder_memory(context: &DeltaContext<'_>, method: u8, longest: u32) -> u64 {
+    let params = context.methods.params.get(usize::from(method));
+    params.map_or(0, |params| ferofs_codec::encoder_memory(params, longest.into()))
+}
+
+/// How the pclusters of `run` are made, and the number of their bytes.
+fn checked(context: &DeltaContext<'_>, run: &Run, encoders: &mut Encoders) -> Result<(CheckedUnit, usize)> {
+    let extents = extents(context, run);
+    let (first, last) = (&extents[0], &extents[extents.len() - 1]);
+    let bytes = &context.new[first.at..last.at + last.size];
+    let shape = run.algorithm(context.new_content).and_then(|algorithm| context.methods.shape(algorithm));
+    let Some(shape) = shape else {
+        return Ok((CheckedUnit { unit: None, payload: bytes.to_vec() }, bytes.len()));
+    };
+    let mut content = vec![0; content_len(context, run)];
+    let inode = context.new_image.inode(context.new_content.files[first.file].nid)?;
+    context.new_image.read_at(&inode, FileOffset::new(first.offset), &mut content)?;
+    let stored: Vec<_> = extents.iter().map(stored).collect();
+    let unit = encode_again(&stored, content, bytes, &context.methods.params, encoders, shape)?;
+    Ok((unit, bytes.len()))
+}

@@ -1,0 +1,237 @@
+//! `ferofs delta`: makes, shows and applies exact deltas.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufReader, Read};
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use clap::Subcommand;
+use ferofs::patch::{Delta, DeltaOptions, DeltaOutput, create_delta};
+use ferofs::read::{FileSource, Hex, Source};
+use indicatif::HumanBytes;
+use serde_json::json;
+
+use crate::args::outputs::refuse_as_output;
+use crate::args::overwrite::{OutputKind, OverwriteArgs};
+use crate::exit::{About, Failure, Outcome};
+use crate::print::output::{OUTPUT, OutputArgs, json_text, print_line, wants_summary};
+use crate::print::progress::Display;
+use crate::signals::{GRACE_PERIOD, cancel_on_signals};
+
+/// Make an exact new image from an old one and a small delta
+///
+/// The new image comes out byte for byte, with its hash tree, so that its signature stays valid. The old image is only read. `ferofs patch`
+/// changes an image in place instead.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Create(CreateArgs),
+    Apply(ApplyArgs),
+    Show(ShowArgs),
+}
+
+/// Create a delta between two images
+///
+/// Any program may have made them. Both are held in memory.
+#[derive(clap::Args)]
+struct CreateArgs {
+    /// The old image
+    #[arg(value_name = "OLD")]
+    old: PathBuf,
+
+    /// The new image
+    #[arg(value_name = "NEW")]
+    new: PathBuf,
+
+    /// The delta to write
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+
+    /// Zstandard's level: lower ones are faster, and give longer deltas
+    #[arg(long, value_name = "N", default_value_t = 19, value_parser = clap::value_parser!(i32).range(1..=19))]
+    level: i32,
+
+    /// Threads [default: the number of processors]
+    #[arg(long, value_name = "N")]
+    workers: Option<NonZeroUsize>,
+
+    #[command(flatten)]
+    overwrite: OverwriteArgs,
+
+    /// Print the summary as one JSON object
+    #[arg(help_heading = OUTPUT, long)]
+    json: bool,
+
+    #[command(flatten)]
+    shown: OutputArgs,
+}
+
+/// Make the new image from the old one and a delta
+///
+/// The SHA-256 of the old image is compared before the first byte is written, that of the new image at the end, and each MiB has a digest,
+/// which is compared before it is written. The new image is written in order.
+#[derive(clap::Args)]
+struct ApplyArgs {
+    /// The old image: a file or a device, which is only read
+    #[arg(value_name = "OLD")]
+    old: PathBuf,
+
+    /// The delta, or - for standard input
+    #[arg(value_name = "DELTA")]
+    delta: PathBuf,
+
+    /// The new image: a file or a device, or - for standard output
+    #[arg(value_name = "NEW")]
+    new: PathBuf,
+
+    /// Keep the right bytes at the start of NEW, as an interrupted command left them
+    #[arg(long)]
+    resume: bool,
+
+    #[command(flatten)]
+    overwrite: OverwriteArgs,
+
+    /// Print the summary as one JSON object
+    #[arg(help_heading = OUTPUT, long)]
+    json: bool,
+
+    #[command(flatten)]
+    shown: OutputArgs,
+}
+
+/// Show the images of a delta, and the memory for applying it
+#[derive(clap::Args)]
+struct ShowArgs {
+    /// The delta, or - for standard input
+    #[arg(value_name = "DELTA")]
+    delta: PathBuf,
+
+    /// Print one JSON object
+    #[arg(help_heading = OUTPUT, long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Outcome {
+    match &args.command {
+        Command::Create(args) => create(args),
+        Command::Apply(args) => apply(args),
+        Command::Show(args) => show(args),
+    }
+}
+
+fn create(args: &CreateArgs) -> Outcome {
+    args.shown.apply();
+    refuse_as_output(&args.output, &[&args.old, &args.new])?;
+    args.overwrite.check(&args.output, OutputKind::Delta)?;
+    let mut options = DeltaOptions::default();
+    options.level = args.level;
+    options.run.workers = args.workers;
+    cancel_on_signals(&options.run.cancel, GRACE_PERIOD)?;
+    let made = create_delta(&args.old, &args.new, &options, &args.output).about(&args.new)?;
+    if args.json {
+        let object = json!({
+            "delta": made.len, "new": made.new_size, "copied": made.copied, "encoded": made.encoded,
+            "carried": made.carried, "hash_tree": made.tree, "memory": made.memory,
+        });
+        print_line!("{}", json_text(&object))?;
+    } else if wants_summary() {
+        let [len, new, copied] = [made.len, made.new_size, made.copied].map(HumanBytes);
+        print_line!("{len} for a new image of {new}, of which {copied} are copied from the old one")?;
+        if made.carried > 0 {
+            let (carried, encoded) = (HumanBytes(made.carried), HumanBytes(made.encoded));
+            print_line!(
+                "{encoded} of pclusters are encoded again; {carried} are carried as they are, because no \
+                 compressor here makes them"
+            )?;
+        }
+    }
+    Ok(0)
+}
+
+/// Opens a delta, and reads its header. The name is for messages.
+fn open(path: &Path) -> Result<(&Path, Delta<Box<dyn Read>>), Failure> {
+    let (name, stream): (_, Box<dyn Read>) = match path.as_os_str() == "-" {
+        true => (Path::new("standard input"), Box::new(std::io::stdin().lock())),
+        false => {
+            let file = File::open(path).map_err(|e| Failure::about(path, format!("open: {e}")))?;
+            (path, Box::new(BufReader::new(file)))
+        }
+    };
+    Ok((name, Delta::read(stream).about(name)?))
+}
+
+fn apply(args: &ApplyArgs) -> Outcome {
+    args.shown.apply();
+    let is_stream = args.new.as_os_str() == "-";
+    if !is_stream {
+        refuse_as_output(&args.new, &[&args.old, &args.delta])?;
+    }
+    args.overwrite.check(&args.new, OutputKind::Image { offset: 0 })?;
+    let (name, delta) = open(&args.delta)?;
+    let old = FileSource::open(&args.old, 0).map_err(Failure::without_subject)?;
+    let old: Arc<dyn Source> = Arc::new(old);
+    let cancel = Arc::new(AtomicBool::new(false));
+    cancel_on_signals(&cancel, GRACE_PERIOD)?;
+    let (done, total) = (Arc::new(AtomicU64::new(0)), HumanBytes(delta.header().new_size));
+    let shown = Arc::clone(&done);
+    let display = Display::on_terminal(move |bar| {
+        let done = HumanBytes(shown.load(Ordering::Relaxed));
+        bar.set_message(format!("{done} of {total} written"));
+    });
+    let written = |len| done.store(len, Ordering::Relaxed);
+    let applied = if is_stream {
+        let mut stdout = std::io::stdout().lock();
+        delta.apply(&old, DeltaOutput::Stream(&mut stdout), written, &cancel)
+    } else {
+        let mut options = OpenOptions::new();
+        // Bytes of a longer file are cut off at the end only: an old image that is another one changes nothing.
+        let file = options.read(true).write(true).create(true).truncate(false).open(&args.new);
+        let file = file.map_err(|e| Failure::about(&args.new, format!("open: {e}")))?;
+        delta.apply_to_file(&old, &file, args.resume, written, &cancel)
+    };
+    drop(display);
+    let applied = match applied {
+        Err(error) if error.is_about_patch() => return Err(Failure::about(name, error)),
+        applied => applied.about(&args.old)?,
+    };
+    if is_stream {
+        return Ok(0);
+    }
+    if args.json {
+        print_line!("{}", json_text(&json!({ "new": applied.len, "resumed": applied.resumed })))?;
+    } else if wants_summary() {
+        let (len, resumed) = (HumanBytes(applied.len), HumanBytes(applied.resumed));
+        print_line!("{len} written and compared; {resumed} of these were there before")?;
+    }
+    Ok(0)
+}
+
+fn show(args: &ShowArgs) -> Outcome {
+    let (_, delta) = open(&args.delta)?;
+    let header = delta.header();
+    let root = header.seal.as_ref().map(|seal| Hex(&seal.root).to_string());
+    let (old, new) = (Hex(&header.old_digest).to_string(), Hex(&header.new_digest).to_string());
+    if args.json {
+        let object = json!({
+            "old": { "bytes": header.old_size, "sha256": old },
+            "new": { "bytes": header.new_size, "sha256": new, "root_hash": root },
+            "memory": header.memory,
+        });
+        print_line!("{}", json_text(&object))?;
+        return Ok(0);
+    }
+    print_line!("old image   {} bytes, SHA-256 {old}", header.old_size)?;
+    print_line!("new image   {} bytes, SHA-256 {new}", header.new_size)?;
+    if let Some(root) = root {
+        print_line!("root hash   {root}")?;
+    }
+    print_line!("memory      at most {} to apply", HumanBytes(header.memory))?;
+    Ok(0)
+}

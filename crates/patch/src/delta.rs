@@ -1,0 +1,210 @@
+//! Applies exact deltas: the new image comes out byte for byte, in order, from the old image and a stream. Layout:
+//! docs/PATCH_FORMAT.md.
+
+mod sink;
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ferofs_codec::Params;
+use ferofs_format::units::{to_u64, to_usize};
+use ferofs_read::{FileSource, Hex, Image, OpenOptions, Source};
+use sha2::{Digest as _, Sha256};
+
+use self::sink::Sink;
+use crate::error::{Error, PatchFault, Result};
+use crate::format::delta_file::{CHUNK, DeltaHeader, DeltaPiece};
+use crate::format::header::RawMethod;
+use crate::format::piece::base::Base;
+use crate::format::piece::{Buffers, StoredPiece};
+use crate::format::reencode::Encoders;
+
+/// Bytes of memory for reading the old image, with its caches.
+pub(crate) const READER: usize = 4 << 20;
+
+/// A delta whose header was read.
+pub struct Delta<R> {
+    header: DeltaHeader,
+    methods: Vec<RawMethod>,
+    stream: R,
+}
+
+/// The place of the new image.
+pub enum DeltaOutput<'a> {
+    /// Gets the bytes in order.
+    Stream(&'a mut dyn Write),
+    /// Gets the bytes with their position, but those that are there already and right.
+    Resume(&'a dyn Source, &'a mut dyn FnMut(u64, &[u8]) -> std::io::Result<()>),
+}
+
+/// The result of applying a delta.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Applied {
+    /// Bytes of the new image.
+    pub len: u64,
+    /// Bytes of these that were there before.
+    pub resumed: u64,
+}
+
+impl<R: Read> Delta<R> {
+    /// Reads the header of a delta.
+    ///
+    /// # Errors
+    /// [`PatchFault`] if it is no delta, or one that this program cannot apply.
+    pub fn read(mut stream: R) -> Result<Self> {
+        let (header, methods) = DeltaHeader::read(&mut stream)?;
+        Ok(Self { header, methods, stream })
+    }
+
+    /// What the delta says about itself.
+    pub const fn header(&self) -> &DeltaHeader {
+        &self.header
+    }
+
+    /// Makes the new image from `old`. The SHA-256 of `old` is compared before the first byte is written, that of the new image at the
+    /// end. `written` is told the number of bytes so far.
+    ///
+    /// # Errors
+    /// [`PatchFault`] for another old image or a damaged delta; [`Error::Io`]; [`Error::Interrupted`] if `cancel` is set.
+    pub fn apply(
+        mut self,
+        old: &Arc<dyn Source>,
+        output: DeltaOutput<'_>,
+        mut written: impl FnMut(u64),
+        cancel: &AtomicBool,
+    ) -> Result<Applied> {
+        let methods = self.methods.iter().map(RawMethod::params).collect::<Result<Vec<Params>>>()?;
+        check_old(&**old, &self.header, cancel)?;
+        let mut options = OpenOptions::default();
+        options.metadata_cache = READER / 4;
+        options.engine.memory_limit = Some(READER);
+        let image = Image::open_with(Box::new(Arc::clone(old)), Vec::new(), &options)?;
+        let base = Base {
+            source: &**old,
+            size: self.header.old_size,
+            image: &image,
+            prediction: None,
+            threads: 1,
+            longest_extent: self.header.longest_extent.into(),
+        };
+        let mut encoders = [Encoders::new(&methods)];
+        let (mut buffers, mut made, mut copied) = (Buffers::default(), Vec::new(), Vec::new());
+        let check = || is_cancelled(cancel);
+        let mut sink = Sink::new(&self.header, output)?;
+        sink.skip_present(check)?;
+        for _ in 0..self.header.pieces {
+            check()?;
+            let piece = DeltaPiece::read(&mut self.stream)?;
+            if sink.pass_over(piece.len()) {
+                continue;
+            }
+            made.clear();
+            if piece.made_len > 0 {
+                let stored = StoredPiece {
+                    plan: &piece.plan,
+                    payload: &piece.payload,
+                    payload_len: piece.payload_len,
+                    region_len: piece.made_len,
+                    compressed: piece.compressed,
+                    delta_len: piece.delta_len,
+                };
+                stored.decode(&base, &mut encoders, &mut buffers, &mut made, check)?;
+            }
+            let mut rest = &made[..];
+            for copy in &piece.copies {
+                // The copies of a piece lie within what it makes.
+                let (before, after) = rest.split_at_checked(to_usize(copy.after)).unwrap_or((rest, &[]));
+                rest = after;
+                sink.put(before)?;
+                let mut at = copy.pos;
+                let end = copy.pos.saturating_add(copy.len);
+                if end > self.header.old_size {
+                    return Err(Error::Patch(PatchFault::Malformed("it copies bytes behind the old image")));
+                }
+                while at < end {
+                    check()?;
+                    copied.resize(to_usize(end.saturating_sub(at).min(to_u64(CHUNK))), 0);
+                    old.read_exact_at(at, &mut copied)
+                        .map_err(|e| Error::io_unnamed("read the old image", e))?;
+                    sink.put(&copied)?;
+                    at = at.saturating_add(to_u64(copied.len()));
+                }
+            }
+            sink.put(rest)?;
+            written(sink.len());
+        }
+        sink.finish()
+    }
+}
+
+impl<R: Read> Delta<R> {
+    /// As [`Self::apply`], to a file or a device, which is open for reading and writing. With `resume`, the right bytes at its start are not
+    /// written again. After success all bytes are durable, and a file ends with the new image.
+    ///
+    /// # Errors
+    /// As [`Self::apply`]; [`PatchFault::NoSpace`] for a device that is too small.
+    pub fn apply_to_file(
+        self,
+        old: &Arc<dyn Source>,
+        file: &File,
+        resume: bool,
+        written: impl FnMut(u64),
+        cancel: &AtomicBool,
+    ) -> Result<Applied> {
+        let io = |action| move |e| Error::io_unnamed(action, e);
+        let is_file = file.metadata().map_err(io("stat the new image"))?.is_file();
+        let clone = file.try_clone().map_err(io("open the new image"))?;
+        let present = FileSource::new(clone, 0).map_err(io("read the new image"))?;
+        let (needed, available) = (self.header.new_size, present.size());
+        if !is_file && available < needed {
+            return Err(Error::Patch(PatchFault::NoSpace { needed, available }));
+        }
+        let none: &[u8] = &[];
+        let present: &dyn Source = if resume { &present } else { &none };
+        let mut write = |at: u64, bytes: &[u8]| file.write_all_at(bytes, at);
+        let applied = self.apply(old, DeltaOutput::Resume(present, &mut write), written, cancel)?;
+        if is_file {
+            file.set_len(needed).map_err(io("truncate the new image"))?;
+        }
+        file.sync_all().map_err(io("sync the new image"))?;
+        Ok(applied)
+    }
+}
+
+impl<R> std::fmt::Debug for Delta<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Delta").field("header", &self.header).finish_non_exhaustive()
+    }
+}
+
+fn is_cancelled(cancel: &AtomicBool) -> Result<()> {
+    if cancel.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
+}
+
+/// Fails unless the first bytes of `old`, which may be a longer device, are the image that the delta was made from.
+fn check_old(old: &dyn Source, header: &DeltaHeader, cancel: &AtomicBool) -> Result<()> {
+    let (expected, found) = (header.old_size, old.size());
+    if found < expected {
+        return Err(Error::Patch(PatchFault::Truncated { expected, found }));
+    }
+    let mut hasher = Sha256::new();
+    let mut buffer = Vec::new();
+    let mut at = 0;
+    while at < expected {
+        is_cancelled(cancel)?;
+        buffer.resize(to_usize(expected.saturating_sub(at).min(to_u64(CHUNK))), 0);
+        old.read_exact_at(at, &mut buffer).map_err(|e| Error::io_unnamed("read the old image", e))?;
+        hasher.update(&buffer);
+        at = at.saturating_add(to_u64(buffer.len()));
+    }
+    let found = hasher.finalize();
+    if found[..] == header.old_digest {
+        return Ok(());
+    }
+    let (expected, found) = (Hex(&header.old_digest).to_string(), Hex(&found).to_string());
+    Err(Error::Patch(PatchFault::OtherOld { expected, found }))
+}

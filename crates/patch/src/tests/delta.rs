@@ -1,0 +1,192 @@
+//! Exact deltas: each layout comes out byte for byte, resumed or not, and no delta of garbage is believed.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use ferofs::patch::{DeltaOptions, create_delta};
+use ferofs_build::{self as build, Algorithm, Compression, Fragments, IndexKind, Options, Params};
+use ferofs_verity::Seal;
+
+use super::*;
+use crate::format::delta_file::CHUNK;
+
+/// A directory with two versions of a tree.
+fn trees() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, edit) in [("old", false), ("new", true)] {
+        let tree = dir.path().join(name);
+        std::fs::create_dir_all(tree.join("a/b")).unwrap();
+        let mut large = text(1_500_000);
+        if edit {
+            large.splice(700_000..700_010, *b"more than ten bytes are here now");
+        }
+        std::fs::write(tree.join("a/large"), large).unwrap();
+        for number in 0..60 {
+            let mut small = text(5_000 + number * 97);
+            small[40] = number as u8;
+            if edit && number % 7 == 0 {
+                small[2_000] ^= 0x55;
+            }
+            std::fs::write(tree.join(format!("a/b/{number}")), small).unwrap();
+        }
+        std::fs::write(tree.join(if edit { "moved" } else { "a/moved" }), text(300_000)).unwrap();
+    }
+    dir
+}
+
+fn image(dir: &Path, tree: &str, change: impl Fn(&mut Options)) -> Vec<u8> {
+    let mut options = Options::new(dir.join(tree));
+    options.attributes.all_time = TIME;
+    change(&mut options);
+    let path = dir.join("image");
+    build::build(&options, &path).unwrap();
+    std::fs::read(path).unwrap()
+}
+
+fn compression(algorithm: Algorithm, level: u8, pcluster: u32) -> Compression {
+    let mut compression = Compression::new(Params::new(algorithm, Some(level)).unwrap());
+    compression.pcluster = Some(pcluster);
+    compression
+}
+
+/// The delta of two images, and its summary.
+fn delta(dir: &Path, old: &[u8], new: &[u8]) -> (Vec<u8>, ferofs::patch::DeltaSummary) {
+    let [old_path, new_path, out] = ["x.old", "x.new", "x.delta"].map(|name| dir.join(name));
+    std::fs::write(&old_path, old).unwrap();
+    std::fs::write(&new_path, new).unwrap();
+    let summary = create_delta(&old_path, &new_path, &DeltaOptions::default(), &out).unwrap();
+    (std::fs::read(out).unwrap(), summary)
+}
+
+fn apply(old: &[u8], delta: &[u8]) -> Result<Vec<u8>> {
+    let (mut out, old) = (Vec::new(), Arc::new(old.to_vec()) as Arc<dyn Source>);
+    Delta::read(delta)?.apply(&old, DeltaOutput::Stream(&mut out), |_| {}, &AtomicBool::new(false))?;
+    Ok(out)
+}
+
+#[test]
+fn each_layout_comes_out_exactly() {
+    let dir = trees();
+    let dir = dir.path();
+    let plain = |options: &mut Options| options.data.compression = None;
+    let with = |compression: Compression| {
+        move |options: &mut Options| options.data.compression = Some(compression.clone())
+    };
+    let mut fragments = compression(Algorithm::Zstd, 3, 65_536);
+    fragments.fragments = Fragments::All;
+    fragments.dedupe = true;
+    let mut by_bytes = compression(Algorithm::Lzma, 6, 65_536);
+    by_bytes.index = IndexKind::Extents;
+    let all: Vec<(&str, Box<dyn Fn(&mut Options)>)> = vec![
+        ("plain", Box::new(plain)),
+        ("lz4", Box::new(with(compression(Algorithm::Lz4, 0, 4096)))),
+        ("lz4hc", Box::new(with(compression(Algorithm::Lz4, 12, 65_536)))),
+        ("deflate", Box::new(with(compression(Algorithm::Deflate, 6, 65_536)))),
+        ("lzma", Box::new(with(compression(Algorithm::Lzma, 6, 65_536)))),
+        ("zstd", Box::new(with(compression(Algorithm::Zstd, 3, 65_536)))),
+        ("fragments", Box::new(with(fragments))),
+        ("by bytes", Box::new(with(by_bytes))),
+    ];
+    for (name, options) in &all {
+        let (old, new) = (image(dir, "old", options), image(dir, "new", options));
+        let (delta, summary) = delta(dir, &old, &new);
+        assert!(apply(&old, &delta).unwrap() == new, "{name}");
+        let share = summary.carried * 100 / (summary.carried + summary.encoded).max(1);
+        println!("{name}: {} of {}, {share} % carried", delta.len(), new.len());
+        assert!(delta.len() < 16_000, "{name}: {} {summary:?}", delta.len());
+    }
+    // From one algorithm to another, and between images that are the same.
+    let (lz4, zstd) = (image(dir, "old", &all[1].1), image(dir, "new", &all[5].1));
+    let (cross, _) = delta(dir, &lz4, &zstd);
+    assert!(apply(&lz4, &cross).unwrap() == zstd && cross.len() < 30_000, "{}", cross.len());
+    let (same, summary) = delta(dir, &lz4, &lz4);
+    assert!(apply(&lz4, &same).unwrap() == lz4 && same.len() < 400, "{} {summary:?}", same.len());
+}
+
+#[test]
+fn sealed_images_and_other_bytes_behind_them_come_out_exactly() {
+    let dir = trees();
+    let dir = dir.path();
+    let options = |options: &mut Options| {
+        options.data.compression = Some(compression(Algorithm::Lz4, 0, 4096));
+    };
+    let (old, new) = (image(dir, "old", options), image(dir, "new", options));
+    let params = ferofs_verity::Params { salt: b"some salt".to_vec(), ..Default::default() };
+    let path = dir.join("sealed");
+    std::fs::write(&path, &new).unwrap();
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let len = new.len() as u64;
+    let (seal, root) = Seal::write(&new, len, params, None, 1, &file, len).unwrap();
+    let mut sealed = std::fs::read(&path).unwrap();
+    sealed.extend_from_slice(b"a footer that is no part of the image");
+    let (delta, summary) = delta(dir, &old, &sealed);
+    assert_eq!(summary.tree, seal.byte_len().unwrap() - 4096);
+    assert!(summary.tree > 4096 && apply(&old, &delta).unwrap() == sealed);
+    let read = Delta::read(&delta[..]).unwrap();
+    assert_eq!(read.header().seal.as_ref().unwrap().root, root.as_bytes());
+    // A tree with a wrong digest is carried.
+    let at = sealed.len() - 200;
+    sealed[at] ^= 1;
+    let (carried, summary) = self::delta(dir, &old, &sealed);
+    assert_eq!(summary.tree, 0);
+    assert!(apply(&old, &carried).unwrap() == sealed && carried.len() > delta.len());
+    // Resuming after each chunk, and after parts of one.
+    for present in [0, 1, CHUNK - 1, CHUNK, CHUNK + 5, new.len(), sealed.len()] {
+        resume(&old, &carried, &sealed, present);
+    }
+}
+
+/// Applies `delta` where the first `present` bytes are there, and then wrong ones.
+fn resume(old: &[u8], delta: &[u8], new: &[u8], present: usize) {
+    let (mut there, old) = (new[..present].to_vec(), Arc::new(old.to_vec()) as Arc<dyn Source>);
+    there.extend_from_slice(&[7; 3000]);
+    let mut out = there.clone();
+    out.resize(new.len().max(out.len()), 0);
+    let mut write = |at: u64, bytes: &[u8]| {
+        out[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    };
+    let output = DeltaOutput::Resume(&there, &mut write);
+    let applied = Delta::read(delta).unwrap().apply(&old, output, |_| {}, &AtomicBool::new(false)).unwrap();
+    let expected = if present == new.len() { present } else { present / CHUNK * CHUNK };
+    assert_eq!(applied.resumed as usize, expected, "{present}");
+    assert!(out[..new.len()] == *new, "{present}");
+}
+
+#[test]
+fn another_old_image_and_mutated_deltas_are_refused() {
+    let dir = trees();
+    let dir = dir.path();
+    let options = |options: &mut Options| {
+        options.data.compression = Some(compression(Algorithm::Lz4, 0, 4096));
+    };
+    let (old, new) = (image(dir, "old", options), image(dir, "new", options));
+    let (delta, _) = delta(dir, &old, &new);
+    let mut other = old.clone();
+    *other.last_mut().unwrap() ^= 1;
+    let refused = |result: Result<Vec<u8>>| match result {
+        Err(Error::Patch(fault)) => fault,
+        result => panic!("{result:?}"),
+    };
+    assert!(matches!(refused(apply(&other, &delta)), PatchFault::OtherOld { .. }));
+    assert!(matches!(refused(apply(&old[1..], &delta)), PatchFault::Truncated { .. }));
+    assert!(matches!(refused(apply(&old, &old)), PatchFault::NotADelta));
+    // A device that is larger than the image.
+    assert!(apply(&[&old[..], &[1; 5000]].concat(), &delta).unwrap() == new);
+    let mut state = 5u64;
+    for number in 0..2000 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let mut mutant = delta.clone();
+        let at = (state >> 33) as usize % mutant.len();
+        match number % 4 {
+            0 => mutant.truncate(at),
+            1 => mutant[at] = mutant[at].wrapping_add(1),
+            2 => mutant[at] = (state >> 20) as u8,
+            _ => drop(mutant.splice(at..at, [0xff; 4])),
+        }
+        // Refused, or right: never wrong bytes.
+        if let Ok(out) = apply(&old, &mutant) {
+            assert!(out == new, "mutant {number}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Exact deltas: the command and the program for devices make the same new image, through pipes, after an interruption, and within the
+//! memory that the delta states.
+
+use std::fs;
+use std::path::Path;
+
+use ferofs_tests::content::Content;
+use ferofs_tests::rng::Rng;
+use ferofs_tests::run::{device_path, ferofs_path};
+use ferofs_tests::{Run, ferofs, need};
+
+use super::growth::number;
+use crate::common::fixture::Fixture;
+
+/// A fixture with two images, `old` and `new`, which have these options.
+fn images(options: &str) -> Fixture {
+    let fixture = Fixture::empty();
+    let write = |name: &str, bytes: &[u8]| fs::write(fixture.source().join(name), bytes).unwrap();
+    let mut bytes = Content::Mixed.bytes(3_000_000, &mut Rng::new(1));
+    write("file", &bytes);
+    fixture.build("old", options.split(' '));
+    (0..bytes.len()).step_by(70_000).for_each(|at| bytes[at] ^= 0x55);
+    write("file", &bytes);
+    write("new", &Content::Text.bytes(3_000_000, &mut Rng::new(77)));
+    fixture.build("new", options.split(' '));
+    fixture
+}
+
+fn is_same(a: &Path, b: &Path) -> bool {
+    fs::read(a).unwrap() == fs::read(b).unwrap()
+}
+
+#[test]
+fn the_exact_image_comes_through_pipes_and_after_interruptions() {
+    let fixture = images("-z lz4 --verity");
+    let [old, new, delta, out] = ["old", "new", "delta", "out"].map(|name| fixture.path(name));
+    ferofs().args(["delta", "create", "-o"]).args([&delta, &old, &new]).run().success();
+    let apply = || ferofs().args(["delta", "apply"]);
+    apply().args([&old, &delta, &out]).run().success();
+    assert!(is_same(&new, &out));
+    let piped = apply().arg(&old).args(["-", "-"]).input(fs::File::open(&delta).unwrap()).run().success();
+    assert!(piped.stdout == fs::read(&new).unwrap());
+    // Another old image: the file stays as it is.
+    let refused = apply().args([&new, &delta, &out]).run();
+    assert_eq!(refused.code, 1, "{}", refused.stderr);
+    assert!(refused.stderr.contains("not the image that the delta was made from"), "{}", refused.stderr);
+    assert!(is_same(&new, &out));
+    // The last bytes are missing, and some are wrong.
+    let mut part = fs::read(&new).unwrap();
+    part.truncate(part.len() - 9000);
+    part[3 << 19] ^= 1;
+    fs::write(&out, part).unwrap();
+    let resumed = apply().args(["--resume", "--json"]).args([&old, &delta, &out]).run().success();
+    assert!(String::from_utf8_lossy(&resumed.stdout).contains("\"resumed\": 1048576"), "{resumed:?}");
+    assert!(is_same(&new, &out));
+    let device = device_path();
+    if device.exists() || need::lacks("the program for devices", "ferofs-device beside ferofs") {
+        fs::remove_file(&out).unwrap();
+        Run::new(&device).arg("delta").args([&old, &delta, &out]).run().success();
+        assert!(is_same(&new, &out));
+        let shown = Run::new(&device).arg("delta-show").arg(&delta).run().success();
+        assert!(String::from_utf8_lossy(&shown.stdout).starts_with("old image "));
+    }
+}
+
+#[test]
+fn applying_takes_at_most_the_stated_memory() {
+    let Some(time) = need::tool("time", "the memory of applying a delta") else { return };
+    for options in
+        ["-z lz4", "-z lz4,12 -C 64K", "-z zstd,9 -C 128K", "-z lzma,6 -C 64K", "-z deflate,6 -C 64K"]
+    {
+        let fixture = images(options);
+        let [old, new, delta, out, memory] =
+            ["old", "new", "delta", "out", "memory"].map(|name| fixture.path(name));
+        ferofs().args(["delta", "create", "-o"]).args([&delta, &old, &new]).run().success();
+        let shown = ferofs().args(["delta", "show", "--json"]).arg(&delta).run().success();
+        let bound = number(&String::from_utf8(shown.stdout).unwrap(), "memory");
+        let run = Run::new(&time).args(["-f", "%M", "-o"]).arg(&memory).arg(ferofs_path());
+        run.args(["delta", "apply"]).args([&old, &delta, &out]).run().success();
+        let peak = fs::read_to_string(&memory).unwrap().trim().parse::<u64>().unwrap() << 10;
+        assert!(peak <= bound, "{options}: {peak} bytes, {bound} stated");
+        assert!(is_same(&new, &out), "{options}");
+    }
+}
