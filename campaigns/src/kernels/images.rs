@@ -120,6 +120,7 @@ pub(super) struct Built {
     pub(super) shows_holes: Version,
     /// Bytes of a block.
     pub(super) block: u64,
+    pub(super) has_lzma: bool,
     pub(super) entries: Vec<Entry>,
 }
 
@@ -166,7 +167,7 @@ fn patched(dir: &Path, name: &'static str, image: &Built) -> Result<Built> {
     must(dir, &["patch", "apply", "image", "update"])?;
     fs::remove_file(dir.join("update"))?;
     let bytes = Arc::new(fs::read(dir.join("image"))?);
-    let (entries, _) = ours(&bytes, &[])?;
+    let (entries, ..) = ours(&bytes, &[])?;
     let (options, devices) = (image.options.clone(), Vec::new());
     Ok(Built { layout: Some(name), options, bytes, devices, equal: None, root_hash: None, entries, ..*image })
 }
@@ -278,7 +279,7 @@ fn build(dir: &Path, options: &[OsString], sources: &[&str]) -> Result<Result<Bu
     };
     // The next image may have none.
     let _ = fs::remove_file(dir.join(DEVICE));
-    let (entries, block) = ours(&bytes, &devices)?;
+    let (entries, block, has_lzma) = ours(&bytes, &devices)?;
     let text: Vec<_> = options.iter().map(|word| word.to_string_lossy()).collect();
     let (options, shows_holes) = (text.join(" "), Version(0, 0));
     Ok(Ok(Built {
@@ -291,6 +292,7 @@ fn build(dir: &Path, options: &[OsString], sources: &[&str]) -> Result<Result<Bu
         first,
         shows_holes,
         block,
+        has_lzma,
         entries,
     }))
 }
@@ -306,10 +308,11 @@ fn ferofs(dir: &Path, words: &[impl AsRef<OsStr>]) -> Result<Result<String, Stri
     Ok(if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) })
 }
 
-/// What our reader shows, and the bytes of a block.
-fn ours(image: &Arc<Vec<u8>>, devices: &[Arc<Vec<u8>>]) -> Result<(Vec<Entry>, u64)> {
+/// What our reader shows, the bytes of a block, and whether LZMA is one of the algorithms.
+fn ours(image: &Arc<Vec<u8>>, devices: &[Arc<Vec<u8>>]) -> Result<(Vec<Entry>, u64, bool)> {
     let source = |bytes: &Arc<Vec<u8>>| -> Box<dyn Source> { Box::new(TestImage::new(Arc::clone(bytes))) };
     let devices = devices.iter().map(source).collect();
     let opened = Image::open_with(source(image), devices, &OpenOptions::default())?;
-    Ok((entries(&OurReader(&opened)), opened.superblock().block_size.bytes64()))
+    let block = opened.superblock().block_size.bytes64();
+    Ok((entries(&OurReader(&opened)), block, opened.configs().lzma.is_some()))
 }
