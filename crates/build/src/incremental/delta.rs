@@ -176,5 +176,5 @@ fn computed_seal(new: &Arc<[u8]>, workers: usize) -> Option<ComputedSeal> {
         Ok(())
     });
     let root = root.ok()?.as_bytes().to_vec();
-    (tree == new[start as usize..(start + len) as usize]).then(|| ComputedSeal { seal, root, tree: len })
+    (tree == new[start as usize..(start + len) as usize]).then_some(ComputedSeal { seal, root, tree: len })
 }
