@@ -11,8 +11,11 @@ use ferofs::read::{FileSource, Hex, Source};
 use crate::change::cancel_on_signals;
 use crate::failure::{About, Failure, Outcome, print, summary};
 
+/// A delta from a file or standard input, whose header was read.
+type OpenDelta = Delta<Box<dyn Read>>;
+
 /// Opens a delta, or standard input for `-`, and reads its header. The name is for messages.
-fn open(path: &Path) -> Result<(&Path, Delta<Box<dyn Read>>), Failure> {
+fn open(path: &Path) -> Result<(&Path, OpenDelta), Failure> {
     let (name, stream): (_, Box<dyn Read>) = if path.as_os_str() == "-" {
         (Path::new("standard input"), Box::new(std::io::stdin().lock()))
     } else {

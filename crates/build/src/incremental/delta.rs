@@ -2,6 +2,7 @@
 //!
 //! | module | job |
 //! |---|---|
+//! | `options` | what the caller chooses, and what it is told |
 //! | `content` | lists the extents of both images |
 //! | `copies` | finds bytes of the old image in the new one |
 //! | `units` | divides the new image into copies, pclusters and other bytes |
@@ -11,6 +12,7 @@
 mod content;
 mod copies;
 mod methods;
+mod options;
 mod pieces;
 mod units;
 
@@ -25,53 +27,14 @@ use sha2::{Digest as _, Sha256};
 
 use self::content::ImageContent;
 use self::methods::Methods;
+pub use self::options::{DeltaOptions, DeltaSummary};
 use self::pieces::DeltaContext;
 use self::units::{Part, divide};
 use crate::error::{Error, Result};
-use crate::options::RunOptions;
 use crate::output::new_file::NewFile;
 
 /// Bytes of a hash tree that is computed at most: it is held in memory.
 const TREE_MAX: u64 = 8 << 20;
-
-/// How a delta is made.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct DeltaOptions {
-    /// Zstandard's level. Default: 19.
-    pub level: i32,
-    /// Bytes of memory for the tables of a compressor that applying the delta may need. Pclusters that need more are carried. Default:
-    /// 64 MiB.
-    pub encoder_memory: u64,
-    /// Workers, and cancelling.
-    pub run: RunOptions,
-}
-
-impl Default for DeltaOptions {
-    fn default() -> Self {
-        Self { level: 19, encoder_memory: 64 << 20, run: RunOptions::default() }
-    }
-}
-
-/// What a delta has.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct DeltaSummary {
-    /// Bytes of the delta.
-    pub len: u64,
-    /// Bytes of the new image.
-    pub new_size: u64,
-    /// Bytes that are copied from the old image.
-    pub copied: u64,
-    /// Bytes of pclusters that are encoded again.
-    pub encoded: u64,
-    /// Bytes of pclusters that no compressor here makes, and that the delta carries.
-    pub carried: u64,
-    /// Bytes of the hash tree that is computed.
-    pub tree: u64,
-    /// An upper bound for the memory of applying, in bytes.
-    pub memory: u64,
-}
 
 /// Makes a delta that turns the image `old` into the image `new`, and writes it to `out`. Both images are held in memory.
 ///

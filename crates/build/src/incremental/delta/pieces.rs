@@ -12,9 +12,9 @@ use ferofs_patch::format::plan::{ExtentKind, Item, Plan, Reference};
 use ferofs_patch::format::reencode::Encoders;
 use ferofs_read::Image;
 
-use super::DeltaOptions;
 use super::content::{FileExtent, ImageContent};
 use super::methods::{Methods, stored};
+use super::options::DeltaOptions;
 use super::units::{Part, Run};
 use crate::error::Result;
 use crate::incremental::create::describe::pieces::{GAP, WORKERS_MAX, merge, shortest};
