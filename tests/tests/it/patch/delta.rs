@@ -51,7 +51,7 @@ fn the_exact_image_comes_through_pipes_and_after_interruptions() {
     part[3 << 19] ^= 1;
     fs::write(&out, part).unwrap();
     let resumed = apply().args(["--resume", "--json"]).args([&old, &delta, &out]).run().success();
-    assert!(String::from_utf8_lossy(&resumed.stdout).contains("\"resumed\": 1048576"), "{resumed:?}");
+    assert!(String::from_utf8_lossy(&resumed.stdout).contains("\"resumed\":1048576"), "{resumed:?}");
     assert!(is_same(&new, &out));
     let device = device_path();
     if device.exists() || need::lacks("the program for devices", "ferofs-device beside ferofs") {
