@@ -29,6 +29,7 @@ use crate::options::image::InodeForm;
 use crate::options::source::SourceData;
 use crate::output::spill::Spill;
 use crate::output::{Output, OwnFile};
+use crate::paths::as_path;
 use crate::progress::{Activity, Stage, Summary};
 use crate::sources::content::Contents;
 use crate::sources::{self, digest};
@@ -60,6 +61,29 @@ pub(crate) fn temporary_dir(image: &Path) -> &Path {
     image.parent().filter(|dir| dir.is_dir()).unwrap_or(Path::new("."))
 }
 
+/// A file that is left out has a warning for its first name: adds one for each other name.
+fn warn_of_other_names(
+    tree: &Tree,
+    contents: &Contents,
+    stored: &[StoredContent],
+    warnings: &mut Vec<Warning>,
+) {
+    let is_skipped = |id: NodeId| matches!(stored[id.index()], StoredContent::Skipped);
+    if !tree.ids().any(is_skipped) {
+        return;
+    }
+    for parent in tree.ids() {
+        let Kind::Directory(dir) = tree.node(parent).kind else { continue };
+        for entry in tree.entries_of(dir).iter().filter(|entry| is_skipped(entry.node)) {
+            let node = tree.node(entry.node);
+            if node.parent != parent || tree.text(node.name) != tree.text(entry.name) {
+                let name = contents.path(tree, parent).join(as_path(tree.text(entry.name)));
+                warnings.push(Warning::SkippedName { name, of: contents.path(tree, entry.node) });
+            }
+        }
+    }
+}
+
 /// Builds an image of the tree that `read` returns, and writes it to `output`, except that it does not finish the output. `read` gets the files that must not
 /// become a part of the image, and the time of the build.
 pub(crate) fn build_from(
@@ -88,6 +112,7 @@ pub(crate) fn build_from(
     let mut spill = Spill::new(temporary);
     let data = stages.store_data(output, &mut spill, &mut warnings)?;
     let encoded = Instant::now();
+    warn_of_other_names(&tree, &contents, &data.contents, &mut warnings);
 
     progress.enter(Stage::Metadata);
     stages.write_metadata(&data, &mut spill, output)?;

@@ -205,6 +205,14 @@ pub enum Warning {
     /// It could not be read; only with [`crate::SourceOptions::skip_unreadable`].
     #[error("left out: {0}")]
     Skipped(Error),
+    /// Another name of a file that could not be read.
+    #[error("{}: left out: another name of {}", Escaped::path(name), Escaped::path(of))]
+    SkippedName {
+        /// The name.
+        name: PathBuf,
+        /// The name whose warning says why.
+        of: PathBuf,
+    },
     /// An exclude matches no file: a path, a regular expression or a pattern.
     #[error("{pattern}: excludes nothing: no path below the source matches it")]
     UnusedExclude {

@@ -4,7 +4,7 @@
 mod sink;
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +15,7 @@ use ferofs_read::{FileSource, Hex, Image, OpenOptions, Source};
 use sha2::{Digest as _, Sha256};
 
 use self::sink::Sink;
+pub use self::sink::{Applied, DeltaOutput};
 use crate::error::{Error, PatchFault, Result};
 use crate::format::delta_file::{CHUNK, DeltaHeader, DeltaPiece};
 use crate::format::header::RawMethod;
@@ -30,24 +31,6 @@ pub struct Delta<R> {
     header: DeltaHeader,
     methods: Vec<RawMethod>,
     stream: R,
-}
-
-/// The place of the new image.
-pub enum DeltaOutput<'a> {
-    /// Gets the bytes in order.
-    Stream(&'a mut dyn Write),
-    /// Gets the bytes with their position, but those that are there already and right.
-    Resume(&'a dyn Source, &'a mut dyn FnMut(u64, &[u8]) -> std::io::Result<()>),
-}
-
-/// The result of applying a delta.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Applied {
-    /// Bytes of the new image.
-    pub len: u64,
-    /// Bytes of these that were there before.
-    pub resumed: u64,
 }
 
 impl<R: Read> Delta<R> {

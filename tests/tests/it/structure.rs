@@ -93,7 +93,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
             &["lib"],
         ],
     ),
-    ("device", &[&["failure"], &["args"], &["change", "check"], &["mount"], &["lib"]]),
+    ("device", &[&["failure"], &["args"], &["change", "check"], &["delta", "mount"], &["lib"]]),
     ("capi", &[&["status"], &["image"], &["content"], &["names"], &["lib"]]),
     (
         "fuse",

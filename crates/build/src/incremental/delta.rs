@@ -20,7 +20,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use ferofs_patch::format::delta_file::{CHUNK, DeltaHeader, DeltaSeal, digest};
+use ferofs_patch::format::delta_file::{CHUNK, DeltaHeader, DeltaSeal, TREE_MAX, digest};
 use ferofs_read::{Image, Source};
 use ferofs_verity::{Seal, appended_position, make_tree};
 use sha2::{Digest as _, Sha256};
@@ -32,9 +32,6 @@ use self::pieces::DeltaContext;
 use self::units::{Part, divide};
 use crate::error::{Error, Result};
 use crate::output::new_file::NewFile;
-
-/// Bytes of a hash tree that is computed at most: it is held in memory.
-const TREE_MAX: u64 = 8 << 20;
 
 /// Makes a delta that turns the image `old` into the image `new`, and writes it to `out`. Both images are held in memory.
 ///

@@ -103,6 +103,20 @@ fn unreadable_files_are_left_out_in_each_stage() {
 }
 
 #[test]
+fn each_name_of_an_unreadable_file_has_a_warning() {
+    let mut test = TestBuild::new();
+    test.write("other", content(100));
+    test.write("unreadable", content(100));
+    let source = &test.options.source.path;
+    std::fs::hard_link(source.join("unreadable"), source.join("zz")).unwrap();
+    test.options.source.skip_unreadable = true;
+    let warnings = build(&test.options, &test.image()).unwrap().warnings;
+    let warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert!(warnings[1].contains("zz: left out: another name of"), "{warnings:?}");
+}
+
+#[test]
 fn a_changed_file_is_never_left_out() {
     for (way, set) in ways() {
         for (len, other) in [(100, 100), (100 << 10, 100), (9 << 20, 9 << 20)] {

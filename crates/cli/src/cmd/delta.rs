@@ -155,8 +155,11 @@ fn create(args: &CreateArgs) -> Outcome {
     Ok(0)
 }
 
+/// A delta from a file or standard input, whose header was read.
+type OpenDelta = Delta<Box<dyn Read>>;
+
 /// Opens a delta, and reads its header. The name is for messages.
-fn open(path: &Path) -> Result<(&Path, Delta<Box<dyn Read>>), Failure> {
+fn open(path: &Path) -> Result<(&Path, OpenDelta), Failure> {
     let (name, stream): (_, Box<dyn Read>) = match path.as_os_str() == "-" {
         true => (Path::new("standard input"), Box::new(std::io::stdin().lock())),
         false => {
@@ -190,11 +193,17 @@ fn apply(args: &ApplyArgs) -> Outcome {
         let mut stdout = std::io::stdout().lock();
         delta.apply(&old, DeltaOutput::Stream(&mut stdout), written, &cancel)
     } else {
+        let is_new = std::fs::symlink_metadata(&args.new).is_err();
         let mut options = OpenOptions::new();
         // Bytes of a longer file are cut off at the end only: an old image that is another one changes nothing.
         let file = options.read(true).write(true).create(true).truncate(false).open(&args.new);
         let file = file.map_err(|e| Failure::about(&args.new, format!("open: {e}")))?;
-        delta.apply_to_file(&old, &file, args.resume, written, &cancel)
+        let applied = delta.apply_to_file(&old, &file, args.resume, written, &cancel);
+        if applied.is_err() && is_new && file.metadata().is_ok_and(|meta| meta.len() == 0) {
+            // Nothing was written that could be continued. The error comes first.
+            let _ = std::fs::remove_file(&args.new);
+        }
+        applied
     };
     drop(display);
     let applied = match applied {

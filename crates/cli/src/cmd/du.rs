@@ -13,7 +13,6 @@ use serde_json::json;
 use super::paths;
 use crate::args::HelpArgs;
 use crate::args::byte_size::human;
-use crate::args::exclude::relative;
 use crate::args::image::ImageArgs;
 use crate::exit::{About, Failure, Outcome};
 use crate::print::output::{OUTPUT, json_text, message, name as shown};
@@ -23,7 +22,7 @@ use crate::print::output::{OUTPUT, json_text, message, name as shown};
 /// Prints for each directory the bytes that its content takes in the image, the bytes of the content itself, and the number of files. Data that
 /// several files share counts for each of them, a file with several names once, and metadata does not count. Exit code 1 means that a part could not be read.
 #[derive(clap::Args)]
-#[command(disable_help_flag = true)]
+#[command(disable_help_flag = true, args_override_self = true)]
 pub(crate) struct Args {
     #[command(flatten)]
     image: ImageArgs,
@@ -76,10 +75,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let subject = &args.image.path;
     let mut options = Options::default();
     (options.files, options.largest) = (true, 0);
-    let mut starts = Vec::new();
+    let mut wanted = Vec::new();
     for path in paths::expand(&image, subject, &args.paths)? {
-        image.resolve(&path, false).about(subject)?;
-        starts.push(relative(path.as_os_str()));
+        wanted.push(image.resolve(&path, false).about(subject)?.nid());
     }
     let inspection = inspect(&image, &options).about(subject)?;
     for (path, corruption) in &inspection.damage {
@@ -89,8 +87,10 @@ pub(crate) fn run(args: &Args) -> Outcome {
     if !args.json {
         writeln!(out, "{:>12} {:>12} {:>9}  path", "stored", "size", "files")?;
     }
-    for start in &starts {
-        for (path, sum) in args.sums(&inspection.files, start) {
+    for nid in wanted {
+        // A file can have several names, and a path can lead through symbolic links: the inspection has one name of each file.
+        let Some(file) = inspection.files.iter().find(|file| file.nid == nid) else { continue };
+        for (path, sum) in args.sums(&inspection.files, &file.path) {
             args.print(path, sum, &mut out)?;
         }
     }

@@ -21,7 +21,7 @@ use crate::print::output::{OUTPUT, json_text, name as shown};
 /// On a terminal, control characters in names are printed as `\xNN`. If standard output is not a terminal, names are
 /// printed unchanged.
 #[derive(clap::Args)]
-#[command(disable_help_flag = true)]
+#[command(disable_help_flag = true, args_override_self = true)]
 pub(crate) struct Args {
     #[command(flatten)]
     image: ImageArgs,
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     /// Show mode, links, owner, group, size, and time
     ///
     /// The time is in UTC.
-    #[arg(short, long, overrides_with = "long")]
+    #[arg(short, long)]
     long: bool,
 
     /// Show sizes with a unit, with -l

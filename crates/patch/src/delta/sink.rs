@@ -1,17 +1,35 @@
 //! Takes the bytes of the new image in order: compares the digest of each chunk before it is written, and computes the hash tree.
 
+use std::io::Write;
+
 use ferofs_format::units::{to_u64, to_usize};
+use ferofs_read::Source;
 use ferofs_verity::{Digest as VerityDigest, TreeBuilder};
 use sha2::{Digest as _, Sha256};
 
-use crate::delta::{Applied, DeltaOutput};
 use crate::error::{Error, PatchFault, Result};
-use crate::format::delta_file::{CHUNK, DeltaHeader, digest};
+use crate::format::delta_file::{CHUNK, DeltaHeader, TREE_MAX, digest};
 
-/// Bytes of a hash tree at most that a delta leaves to be computed: it is held in memory. A header with a longer one is malformed.
-pub(crate) const TREE_MAX: u64 = 8 << 20;
 /// Bytes that a lowest hash block covers at most: 512 KiB with the usual sizes.
 const UNIT_MAX: u64 = 8 << 20;
+
+/// The place of the new image.
+pub enum DeltaOutput<'a> {
+    /// Gets the bytes in order.
+    Stream(&'a mut dyn Write),
+    /// Gets the bytes with their position, but those that are there already and right.
+    Resume(&'a dyn Source, &'a mut dyn FnMut(u64, &[u8]) -> std::io::Result<()>),
+}
+
+/// The result of applying a delta.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Applied {
+    /// Bytes of the new image.
+    pub len: u64,
+    /// Bytes of these that were there before.
+    pub resumed: u64,
+}
 
 /// See the module.
 pub(super) struct Sink<'h, 'o> {

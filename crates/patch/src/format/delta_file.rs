@@ -23,6 +23,8 @@ const VERSION: u32 = 1;
 const LEVEL: i32 = 19;
 /// Bytes of the new image that have a digest of their own. They are compared before they are written.
 pub const CHUNK: usize = 1 << 20;
+/// Bytes of a hash tree at most that a delta leaves to be computed: it is held in memory. A header with a longer one is malformed.
+pub const TREE_MAX: u64 = 8 << 20;
 /// Bytes of a decoded list of copies at most. A longer one is malformed.
 const COPIES_LEN_MAX: usize = 1 << 20;
 /// Bytes of a stored plan at most: as many as `create` can need for a piece.

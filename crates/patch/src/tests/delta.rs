@@ -64,6 +64,9 @@ fn apply(old: &[u8], delta: &[u8]) -> Result<Vec<u8>> {
     Ok(out)
 }
 
+/// Sets options of a build.
+type Set = Box<dyn Fn(&mut Options)>;
+
 #[test]
 fn each_layout_comes_out_exactly() {
     let dir = trees();
@@ -77,7 +80,7 @@ fn each_layout_comes_out_exactly() {
     fragments.dedupe = true;
     let mut by_bytes = compression(Algorithm::Lzma, 6, 65_536);
     by_bytes.index = IndexKind::Extents;
-    let all: Vec<(&str, Box<dyn Fn(&mut Options)>)> = vec![
+    let all: [(&str, Set); 8] = [
         ("plain", Box::new(plain)),
         ("lz4", Box::new(with(compression(Algorithm::Lz4, 0, 4096)))),
         ("lz4hc", Box::new(with(compression(Algorithm::Lz4, 12, 65_536)))),

@@ -32,7 +32,7 @@ fn lists_take_the_options_of_ls_and_patterns() {
     assert_eq!(output(&["ls", "-a"], &image, &["etc"]), output(&["ls"], &image, &["etc"]));
     let long = output(&["ls", "-la"], &image, &["/usr/lib/x.so"]);
     assert!(long.starts_with("-rw") && long.contains(" 3145728 "), "{long}");
-    for words in [&["ls", "-lh"][..], &["ls", "-l", "-h"], &["ls", "-lah"]] {
+    for words in [&["ls", "-lh"][..], &["ls", "-l", "-h"], &["ls", "-lah"], &["ls", "-la", "-lh", "-a"]] {
         let long = output(words, &image, &["/usr/lib/x.so"]);
         assert!(long.contains(" 3.00 MiB "), "{words:?}: {long}");
     }
@@ -88,6 +88,7 @@ fn sums_are_those_of_sha256sum() {
 #[test]
 fn sizes_of_directories_are_summed_up() {
     let fixture = fixture();
+    std::os::unix::fs::symlink("usr/lib", fixture.source().join("link")).unwrap();
     let image = fixture.build("image", ["-T0"]);
     let json = output(&["du", "--json"], &image, &[]);
     let lines: Vec<&str> = json.lines().collect();
@@ -95,7 +96,7 @@ fn sizes_of_directories_are_summed_up() {
     assert_eq!(lines.len(), 3, "{json}");
     // A file with two names counts once.
     has(lines[0], r#""path":"/","#);
-    has(lines[0], r#""files":4"#);
+    has(lines[0], r#""files":5"#);
     has(lines[1], r#""path":"/etc","#);
     has(lines[1], r#""files":3"#);
     has(lines[2], r#""path":"/usr","#);
@@ -105,6 +106,10 @@ fn sizes_of_directories_are_summed_up() {
     assert_eq!(output(&["du", "-a", "-d9"], &image, &["/usr"]).lines().count(), 4);
     let bytes = output(&["du", "-b"], &image, &["/usr/lib/x.so"]);
     assert!(bytes.contains(" 3145728 "), "{bytes}");
+    // Other names of a file, and paths through links.
+    assert_eq!(output(&["du", "-b"], &image, &["/etc/../usr/lib/x.so"]), bytes);
+    assert_eq!(output(&["du", "-b"], &image, &["/link/x.so"]), bytes);
+    assert_eq!(output(&["du"], &image, &["/etc/again"]).lines().count(), 2);
     ferofs().arg("du").arg(&image).arg("/missing").run().failure(1);
 }
 
