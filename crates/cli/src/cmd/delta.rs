@@ -55,6 +55,8 @@ struct CreateArgs {
     output: PathBuf,
 
     /// Zstandard's level: lower ones are faster, and give longer deltas
+    ///
+    /// Level 12 takes a tenth of the time of level 19, and made a delta 18 % longer.
     #[arg(long, value_name = "N", default_value_t = 19, value_parser = clap::value_parser!(i32).range(1..=19))]
     level: i32,
 

@@ -108,21 +108,24 @@ static PAGES: [(&str, &[Example], &str); 49] = [
     (
         "ferofs-delta",
         &[
-            ("ferofs delta create old.erofs new.erofs -o d", "what leads to the exact new image"),
+            ("ferofs delta create old.erofs new.erofs -o d", "what leads to the new one"),
             ("ferofs delta apply old.erofs d new.erofs", "make it"),
         ],
         "ferofs-delta-create(1), ferofs-delta-apply(1), ferofs-patch(1)",
     ),
     (
         "ferofs-delta-create",
-        &[("ferofs delta create old.erofs new.erofs -o d", "with Zstandard's level 19")],
+        &[
+            ("ferofs delta create old.erofs new.erofs -o d", "slow and small"),
+            ("ferofs delta create --level 12 old.erofs new.erofs -o d", "fast"),
+        ],
         "ferofs-delta-apply(1), ferofs-delta-show(1)",
     ),
     (
         "ferofs-delta-apply",
         &[
             ("ferofs delta apply /dev/slot-a d /dev/slot-b", "into the other slot"),
-            ("curl URL | ferofs delta apply old.erofs - new.erofs", "as it arrives"),
+            ("ferofs delta apply old.erofs - new.erofs < d", "as it arrives"),
             ("ferofs delta apply --resume old.erofs d new.erofs", "after an interruption"),
         ],
         "ferofs-delta-create(1), ferofs-verity-verify(1)",
