@@ -1,5 +1,5 @@
-//! What limits builds on machines with more processors: the times of the stages of real builds with one worker, and what follows from
-//! them for more workers. Workers share their time; one thread places, one writes, and the rest is not parallel.
+//! What limits builds on machines with more processors: the times of real builds with one worker, and what follows from them for the data
+//! stage with more workers. Workers share their time; one thread places, and one writes.
 
 use std::process::Command;
 
@@ -14,15 +14,13 @@ use crate::trees;
 const WORKERS: [f64; 4] = [2.0, 8.0, 32.0, 128.0];
 const SETTINGS: [&str; 4] = ["-z none", "-z lz4 -C 4K -E ^fragments", "", "-z zstd,3 -C 128K"];
 
-/// Seconds of the stages of a build.
+/// Seconds of the threads of a build's data stage.
 #[derive(Clone, Copy)]
 struct Stages {
     /// Of all workers.
     workers: f64,
     order: f64,
     write: f64,
-    /// What one thread does before and after the data.
-    serial: f64,
 }
 
 impl Stages {
@@ -38,23 +36,17 @@ impl Stages {
             workers: activity("read")? + activity("hash")? + activity("dedupe")? + activity("compress")?,
             order: activity("order")?,
             write: activity("write")?,
-            serial: seconds("/seconds/walk")? + seconds("/seconds/metadata")?,
         })
     }
 
     /// The data stage takes as long as its slowest part.
     fn seconds(self, workers: f64) -> f64 {
-        self.serial + (self.workers / workers).max(self.order).max(self.write)
+        (self.workers / workers).max(self.order).max(self.write)
     }
 
     /// What takes most of the time.
     fn limit(self, workers: f64) -> &'static str {
-        let stages = [
-            (self.workers / workers, "workers"),
-            (self.order, "placing"),
-            (self.write, "writing"),
-            (self.serial, "directories and inodes"),
-        ];
+        let stages = [(self.workers / workers, "workers"), (self.order, "placing"), (self.write, "writing")];
         stages.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)).map_or("", |(_, name)| name)
     }
 }
@@ -80,8 +72,8 @@ pub(super) fn workers(bench: &mut Bench) -> Result<()> {
         let speedups = WORKERS.map(|workers| number(best.seconds(1.0) / best.seconds(workers)));
         let [_, _, at_32, _] = WORKERS;
         let name = if setting.is_empty() { "the default".to_owned() } else { format!("`{setting}`") };
-        let seconds = [best.workers, best.order, best.write, best.serial].map(number);
-        let what = format!("build with 32 workers / with 1, by the times of the stages, {name}");
+        let seconds = [best.workers, best.order, best.write].map(number);
+        let what = format!("data stage with 32 workers / with 1, by the times of its threads, {name}");
         bench.report.aim(what, best.seconds(1.0) / best.seconds(at_32), Wanted::AtLeast(24.0), "");
         rows.push(
             [vec![name], seconds.to_vec(), speedups.to_vec(), vec![best.limit(at_32).to_owned()]].concat(),
@@ -89,11 +81,11 @@ pub(super) fn workers(bench: &mut Bench) -> Result<()> {
     }
     bench.report.add(&Table {
         title: "More workers".into(),
-        text: "The table shows the seconds of the stages of builds of the kernel's source with one worker, from memory into memory, and how much \
-               faster a build with more workers is at most: the data stage takes as long as the slowest of the workers' share, placing and writing. \
+        text: "The table shows the seconds of the threads of builds of the kernel's source with one worker, from memory into memory, and how much \
+               faster the data stage is at most with more workers: it takes as long as the slowest of the workers' share, placing and writing. \
                The last column says what limits 32 workers."
             .into(),
-        head: vec!["", "workers", "placing", "writing", "directories, inodes", "2", "8", "32", "128", "limit"],
+        head: vec!["", "workers", "placing", "writing", "2", "8", "32", "128", "limit"],
         rows,
     });
     Ok(())

@@ -8,15 +8,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use anyhow::{Context, Result, bail};
+
 use super::images::Built;
 use super::{Version, parallel};
 use crate::hostile::base_images::TestImage;
 use crate::linux::digest::total;
 use crate::linux::guest::{self, Case};
 use crate::linux::machine::{Answer, Answers, Kernel, Machine, Processor};
-use anyhow::{Context, Result, bail};
 
-/// From this release Debian leaves LZMA out.
+/// Debian's kernel of this release has no LZMA.
 const WITHOUT_LZMA: Version = Version(6, 1);
 /// The page with the results, and the line after which they begin.
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/results/kernels.md");

@@ -55,7 +55,7 @@ impl Methods {
             methods.shapes.insert(algorithm, shape);
             let own: Vec<&Run> =
                 runs.iter().filter(|run| run.algorithm(content) == Some(algorithm)).collect();
-            // The longest runs have most of the pclusters.
+            // Runs from all parts of the image.
             let step = own.len().div_ceil(SAMPLES).max(1);
             let mut samples = Vec::new();
             for run in own.iter().step_by(step) {
