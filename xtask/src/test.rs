@@ -297,7 +297,7 @@ fn check_features() -> Result<()> {
     let alone = [
         ("ferofs-read", &["", "liblz4", "lzma", "deflate", "zstd", "serde", "comparison"][..]),
         ("ferofs-build", &["", "tar", "patch"]),
-        ("ferofs", &["", "build", "extract", "patch", "build,patch"]),
+        ("ferofs", &["", "build", "extract", "patch", "signature", "build,patch"]),
         ("ferofs-cli", &[""]),
         ("ferofs-device", &[""]),
     ];

@@ -38,7 +38,7 @@ pub struct ferofs_source {
 }
 
 /// A [`ferofs_source`] that is closed when it is dropped.
-struct Callbacks(ferofs_source);
+pub(crate) struct Callbacks(pub(crate) ferofs_source);
 
 // SAFETY: whoever passes a `ferofs_source` promises that its functions may be called from any thread.
 unsafe impl Send for Callbacks {}
@@ -59,8 +59,7 @@ impl Source for Callbacks {
         // SAFETY: the caller of `ferofs_open_source` promises that the function takes its context and a buffer of this length.
         match unsafe { read(self.0.context, pos, buf.as_mut_ptr().cast(), buf.len()) } {
             0 => Ok(()),
-            errno if errno < 0 => Err(io::Error::from_raw_os_error(errno.saturating_neg())),
-            _ => Err(io::ErrorKind::InvalidData.into()),
+            errno => Err(errno_of(errno)),
         }
     }
 }
@@ -154,6 +153,14 @@ pub unsafe extern "C" fn ferofs_close(image: *mut ferofs_image) {
 pub(crate) unsafe fn image_of<'a>(image: *const ferofs_image) -> Result<&'a Image, Failure> {
     // SAFETY: the caller promises it.
     unsafe { image.as_ref() }.map(|image| &image.image).ok_or_else(null)
+}
+
+/// The failure of a function of the program, which returned this instead of 0.
+pub(crate) fn errno_of(result: c_int) -> io::Error {
+    match result {
+        ..0 => io::Error::from_raw_os_error(result.saturating_neg()),
+        _ => io::ErrorKind::InvalidData.into(),
+    }
 }
 
 pub(crate) fn null() -> Failure {

@@ -5,6 +5,7 @@ use std::ffi::{CString, c_char};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use ferofs_patch::{Error as PatchError, PatchFault};
 use ferofs_read::Error;
 
 /// Why a call failed.
@@ -20,14 +21,33 @@ impl Failure {
     }
 }
 
+fn errno_of_io(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(match error.kind() {
+        io::ErrorKind::NotFound => libc::ENOENT,
+        io::ErrorKind::PermissionDenied => libc::EACCES,
+        _ => libc::EIO,
+    })
+}
+
+impl From<PatchError> for Failure {
+    fn from(error: PatchError) -> Self {
+        let errno = match &error {
+            PatchError::Read(_) => libc::EUCLEAN,
+            PatchError::Io { source, .. } => errno_of_io(source),
+            PatchError::Patch(PatchFault::OtherOld { .. } | PatchFault::Truncated { .. }) => libc::ESTALE,
+            PatchError::Patch(PatchFault::Version(_) | PatchFault::Encoder { .. }) => libc::EOPNOTSUPP,
+            PatchError::Patch(_) => libc::EUCLEAN,
+            PatchError::Interrupted => libc::EINTR,
+            _ => libc::EIO,
+        };
+        Self { errno, message: error.to_string() }
+    }
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let errno = match &error {
-            Error::Io { source, .. } => source.raw_os_error().unwrap_or(match source.kind() {
-                io::ErrorKind::NotFound => libc::ENOENT,
-                io::ErrorKind::PermissionDenied => libc::EACCES,
-                _ => libc::EIO,
-            }),
+            Error::Io { source, .. } => errno_of_io(source),
             // Linux's number for a damaged file system.
             Error::Corrupt(_) => libc::EUCLEAN,
             Error::Unsupported(_) => libc::EOPNOTSUPP,

@@ -4,9 +4,9 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use ferofs_read::{FileType, Image};
+use ferofs_read::{FileType, Hex, Image};
 use ferofs_tests::run::Run;
-use ferofs_tests::{need, scratch, tree};
+use ferofs_tests::{Outcome, need, scratch, tree};
 
 /// Bytes of the buffer for values of xattrs in the example.
 const VALUE: usize = 256;
@@ -116,6 +116,64 @@ fn a_program_in_c_reads_all_of_an_image() {
         let run = Run::new(valgrind).args(options).arg(&fixed).arg(&image).run().success();
         assert!(run.stdout == expected && run.stderr.is_empty(), "{}", run.stderr);
     }
+}
+
+#[test]
+fn a_program_in_c_applies_a_delta() {
+    let Some(cc) = need::tool("cc", "the library for C") else { return };
+    let dir = scratch::scratch();
+    let prefix = install(dir.path());
+    let [old, new, delta, out, program] =
+        ["old", "new", "delta", "out", "apply_delta"].map(|name| dir.path().join(name));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/apply_delta.c");
+    let flags = ["-std=c11", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Werror", "-g", "-I"];
+    let compile = Run::new(cc).args(flags).arg(prefix.join("include")).arg(&source).arg("-o").arg(&program);
+    compile.arg(prefix.join("lib/libferofs.a")).args(["-lpthread", "-ldl", "-lm"]).run().success();
+
+    let mut content: Vec<u8> = (0..700_000_u32).map(|at| (at / 7 % 251 * (at % 13)) as u8).collect();
+    for path in [&old, &new] {
+        let mut builder = ferofs_build::Builder::new();
+        builder.options().data.compression = Some(ferofs_build::Compression::lz4(0).unwrap());
+        let attributes = ferofs_build::Attributes::default();
+        builder.file("file", ferofs_build::Content::bytes(content.clone()), attributes);
+        builder.build(path).unwrap();
+        content[300_000..].rotate_left(5);
+    }
+    let options = ferofs_build::incremental::DeltaOptions::default();
+    ferofs_build::incremental::create_delta(&old, &new, &options, &delta).unwrap();
+    let bytes = std::fs::read(&delta).unwrap();
+    let opened = ferofs_patch::Delta::read(&bytes[..]).unwrap();
+    let (digest, memory) = (Hex(&opened.digest()).to_string(), opened.header().memory);
+
+    let apply = |old: &Path, memory: u64, digest: &str, delta: &[u8]| {
+        let input = dir.path().join("input");
+        std::fs::write(&input, delta).unwrap();
+        let run = Run::new(&program).arg(old).arg(&out).arg(memory.to_string()).arg(digest);
+        run.input(std::fs::File::open(&input).unwrap()).run()
+    };
+    let refused = |outcome: Outcome, reason: &str| {
+        assert!(outcome.code == 1 && outcome.stderr.contains(reason), "{reason}: {}", outcome.stderr);
+    };
+    refused(apply(&old, memory - 1, &digest, &bytes), "bytes of memory, and the limit is");
+    refused(apply(&old, 0, &digest.replace('0', "1"), &bytes), "not accepted (Operation not permitted)");
+    refused(apply(&old, 0, &digest, &bytes[..100]), "(Structure needs cleaning)");
+    refused(apply(&old, 0, &digest, b"no delta"), "not a delta of ferofs");
+    assert!(!out.exists(), "a refused delta made a file");
+    refused(apply(&new, 0, &digest, &bytes), "(Stale file handle)");
+    assert_eq!(std::fs::read(&out).unwrap(), b"", "bytes from another old image were written");
+    refused(apply(&old, 0, &digest, &bytes[..bytes.len() - 9]), "(Structure needs cleaning)");
+    apply(&old, memory, &digest, &bytes).success();
+    assert!(std::fs::read(&out).unwrap() == std::fs::read(&new).unwrap());
+    if let Some(valgrind) = need::tool("valgrind", "memory errors of the library for C") {
+        let options = ["--quiet", "--leak-check=full", "--show-leak-kinds=all", "--error-exitcode=99"];
+        let run = Run::new(valgrind).args(options).arg(&program).arg(&old).arg(&out).arg("0");
+        run.input(std::fs::File::open(&delta).unwrap()).run().success();
+        assert!(std::fs::read(&out).unwrap() == std::fs::read(&new).unwrap());
+    }
+    // A failed write gives the errno of the program's function.
+    std::fs::remove_file(&out).unwrap();
+    std::os::unix::fs::symlink("/dev/full", &out).unwrap();
+    refused(apply(&old, 0, &digest, &bytes), "No space left on device");
 }
 
 #[test]

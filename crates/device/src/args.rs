@@ -15,6 +15,7 @@ pub(crate) enum Command {
         image: PathBuf,
         patch: PathBuf,
         grow_over: bool,
+        signature: Option<SignatureArgs>,
     },
     Rollback {
         image: PathBuf,
@@ -29,6 +30,7 @@ pub(crate) enum Command {
         delta: PathBuf,
         new: PathBuf,
         resume: bool,
+        signature: Option<SignatureArgs>,
     },
     DeltaShow {
         delta: PathBuf,
@@ -44,6 +46,13 @@ pub(crate) enum Command {
     Mount(MountArgs),
     /// The same as [`Self::Mount`], for the process that answers requests. Its standard input is the FUSE device.
     Serve(MountArgs),
+}
+
+/// The signature that an input must have.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct SignatureArgs {
+    pub(crate) file: PathBuf,
+    pub(crate) certs: Vec<PathBuf>,
 }
 
 /// The root hash of an image, and where its hash tree is.
@@ -73,6 +82,8 @@ struct Options {
     hash_file: Option<PathBuf>,
     hash_offset: Option<u64>,
     patches: Vec<PathBuf>,
+    signature: Option<PathBuf>,
+    certs: Vec<PathBuf>,
     to: Option<u64>,
     grow_over: bool,
     deep: bool,
@@ -81,6 +92,15 @@ struct Options {
 }
 
 impl Options {
+    /// The signature that the input must have, if the options ask for one.
+    fn signature(&mut self) -> Result<Option<SignatureArgs>, lexopt::Error> {
+        match (self.signature.take(), std::mem::take(&mut self.certs)) {
+            (None, certs) if certs.is_empty() => Ok(None),
+            (Some(file), certs) if !certs.is_empty() => Ok(Some(SignatureArgs { file, certs })),
+            _ => Err("--signature and --cert need each other".into()),
+        }
+    }
+
     /// The seal, if the options have a root hash.
     fn seal(self) -> Result<Option<SealArgs>, lexopt::Error> {
         let Self { root, hash_file, hash_offset, .. } = self;
@@ -97,10 +117,10 @@ impl Options {
 /// The options that each command takes.
 fn allowed(command: &str) -> Option<&'static [&'static str]> {
     Some(match command {
-        "apply" => &["grow-over"],
+        "apply" => &["grow-over", "signature", "cert"],
         "rollback" => &["to", "grow-over"],
         "repair" | "delta-show" => &[],
-        "delta" => &["resume"],
+        "delta" => &["resume", "signature", "cert"],
         "check" => &["deep"],
         "verify" => &["hash-file", "hash-offset"],
         "mount" | "serve" => &["roothash", "hash-file", "hash-offset", "patch", "low-memory"],
@@ -136,6 +156,8 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command,
             "hash-file" => options.hash_file = Some(parser.value()?.into()),
             "hash-offset" => options.hash_offset = Some(parser.value()?.parse()?),
             "patch" => options.patches.push(parser.value()?.into()),
+            "signature" => options.signature = Some(parser.value()?.into()),
+            "cert" => options.certs.push(parser.value()?.into()),
             "to" => options.to = Some(parser.value()?.parse()?),
             "grow-over" => options.grow_over = true,
             "deep" => options.deep = true,
@@ -147,12 +169,16 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command,
     let mut next = |name: &str| values.next().ok_or_else(|| format!("{command}: no {name}: see --help"));
     let image = PathBuf::from(next("IMAGE")?);
     let parsed = match command.as_str() {
-        "apply" => Command::Apply { image, patch: next("PATCH")?.into(), grow_over: options.grow_over },
+        "apply" => {
+            let (patch, signature) = (next("PATCH")?.into(), options.signature()?);
+            Command::Apply { image, patch, grow_over: options.grow_over, signature }
+        }
         "rollback" => Command::Rollback { image, to: options.to, grow_over: options.grow_over },
         "repair" => Command::Repair { image },
         "delta" => {
             let delta = next("DELTA")?.into();
-            Command::Delta { old: image, delta, new: next("NEW")?.into(), resume: options.resume }
+            let (new, signature) = (next("NEW")?.into(), options.signature()?);
+            Command::Delta { old: image, delta, new, resume: options.resume, signature }
         }
         "delta-show" => Command::DeltaShow { delta: image },
         "check" => Command::Check { image, deep: options.deep },
@@ -191,7 +217,7 @@ mod tests {
         let image = || PathBuf::from("a");
         assert_eq!(
             parsed("apply --grow-over a -"),
-            Ok(Command::Apply { image: image(), patch: "-".into(), grow_over: true })
+            Ok(Command::Apply { image: image(), patch: "-".into(), grow_over: true, signature: None })
         );
         assert_eq!(
             parsed("rollback a --to=3"),
@@ -199,8 +225,14 @@ mod tests {
         );
         assert_eq!(parsed("check a"), Ok(Command::Check { image: image(), deep: false }));
         assert_eq!(
-            parsed("delta a d --resume n"),
-            Ok(Command::Delta { old: image(), delta: "d".into(), new: "n".into(), resume: true })
+            parsed("delta a d --resume n --cert x --signature s --cert y"),
+            Ok(Command::Delta {
+                old: image(),
+                delta: "d".into(),
+                new: "n".into(),
+                resume: true,
+                signature: Some(SignatureArgs { file: "s".into(), certs: vec!["x".into(), "y".into()] })
+            })
         );
         let root = "0f".repeat(32);
         let seal = |hash_offset| SealArgs { root: root.parse().unwrap(), hash_file: None, hash_offset };
@@ -228,6 +260,8 @@ mod tests {
             ("apply a", "apply: no PATCH: see --help"),
             ("repair a b", "unexpected argument \"b\""),
             ("check a --grow-over", "invalid option '--grow-over'"),
+            ("delta a d n --signature s", "--signature and --cert need each other"),
+            ("delta a d n --cert c", "--signature and --cert need each other"),
             ("mount a d --hash-file h", "--hash-file and --hash-offset need --roothash"),
         ] {
             assert_eq!(parsed(line), Err(reason.to_owned()), "{line}");

@@ -5,31 +5,57 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ferofs::patch::{self, ApplyProgress, FileMedium, PatchReader, Repaired, TrailingData};
+use ferofs::patch::{self, ApplyProgress, FileMedium, PatchReader, Repaired, TrailingData, apply_with};
+use ferofs::read::Hex;
+use ferofs::signature;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use crate::args::SignatureArgs;
 use crate::failure::{About, Failure, Outcome, print, summary};
 
 /// The exit code that a shell gives to a program that SIGINT ended.
 const INTERRUPTED: i32 = 128 + 2;
 
-/// Applies the patches in `patch`, or in standard input for `-`.
-pub(crate) fn apply(image: &Path, patch: &Path, grow_over: bool) -> Outcome {
+/// Applies the patches in `patch`, or in standard input for `-`. A signature is for the only patch.
+pub(crate) fn apply(
+    image: &Path,
+    patch: &Path,
+    grow_over: bool,
+    signature: Option<&SignatureArgs>,
+) -> Outcome {
     let (name, mut patches) = if patch.as_os_str() == "-" {
         (Path::new("standard input"), PatchReader::stream(std::io::stdin()))
     } else {
         (patch, PatchReader::open(patch).about(patch)?)
     };
+    let signed = signature.map(|signature| {
+        let patch = patches.only_patch().about(name)?;
+        signature.check(&patch.digest())?;
+        Ok(patch)
+    });
+    let signed = signed.transpose()?;
     let medium = FileMedium::open(image).about(image)?;
     let cancel = cancel_on_signals()?;
-    match patches.apply(&medium, trailing(grow_over), &ApplyProgress::default(), &cancel) {
+    let (trailing, progress) = (trailing(grow_over), ApplyProgress::default());
+    let applied = match &signed {
+        Some(patch) => apply_with(&medium, patch, trailing, &progress, &cancel).map(|()| 1),
+        None => patches.apply(&medium, trailing, &progress, &cancel).map(|applied| applied.count),
+    };
+    match applied {
         Err(error) if error.is_about_patch() => Err(Failure::about(name, error)),
-        applied => match applied.about(image)?.count {
+        applied => match applied.about(image)? {
             1 => summary("the image has the new tree, which the next mount shows"),
             count => summary(&format!(
                 "applied {count} patches: the image has the last tree, which the next mount shows"
             )),
         },
+    }
+}
+
+impl SignatureArgs {
+    /// Fails if the file is no signature of `digest` by one of the certificates.
+    pub(crate) fn check(&self, digest: &[u8]) -> Result<(), Failure> {
+        signature::check(&Hex(digest).to_string(), &self.file, &self.certs).map_err(Failure::without_subject)
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use ferofs::patch::{Delta, DeltaOutput};
 use ferofs::read::{FileSource, Hex, Source};
 
+use crate::args::SignatureArgs;
 use crate::change::cancel_on_signals;
 use crate::failure::{About, Failure, Outcome, print, summary};
 
@@ -26,8 +27,15 @@ fn open(path: &Path) -> Result<(&Path, OpenDelta), Failure> {
 }
 
 /// Makes `new` from `old`.
-pub(crate) fn apply(old: &Path, delta: &Path, new: &Path, resume: bool) -> Outcome {
+pub(crate) fn apply(
+    old: &Path,
+    delta: &Path,
+    new: &Path,
+    resume: bool,
+    signature: Option<&SignatureArgs>,
+) -> Outcome {
     let (name, delta) = open(delta)?;
+    signature.map_or(Ok(()), |signature| signature.check(&delta.digest()))?;
     let source: Arc<dyn Source> = Arc::new(FileSource::open(old, 0).map_err(Failure::without_subject)?);
     let cancel = cancel_on_signals()?;
     let applied = if new.as_os_str() == "-" {

@@ -20,12 +20,14 @@ ferofs-device: patches, checks, verifies and mounts EROFS images
 
 ferofs-device apply IMAGE PATCH      apply a patch, or those of a file that fit; - is standard input
     --grow-over                      let the image grow over data behind it
+    --signature FILE --cert FILE     change nothing without this signature by a certificate; needs openssl
 ferofs-device rollback IMAGE         make the state before the current one current again
     --to N                           make this state current again
     --grow-over                      as above
 ferofs-device repair IMAGE           restore a damaged superblock, remove the remains of an interrupted change
 ferofs-device delta OLD DELTA NEW    make an exact new image; DELTA and NEW can be -
     --resume                         keep the right bytes at the start of NEW
+    --signature FILE --cert FILE     as above
 ferofs-device delta-show DELTA       digests of both images, and the memory for applying
 ferofs-device check IMAGE            check an image against the rules of the format
     --deep                           decode all data, too
@@ -60,10 +62,14 @@ fn run(command: Command) -> Outcome {
     match command {
         Command::Help => print(HELP.trim_end()),
         Command::Version => print(concat!("ferofs-device ", env!("CARGO_PKG_VERSION"))),
-        Command::Apply { image, patch, grow_over } => change::apply(&image, &patch, grow_over),
+        Command::Apply { image, patch, grow_over, signature } => {
+            change::apply(&image, &patch, grow_over, signature.as_ref())
+        }
         Command::Rollback { image, to, grow_over } => change::rollback(&image, to, grow_over),
         Command::Repair { image } => change::repair(&image),
-        Command::Delta { old, delta, new, resume } => delta::apply(&old, &delta, &new, resume),
+        Command::Delta { old, delta, new, resume, signature } => {
+            delta::apply(&old, &delta, &new, resume, signature.as_ref())
+        }
         Command::DeltaShow { delta } => delta::show(&delta),
         Command::Check { image, deep } => check::run(&image, deep),
         Command::Verify { image, seal } => check::verify(&image, &seal),

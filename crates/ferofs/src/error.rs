@@ -80,9 +80,53 @@ pub enum Error {
     #[cfg(feature = "patch")]
     #[error(transparent)]
     Apply(ferofs_patch::Error),
+    /// A signature cannot be made, or is refused.
+    #[cfg(feature = "signature")]
+    #[error("{}: {problem}", Escaped::path(path))]
+    Signature {
+        /// The signature, the key or the certificate at fault.
+        path: PathBuf,
+        /// The reason.
+        problem: SignatureProblem,
+    },
     /// The operation was cancelled.
     #[error("interrupted")]
     Interrupted,
+}
+
+/// Why a signature cannot be made, or is refused.
+#[cfg(feature = "signature")]
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SignatureProblem {
+    /// The file is not what it should be.
+    #[error("{0}")]
+    Not(&'static str),
+    /// A certificate that openssl does not take, and why.
+    #[error("no sound certificate: {0}")]
+    BadCertificate(String),
+    /// The key of a certificate is too short.
+    #[error("the key is too weak: {name} with {bits} bits, at least {needed} are needed")]
+    WeakKey {
+        /// The algorithm, as openssl names it.
+        name: String,
+        /// Its bits.
+        bits: u32,
+        /// The bits that such a key must have.
+        needed: u32,
+    },
+    /// Collisions are known for the digest, or it is too short.
+    #[error("the digest {0} is too weak")]
+    WeakDigest(String),
+    /// The key does not belong to this certificate.
+    #[error("not the key of the certificate {}", Escaped::path(.0))]
+    OtherKey(PathBuf),
+    /// There is no program `openssl`.
+    #[error("signatures need openssl, which is not installed")]
+    NoOpenSsl,
+    /// openssl failed with this message, for example because the signature is wrong.
+    #[error("{0}")]
+    OpenSsl(String),
 }
 
 impl Error {
@@ -94,6 +138,12 @@ impl Error {
     /// An I/O failure of `action` on something without a name.
     pub fn io_unnamed(action: &'static str, source: impl Into<io::Error>) -> Self {
         Self::Io { action, path: None, source: source.into() }
+    }
+
+    /// A failure of a signature, a key or a certificate in the file `path`.
+    #[cfg(feature = "signature")]
+    pub(crate) fn signature(path: &Path, problem: SignatureProblem) -> Self {
+        Self::Signature { path: path.to_owned(), problem }
     }
 
     /// Whether all further work on the image fails in the same way: it was cancelled, or a limit was reached.

@@ -43,6 +43,7 @@
 //! | [`patch`] | updates an image with a small patch, and rolls back |
 //! | [`escape`] | prints names without control characters, which could change a terminal |
 //! | [`seal`] | makes the hash tree of an image while it is built |
+//! | [`signature`] | signs digests, and checks their signatures |
 //! | [`verity`] | makes hash trees over images, and verifies each block that is read |
 //! | [`error`] | the error of this crate; it wraps the errors of [`read`] and [`build`] |
 
@@ -67,9 +68,13 @@ mod range_marks;
 pub mod seal;
 #[cfg(any(feature = "build", feature = "extract-portable"))]
 mod select;
+#[cfg(feature = "signature")]
+pub mod signature;
 
 #[cfg(feature = "patch")]
 pub use error::AfterFailure;
+#[cfg(feature = "signature")]
+pub use error::SignatureProblem;
 pub use error::{Corruption, Error, Result};
 #[cfg(feature = "build")]
 pub use ferofs_build::NewFile;

@@ -22,6 +22,7 @@ use crate::format::header::RawMethod;
 use crate::format::piece::base::Base;
 use crate::format::piece::{Buffers, StoredPiece};
 use crate::format::reencode::Encoders;
+use crate::image::digest::Digest;
 
 /// Bytes of memory for reading the old image, with its caches.
 pub(crate) const READER: usize = 4 << 20;
@@ -30,6 +31,7 @@ pub(crate) const READER: usize = 4 << 20;
 pub struct Delta<R> {
     header: DeltaHeader,
     methods: Vec<RawMethod>,
+    digest: Digest,
     stream: R,
 }
 
@@ -39,13 +41,19 @@ impl<R: Read> Delta<R> {
     /// # Errors
     /// [`PatchFault`] if it is no delta, or one that this program cannot apply.
     pub fn read(mut stream: R) -> Result<Self> {
-        let (header, methods) = DeltaHeader::read(&mut stream)?;
-        Ok(Self { header, methods, stream })
+        let (header, methods, digest) = DeltaHeader::read(&mut stream)?;
+        Ok(Self { header, methods, digest, stream })
     }
 
     /// What the delta says about itself.
     pub const fn header(&self) -> &DeltaHeader {
         &self.header
+    }
+
+    /// The digest that is signed: BLAKE3 of all bytes before the pieces. They have the size and digest of both images, the digest of each MiB
+    /// of the new one, the root hash, and the memory. So a signature covers each byte that [`Self::apply`] writes.
+    pub const fn digest(&self) -> [u8; 32] {
+        self.digest
     }
 
     /// Makes the new image from `old`. The SHA-256 of `old` is compared before the first byte is written, that of the new image at the

@@ -49,6 +49,7 @@ pub use self::apply::{apply, apply_with, overlay, overlay_with};
 pub use self::delta::{Applied, Delta, DeltaOutput};
 pub use self::error::{AfterFailure, Error, PatchFault, Result};
 pub use self::format::change::{Change, ChangeKind, NewParents};
+pub use self::format::delta_file::DeltaHeader;
 pub use self::format::reader::{Patch, SizeParts};
 pub use self::image::history::{Origin, State, log};
 pub use self::sequence::{AppliedPatches, PatchReader};

@@ -50,7 +50,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
         &[
             &["error"],
             &["range_marks", "select"],
-            &["check", "diff", "extract", "inspect", "patch", "seal"],
+            &["check", "diff", "extract", "inspect", "patch", "seal", "signature"],
             &["lib"],
         ],
     ),
@@ -94,7 +94,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
         ],
     ),
     ("device", &[&["failure"], &["args"], &["change", "check"], &["delta", "mount"], &["lib"]]),
-    ("capi", &[&["status"], &["image"], &["content"], &["names"], &["lib"]]),
+    ("capi", &[&["status"], &["image"], &["content", "delta"], &["names"], &["lib"]]),
     (
         "fuse",
         &[

@@ -10,6 +10,9 @@ use ferofs_devtools::shell;
 use super::source::Version;
 use crate::processor::Processor;
 
+/// Bytes of the program for devices at most: their flash memory is small. A larger one is no release.
+const DEVICE_MAX: u64 = 2_500_000;
+
 /// The programs of a processor.
 pub(super) struct Programs {
     pub(super) ferofs: PathBuf,
@@ -52,6 +55,7 @@ pub(super) fn build(
     };
     let ferofs = program("ferofs", "ferofs-cli", "dist")?;
     let device = program("ferofs-device", "ferofs-device", "small")?;
+    check_size(&device, DEVICE_MAX)?;
     Ok(Programs { ferofs, device })
 }
 
@@ -66,6 +70,15 @@ fn check_static(program: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Fails if the program has more bytes than `max`.
+fn check_size(program: &Path, max: u64) -> Result<()> {
+    let size = std::fs::metadata(program).with_context(|| program.display().to_string())?.len();
+    if size > max {
+        bail!("{}: {size} bytes, and at most {max} are for devices", program.display());
+    }
+    Ok(())
+}
+
 fn cargo_home() -> Result<PathBuf> {
     let home = env::var_os("CARGO_HOME").map(PathBuf::from);
     home.or_else(|| Some(env::home_dir()?.join(".cargo"))).context("neither $CARGO_HOME nor a home directory")
@@ -76,6 +89,14 @@ mod tests {
     use ferofs_tests::need;
 
     use super::*;
+
+    #[test]
+    fn large_programs_are_refused() {
+        let own = env::current_exe().unwrap();
+        let size = std::fs::metadata(&own).unwrap().len();
+        assert!(check_size(&own, size).is_ok());
+        assert!(check_size(&own, size - 1).is_err());
+    }
 
     #[test]
     fn this_test_is_dynamic() {

@@ -15,6 +15,7 @@ use serde_json::json;
 
 use crate::args::outputs::refuse_as_output;
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
+use crate::args::signature::{RequiredSignature, SignArgs};
 use crate::exit::{About, Failure, Outcome};
 use crate::print::output::{OUTPUT, OutputArgs, json_text, print_line, wants_summary};
 use crate::print::progress::Display;
@@ -35,6 +36,7 @@ enum Command {
     Create(CreateArgs),
     Apply(ApplyArgs),
     Show(ShowArgs),
+    Sign(DeltaSignArgs),
 }
 
 /// Create a delta between two images
@@ -98,6 +100,9 @@ struct ApplyArgs {
     resume: bool,
 
     #[command(flatten)]
+    signature: RequiredSignature,
+
+    #[command(flatten)]
     overwrite: OverwriteArgs,
 
     /// Print the summary as one JSON object
@@ -120,11 +125,30 @@ struct ShowArgs {
     json: bool,
 }
 
+/// Sign a delta
+///
+/// The signature is PKCS #7, detached, in DER, of a digest (BLAKE3) as text. It covers the digests of both images and of each MiB of the new
+/// one, the root hash, and the memory. openssl signs. The key may have a password.
+#[derive(clap::Args)]
+struct DeltaSignArgs {
+    /// The delta
+    #[arg(value_name = "DELTA")]
+    delta: PathBuf,
+
+    #[command(flatten)]
+    sign: SignArgs,
+}
+
 pub(crate) fn run(args: &Args) -> Outcome {
     match &args.command {
         Command::Create(args) => create(args),
         Command::Apply(args) => apply(args),
         Command::Show(args) => show(args),
+        Command::Sign(args) => {
+            let (_, delta) = open(&args.delta)?;
+            args.sign.sign(&signed_text(&delta), &[&args.delta])?;
+            Ok(0)
+        }
     }
 }
 
@@ -172,6 +196,11 @@ fn open(path: &Path) -> Result<(&Path, OpenDelta), Failure> {
     Ok((name, Delta::read(stream).about(name)?))
 }
 
+/// The text that a signature is of.
+fn signed_text(delta: &OpenDelta) -> String {
+    Hex(&delta.digest()).to_string()
+}
+
 fn apply(args: &ApplyArgs) -> Outcome {
     args.shown.apply();
     let is_stream = args.new.as_os_str() == "-";
@@ -180,6 +209,7 @@ fn apply(args: &ApplyArgs) -> Outcome {
     }
     args.overwrite.check(&args.new, OutputKind::Image { offset: 0 })?;
     let (name, delta) = open(&args.delta)?;
+    args.signature.check(&signed_text(&delta))?;
     let old = FileSource::open(&args.old, 0).map_err(Failure::without_subject)?;
     let old: Arc<dyn Source> = Arc::new(old);
     let cancel = Arc::new(AtomicBool::new(false));
@@ -233,7 +263,7 @@ fn show(args: &ShowArgs) -> Outcome {
         let object = json!({
             "old": { "bytes": header.old_size, "sha256": old },
             "new": { "bytes": header.new_size, "sha256": new, "root_hash": root },
-            "memory": header.memory,
+            "memory": header.memory, "digest": signed_text(&delta),
         });
         print_line!("{}", json_text(&object))?;
         return Ok(0);
@@ -244,5 +274,6 @@ fn show(args: &ShowArgs) -> Outcome {
         print_line!("root hash   {root}")?;
     }
     print_line!("memory      at most {} to apply", HumanBytes(header.memory))?;
+    print_line!("digest      {}", signed_text(&delta))?;
     Ok(0)
 }

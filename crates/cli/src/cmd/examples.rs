@@ -6,7 +6,7 @@ use clap::Command;
 type Example = (&'static str, &'static str);
 
 /// The pages of commands, by the names of their manual pages, with the pages to see, too.
-static PAGES: [(&str, &[Example], &str); 49] = [
+static PAGES: [(&str, &[Example], &str); 50] = [
     (
         "ferofs",
         &[
@@ -131,6 +131,11 @@ static PAGES: [(&str, &[Example], &str); 49] = [
         "ferofs-delta-create(1), ferofs-verity-verify(1)",
     ),
     ("ferofs-delta-show", &[("ferofs delta show d", "the digests of both images")], "ferofs-delta-apply(1)"),
+    (
+        "ferofs-delta-sign",
+        &[("ferofs delta sign d --key k.pem --cert c.pem -o d.p7s", "sign a delta")],
+        "ferofs-delta-apply(1), openssl-smime(1)",
+    ),
     (
         "ferofs-patch",
         &[

@@ -21,7 +21,7 @@ const COMMANDS: [(&str, &str); 20] = [
     ("mkfs", "ferofs build DIR IMAGE"),
     ("mksquashfs", "ferofs build DIR IMAGE"),
     ("rollback", "ferofs patch rollback IMAGE"),
-    ("sign", "ferofs verity sign ROOTHASH, or ferofs patch sign PATCH"),
+    ("sign", "ferofs verity sign ROOTHASH, ferofs patch sign PATCH, or ferofs delta sign DELTA"),
     ("stat", "ferofs inspect IMAGE"),
     ("test", "ferofs check --deep IMAGE"),
     ("tree", "ferofs ls --recursive IMAGE"),

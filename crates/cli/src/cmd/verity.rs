@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use ferofs::read::FileSource;
+use ferofs::signature;
 use ferofs::verity::{Digest, Seal, appended_position, check_end, fsverity_digest, make_tree, verify_all};
 
 use crate::args::byte_size;
-use crate::args::signature::{self, SignArgs};
+use crate::args::signature::SignArgs;
 use crate::args::threads;
 use crate::exit::{About, Failure, Outcome};
 use crate::print::output::{OUTPUT, OutputArgs, wants_summary};
@@ -157,7 +158,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
         Verb::Show(args) => show(args),
         Verb::Sign(args) => args.sign.sign(&args.roothash.to_string(), &[]).map(|()| 0),
         Verb::VerifySignature(args) => {
-            signature::check(&args.roothash.to_string(), &args.signature, &args.cert).map(|()| 0)
+            let text = args.roothash.to_string();
+            signature::check(&text, &args.signature, &args.cert).map_err(Failure::without_subject)?;
+            Ok(0)
         }
     }
 }

@@ -184,11 +184,11 @@ impl DeltaHeader {
         Ok([start.as_bytes(), &stored].concat())
     }
 
-    /// Reads the start of a delta.
+    /// Reads the start of a delta. Gives also BLAKE3 of all bytes that were read.
     ///
     /// # Errors
     /// [`PatchFault`], and [`Error::Io`].
-    pub(crate) fn read(stream: &mut dyn Read) -> Result<(Self, Vec<RawMethod>)> {
+    pub(crate) fn read(stream: &mut dyn Read) -> Result<(Self, Vec<RawMethod>, Digest)> {
         let bytes = take(stream, size_of::<RawStart>())?;
         let start = RawStart::read_from_bytes(&bytes).ok().filter(|start| start.magic == MAGIC);
         let start = start.ok_or(Error::Patch(PatchFault::NotADelta))?;
@@ -203,6 +203,7 @@ impl DeltaHeader {
         if stored.len() != len || digest(&stored) != start.header_digest {
             return Err(Error::Patch(PatchFault::Damaged));
         }
+        let whole = *blake3::Hasher::new().update(start.as_bytes()).update(&stored).finalize().as_bytes();
         let bytes = decompress(&stored, HEADER_MAX, "its header cannot be decoded")?;
         let short = || malformed("its header is too short");
         let (raw, rest) = RawHeader::read_from_prefix(&bytes).map_err(|_| short())?;
@@ -237,7 +238,7 @@ impl DeltaHeader {
             seal,
             chunks: chunks.to_vec(),
         };
-        Ok((header, methods))
+        Ok((header, methods, whole))
     }
 }
 

@@ -9,6 +9,7 @@
 //!   anything.
 //! - `<!-- output of the last block -->` before a block `text`: the same for the block `sh` before it, which does not fail.
 //! - `<!-- file: NAME -->` before any block: the block becomes this file.
+//! - `<!-- needs: PROGRAM... -->`: the page is skipped where one is missing.
 //!
 //! All blocks of a page run in one folder, in their order. The root directory is an overlay in memory over this machine's, so that
 //! commands may write to /etc and mount on /mnt.
@@ -107,6 +108,10 @@ fn run_page(name: &str) {
             && need::kernel_erofs("commands of pages")
     );
     let text = fs::read_to_string(repository().join(name)).unwrap();
+    let needed = text.lines().filter_map(|line| line.strip_prefix("<!-- needs: ")?.strip_suffix(" -->"));
+    if !needed.flat_map(str::split_whitespace).all(|program| need::tool(program, name).is_some()) {
+        return;
+    }
     let failures = run_steps(&steps(&text).unwrap_or_else(|error| panic!("{name}: {error}")));
     assert!(failures.is_empty(), "{name}:\n{}", failures.join("\n"));
 }

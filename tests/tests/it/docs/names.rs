@@ -143,7 +143,7 @@ fn every_ferofs_command_is_known() {
             let mut words: Vec<&str> = line.split_whitespace().skip(1).collect();
             let names = words.iter().take_while(|word| is_name(word)).count();
             // Only these have subcommands; a word after another command is an argument.
-            let has_subcommands = matches!(words.first(), Some(&("cache" | "patch" | "verity")));
+            let has_subcommands = matches!(words.first(), Some(&("cache" | "delta" | "patch" | "verity")));
             let names = if has_subcommands { names.min(2) } else { names.min(1) };
             let flags = words.split_off(names);
             if words.is_empty() {

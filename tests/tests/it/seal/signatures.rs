@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use ferofs_tests::run::Run;
+use ferofs_tests::run::{Run, device_path};
 use ferofs_tests::{ferofs, need, tree};
 
 use super::make_fifo;
@@ -62,8 +62,67 @@ fn patches_are_checked(keys: &Keys) {
     assert!(fs::read(&image).unwrap() == before, "a refused patch changed the image");
     let weak = apply(&patch, "almost.pem").failure(1);
     assert!(weak.stderr.contains("too weak"), "{}", weak.stderr);
+    let device = device_path();
+    if device.exists() || need::lacks("the program for devices", "ferofs-device beside ferofs") {
+        let good = keys.path("good.pem");
+        let apply = Run::new(&device).args(["apply", "--signature", &signature, "--cert", &good]);
+        assert_eq!(apply.args([&image, &other]).run().code, 1);
+    }
     assert!(fs::read(&image).unwrap() == before, "a refused patch changed the image");
     apply(&patch, "good.pem").success();
+}
+
+/// A delta is applied only with a right signature, if one is asked for: by the command and by the program for devices, from a file and a pipe.
+fn deltas_are_checked(keys: &Keys) {
+    let (fixture, old) = Fixture::with_image(&tree::Options::small());
+    let [first, second, delta, other, mixed, out] =
+        ["first", "second", "delta", "other", "mixed", "out"].map(|name| fixture.path(name));
+    for (new, delta, text) in [(&first, &delta, "content "), (&second, &other, "another content ")] {
+        fs::write(fixture.source().join("added"), text.repeat(10_000)).unwrap();
+        ferofs().arg("build").arg(fixture.source()).arg(new).run().success();
+        ferofs().args(["delta", "create", "--output"]).args([delta, &old, new]).run().success();
+    }
+    let signature = keys.path("delta.p7s");
+    let sign = ferofs().args(["delta", "sign"]).arg(&delta).args(["--output", &signature]);
+    sign.args(["--key", &keys.path("good.key"), "--cert", &keys.path("good.pem")]).run().success();
+    // The head that is signed, with the pieces of another delta.
+    let [signed, foreign] = [&delta, &other].map(|path| fs::read(path).unwrap());
+    let head = |bytes: &[u8]| 32 + u32::from_le_bytes(bytes[12..16].try_into().unwrap()) as usize;
+    fs::write(&mixed, [&signed[..head(&signed)], &foreign[head(&foreign)..]].concat()).unwrap();
+    let device = device_path();
+    let has_device = device.exists() || need::lacks("the program for devices", "ferofs-device beside ferofs");
+    for is_device in [false, true].into_iter().filter(|is_device| has_device || !is_device) {
+        let apply = |delta: &PathBuf, options: &[&str]| {
+            let program =
+                if is_device { Run::new(&device).arg("delta") } else { ferofs().args(["delta", "apply"]) };
+            let apply = program.arg(&old).arg("-").arg(&out).args(options);
+            apply.input(fs::File::open(delta).unwrap()).run()
+        };
+        let with = |delta: &PathBuf, signature: &str, cert: &str| {
+            apply(delta, &["--signature", signature, "--cert", &keys.path(cert)])
+        };
+        let missing = keys.path("missing.p7s");
+        for (delta, signature, cert, reason) in [
+            (&other, &signature, "good.pem", "signature failure"),
+            (&delta, &signature, "other.pem", "delta.p7s: openssl: "),
+            (&delta, &missing, "good.pem", "missing.p7s: "),
+            (&delta, &signature, "almost.pem", "too weak"),
+        ] {
+            let refused = with(delta, signature, cert);
+            assert!(refused.code == 1 && refused.stderr.contains(reason), "{reason}: {}", refused.stderr);
+        }
+        assert_eq!(apply(&delta, &["--cert", &keys.path("good.pem")]).code, 2);
+        assert!(!out.exists(), "a refused delta made a file");
+        assert_eq!(with(&mixed, &signature, "good.pem").code, 1);
+        assert!(!out.exists() || fs::read(&out).unwrap().is_empty(), "bytes that nobody signed were written");
+        with(&delta, &signature, "good.pem").success();
+        assert!(fs::read(&out).unwrap() == fs::read(&first).unwrap());
+        fs::remove_file(&out).unwrap();
+    }
+    let options = ["delta", "apply", "--signature", &signature, "--cert", &keys.path("good.pem")];
+    let without_openssl = ferofs().env("PATH", "/nowhere").args(options).args([&old, &delta, &out]).run();
+    assert!(without_openssl.failure(1).stderr.contains("openssl, which is not installed"));
+    assert!(!out.exists());
 }
 
 /// A signature is one structure in DER, without content; and each refusal names the file at fault.
@@ -204,6 +263,7 @@ fn signatures_are_those_of_openssl() {
     let almost = verify(&root, &by_openssl("almost", "sha256"), &["almost"]).failure(1);
     assert!(almost.stderr.contains("2040 bits, at least 2048"), "{}", almost.stderr);
     patches_are_checked(&keys);
+    deltas_are_checked(&keys);
     envelopes_are_checked(&keys, &root, &text);
     let damaged = keys.path("damaged.p7s");
     fs::write(&damaged, b"no signature").unwrap();

@@ -11,7 +11,7 @@ use indicatif::HumanBytes;
 use serde_json::json;
 
 use super::args::TrailingArgs;
-use crate::args::signature;
+use crate::args::signature::RequiredSignature;
 use crate::cmd::verity::sidecar::warn_of_seal;
 use crate::exit::{About, Failure, Outcome};
 use crate::print::output::{OUTPUT, OutputArgs, wants_summary};
@@ -34,13 +34,8 @@ pub(super) struct ApplyArgs {
     #[arg(value_name = "PATCH")]
     patch: PathBuf,
 
-    /// Change nothing unless this is a signature of the patch by one of the certificates of --cert
-    #[arg(long, value_name = "FILE", requires = "cert")]
-    signature: Option<PathBuf>,
-
-    /// A trusted certificate, in PEM; may be given several times
-    #[arg(long, value_name = "FILE", requires = "signature")]
-    cert: Vec<PathBuf>,
+    #[command(flatten)]
+    signature: RequiredSignature,
 
     #[command(flatten)]
     trailing: TrailingArgs,
@@ -57,10 +52,10 @@ pub(super) fn run(args: &ApplyArgs) -> Outcome {
     args.shown.apply();
     let is_stream = args.patch.as_os_str() == "-";
     let patch_name = if is_stream { Path::new("standard input") } else { &args.patch };
-    let mut patches = match &args.signature {
-        Some(signature) => Input::Signed(Box::new(signed(args, signature, patch_name)?)),
-        None if is_stream => Input::All(PatchReader::stream(std::io::stdin())),
-        None => Input::All(PatchReader::open(&args.patch).about(patch_name)?),
+    let mut patches = match args.signature.is_given() {
+        true => Input::Signed(Box::new(signed(args, patch_name)?)),
+        false if is_stream => Input::All(PatchReader::stream(std::io::stdin())),
+        false => Input::All(PatchReader::open(&args.patch).about(patch_name)?),
     };
     let medium = FileMedium::open(&args.image).about(&args.image)?;
     warn_of_seal(&args.image)?;
@@ -124,7 +119,7 @@ enum Input {
 }
 
 /// Opens the only patch, and checks its signature.
-fn signed(args: &ApplyArgs, signature: &Path, name: &Path) -> Result<Patch, Failure> {
+fn signed(args: &ApplyArgs, name: &Path) -> Result<Patch, Failure> {
     let patches = match args.patch.as_os_str() == "-" {
         true => Ok(PatchReader::stream(std::io::stdin())),
         false => PatchReader::open(&args.patch),
@@ -137,6 +132,6 @@ fn signed(args: &ApplyArgs, signature: &Path, name: &Path) -> Result<Patch, Fail
         }
         patch => patch.about(name)?,
     };
-    signature::check(&Hex(&patch.digest()).to_string(), signature, &args.cert)?;
+    args.signature.check(&Hex(&patch.digest()).to_string())?;
     Ok(patch)
 }
