@@ -4,10 +4,10 @@
 use std::fs;
 
 use anyhow::{Context, Result};
-use ferofs_devtools::shell;
+use ferofs_devtools::{page, shell};
 
 use crate::build::WITH_ITSELF;
-use crate::common::report::{markdown, number, replace_measured, rows};
+use crate::common::report::{number, rows};
 
 /// The line before the table in README.md.
 const BEGIN: &str = "<!-- cargo xtask bench writes from here, from docs/results -->";
@@ -33,7 +33,8 @@ const READS: [(&str, &str, &str, &str, &str); 1] = [(
 pub(crate) fn write() -> Result<()> {
     let path = shell::repository().join("README.md");
     let text = fs::read_to_string(&path).context("README.md")?;
-    fs::write(&path, replace_measured(&text, BEGIN, &table()?).context("README.md")?).context("README.md")
+    fs::write(&path, page::replace_measured(&text, BEGIN, &table()?).context("README.md")?)
+        .context("README.md")
 }
 
 /// The table, of ratios below 1 where ferofs is better.
@@ -79,7 +80,7 @@ fn table() -> Result<String> {
         let speed: f64 = line[1].parse().with_context(|| line[1].to_owned())?;
         table.push(vec![words.into(), "erofsfuse".into(), line[6].into(), number(1.0 / speed), "-".into()]);
     }
-    Ok(markdown(&["job", "compared with", "processor time", "time", "size"], &table))
+    Ok(page::table(&["job", "compared with", "processor time", "time", "size"], &table))
 }
 
 fn page(name: &str) -> Result<String> {

@@ -1,7 +1,7 @@
 //! The benchmarks of ferofs. `cargo xtask bench ...` builds this program with optimisation and starts it. It asserts no figure:
 //! figures depend on the machine.
 //!
-//! - [`build`], [`patch`], [`random`]: one job of the command `ferofs`, compared with other tools, over [`trees`] that users have.
+//! - [`build`], [`delta`], [`patch`], [`random`]: one job of the command `ferofs`, compared with other tools, over [`trees`] that users have.
 //! - [`charts`]: the figures and pictures of README.md and of the guide.
 //! - [`codec`]: the library alone; starts `crates/codec/benches`.
 //! - [`fleet`]: images on servers.
@@ -20,6 +20,7 @@ mod charts;
 mod codec;
 /// What several benchmarks share.
 mod common {
+    pub(crate) mod deltas;
     pub(crate) mod filesystem;
     pub(crate) mod fio;
     pub(crate) mod machine;
@@ -29,6 +30,7 @@ mod common {
     pub(crate) mod report;
     pub(crate) mod rounds;
 }
+mod delta;
 mod fleet;
 mod front;
 mod gate;
@@ -68,6 +70,8 @@ enum Bench {
     Charts(charts::ChartsArgs),
     /// Time the codecs alone
     Codec(codec::CodecArgs),
+    /// Sizes of exact deltas of real updates, and the cost of applying them, compared with bsdiff, xdelta3, zstd and casync; needs root
+    Delta(SizeArgs),
     /// Images on servers, at several latencies: the first file, complete reads compared with downloads, 200 mounts on one machine
     ///
     /// Needs 8 GB in DIR (target/bench-fleet), and root.
@@ -80,7 +84,7 @@ enum Bench {
     Kernel(PartArgs),
     /// Repeat the evaluation of the EROFS paper in 14 minutes and write a report; an interrupted run continues
     Paper(paper::PaperArgs),
-    /// Sizes of patches of real updates, compared with xdelta3, zstd and casync
+    /// Sizes of patches of real updates, compared with bsdiff, xdelta3, zstd and casync
     Patch(SizeArgs),
     // The evaluation of the paper starts it.
     #[command(hide = true)]
@@ -115,6 +119,7 @@ fn run(bench: Bench) -> Result<()> {
         Bench::Build(args) => build::build(&args),
         Bench::Charts(args) => charts::charts(&args),
         Bench::Codec(args) => codec::codec(&args),
+        Bench::Delta(args) => delta::delta(&args),
         Bench::Fleet(args) => fleet::fleet(args),
         Bench::Gate(args) => gate::gate(&args),
         Bench::Kernel(args) => kernel::kernel(&args),

@@ -30,6 +30,8 @@ pub const BTRFS: Tool = Tool { program: "mkfs.btrfs", package: "btrfs-progs" };
 pub const FIO: Tool = Tool { program: "fio", package: "fio" };
 /// Makes binary deltas of files.
 pub const XDELTA: Tool = Tool { program: "xdelta3", package: "xdelta3" };
+/// Makes binary deltas of programs.
+pub const BSDIFF: Tool = Tool { program: "bsdiff", package: "bsdiff" };
 /// Divides images into chunks by their content.
 pub const CASYNC: Tool = Tool { program: "casync", package: "casync" };
 /// Measures the memory of a program that it starts. Linux counts the memory of the process that starts a program, too, and this one is small.

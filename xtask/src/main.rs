@@ -31,11 +31,11 @@ Usage: cargo xtask COMMAND
   test --vm                  mount sealed images with dm-verity in a virtual machine; needs no virtualization, but root or sudo once
   test --kernels [OPTIONS]   let Linux 5.10 to 7.3 read images of all layouts, and of random options, in virtual machines, also on
                              ARM with pages of 4 and 16 KiB; --help prints its options; needs rustup; half an hour
-  test --processors [NAME]...
+  test --processors [--publish] [NAME]...
                              run the unit tests and the command for aarch64, armv7, riscv64, i686, powerpc64le and s390x (all) under
                              QEMU, and compare the images with those of this machine; needs rustup; 40 minutes
-  test --windows             let the command for Windows read images under Wine, and compare its output with that of this machine's; needs
-                             rustup
+  test --systems [--publish] let the command for Windows read images under Wine, and compare its output with that of this machine's; compile
+                             the command for macOS; needs rustup and pip
   test --packages            make the packages as `dist` does, install them in a new Debian, use them there, and remove them; compare what
                              the programs for other processors make, under QEMU; needs root
   dist [--for PROCESSOR]... [DIR]
@@ -87,8 +87,9 @@ fn dispatch(args: &[String]) -> Result<()> {
         ["test", "--containers", modes @ ..] => test::containers(modes)?,
         ["test", "--vm"] => test::virtual_machine()?,
         ["test", "--kernels", options @ ..] => fuzz::kernels(options)?,
-        ["test", "--processors", names @ ..] => test::processors::run(names)?,
-        ["test", "--windows"] => test::windows::run()?,
+        ["test", "--processors", options @ ..] => test::processors::run(options)?,
+        ["test", "--systems"] => test::systems::run(false)?,
+        ["test", "--systems", "--publish"] => test::systems::run(true)?,
         ["test", "--packages"] => test::packages()?,
         ["dist", arguments @ ..] => dist::run(arguments)?,
         ["api"] => api::write()?,

@@ -4,7 +4,7 @@
 //! use all processors (compiling, campaigns) run one after the other.
 
 pub(crate) mod processors;
-pub(crate) mod windows;
+pub(crate) mod systems;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,13 +1,14 @@
 //! The figures of README.md: ferofs, erofs-utils and squashfs-tools at a fast and at a small setting.
 
 use anyhow::{Result, bail};
+use ferofs_devtools::page;
 use ferofs_devtools::svg::{Anchor, Picture, Style, Theme};
 
 use super::Page;
 use super::measure::{Bench, Candidate, Record, Row};
 use crate::common::machine;
 use crate::common::programs::Tool;
-use crate::common::report::{markdown, number};
+use crate::common::report::number;
 
 /// Comparable settings: the same algorithm and level, and the cluster size that the tool's users choose for it.
 const CANDIDATES: [(&str, Tool, &str); 6] = [
@@ -59,7 +60,7 @@ fn table(record: &Record) -> Result<String> {
     };
     let rows = record.rows.iter().map(row).collect::<Result<Vec<_>>>()?;
     let head = ["command", "image, MB", "build, CPU s (min to max)", "random read, CPU µs (min to max)"];
-    page.push_str(&markdown(&head, &rows));
+    page.push_str(&page::table(&head, &rows));
     page.push_str("\nThe machine and the programs:\n\n");
     page.push_str(&machine::list(&record.machine));
     Ok(page)

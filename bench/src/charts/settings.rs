@@ -5,18 +5,17 @@ use std::fmt::Write as _;
 use std::fs;
 
 use anyhow::{Context, Result};
-use ferofs_devtools::shell;
+use ferofs_devtools::{page, shell};
 
 use super::Page;
 use super::measure::{Bench, Candidate, Record, Row};
 use crate::common::machine;
 use crate::common::programs::Tool;
-use crate::common::report::{markdown, number};
+use crate::common::report::number;
 
 const PAGE: &str = "docs/guide/settings.md";
 /// What `--publish` writes is between these lines.
 const BEGIN: &str = "<!-- cargo xtask bench charts --draw writes from here -->";
-const END: &str = "<!-- to here -->";
 
 /// Algorithms with levels from fast to small.
 const ALGORITHMS: [&str; 8] =
@@ -50,10 +49,12 @@ fn grid_options(algorithm: &str, cluster: &str) -> String {
 }
 
 pub(super) fn pages(record: &Record) -> Result<Vec<Page>> {
-    let page = fs::read_to_string(shell::repository().join(PAGE)).context(PAGE)?;
-    let (before, rest) = page.split_once(BEGIN).with_context(|| format!("{PAGE}: no line {BEGIN}"))?;
-    let (_, after) = rest.split_once(END).with_context(|| format!("{PAGE}: no line {END}"))?;
-    Ok(vec![(PAGE, format!("{before}{BEGIN}\n{}{END}{after}", tables(record)?))])
+    let text = fs::read_to_string(shell::repository().join(PAGE)).context(PAGE)?;
+    let tables = tables(record)?;
+    Ok(vec![(
+        PAGE,
+        page::replace_measured(&text, BEGIN, tables.strip_suffix('\n').unwrap_or(&tables)).context(PAGE)?,
+    )])
 }
 
 /// The text of a cell of a table.
@@ -94,7 +95,7 @@ fn tables(record: &Record) -> Result<String> {
         }
         let clusters = CLUSTERS.map(|cluster| format!("`-C {cluster}`"));
         let head: Vec<&str> = std::iter::once("`-z`").chain(clusters.iter().map(String::as_str)).collect();
-        let _ = write!(text, "\n{title}\n\n{}", markdown(&head, &rows));
+        let _ = write!(text, "\n{title}\n\n{}", page::table(&head, &rows));
     }
     let _ = writeln!(
         text,
@@ -110,7 +111,7 @@ fn tables(record: &Record) -> Result<String> {
     let presets =
         record.rows.iter().filter(|row| row.group != GRID).map(preset).collect::<Result<Vec<_>>>()?;
     text.push_str("\nThe same for presets:\n\n");
-    text.push_str(&markdown(&["option", "size, %", "build, CPU s", "random read, CPU µs"], &presets));
+    text.push_str(&page::table(&["option", "size, %", "build, CPU s", "random read, CPU µs"], &presets));
     let _ = write!(text, "\nThe machine and the programs:\n\n{}\n", machine::list(&record.machine));
     Ok(text)
 }

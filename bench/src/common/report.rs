@@ -1,28 +1,18 @@
 //! What the benchmark has measured: tables, which it prints, and figures with their aims, which it also publishes.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use ferofs_devtools::shell;
+use ferofs_devtools::{page, shell};
 
 use crate::common::machine::{self, Facts};
 use crate::common::rounds::Spread;
 use crate::front;
 
-/// The measured part of a page ends with this line, and begins with that of [`begin`]; the text around them is written by hand.
-const END: &str = "<!-- to here -->";
-
 /// The most rows of a table that a page shows. If there are more, a file beside the page has all of them, with tabs between the cells.
 const SHOWN: usize = 12;
-
-/// The line before the measured part of the page of a benchmark.
-fn begin(bench: &str) -> String {
-    format!("<!-- cargo xtask bench {bench} --publish writes from here -->")
-}
-
 /// A table with a sentence that says what it shows.
 pub(crate) struct Table {
     pub(crate) title: String,
@@ -130,8 +120,9 @@ impl Report {
             machine::list(&self.facts),
             table.markdown()
         );
-        let new = replace_measured(&text, &begin(self.bench), &measured)
-            .with_context(|| page.display().to_string())?;
+        let begin = page::begin(&format!("bench {} --publish", self.bench));
+        let new =
+            page::replace_measured(&text, &begin, &measured).with_context(|| page.display().to_string())?;
         fs::write(&page, new).with_context(|| page.display().to_string())?;
         front::write()
     }
@@ -172,7 +163,7 @@ impl Table {
     }
 
     fn markdown(&self) -> String {
-        format!("\n### {}\n\n{}\n\n{}", self.title, self.text, markdown(&self.head, &self.rows))
+        format!("\n### {}\n\n{}\n\n{}", self.title, self.text, page::table(&self.head, &self.rows))
     }
 }
 
@@ -180,23 +171,6 @@ impl Table {
 pub(crate) fn rows(page: &str) -> impl Iterator<Item = Vec<&str>> {
     let lines = page.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
     lines.map(|line| line.split(" | ").collect())
-}
-
-/// A table in Markdown.
-pub(crate) fn markdown(head: &[&str], rows: &[Vec<String>]) -> String {
-    let mut text = format!("| {} |\n|{}\n", head.join(" | "), "---|".repeat(head.len()));
-    for row in rows {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "| {} |", row.join(" | "));
-    }
-    text
-}
-
-/// Replaces what is between the line `begin` and the end of the measured part.
-pub(crate) fn replace_measured(text: &str, begin: &str, measured: &str) -> Result<String> {
-    let (before, rest) = text.split_once(begin).with_context(|| format!("no line {begin}"))?;
-    let (_, after) = rest.split_once(END).with_context(|| format!("no line {END}"))?;
-    Ok(format!("{before}{begin}\n{measured}\n{END}{after}"))
 }
 
 /// The median of measured values with the smallest and the largest.
@@ -231,15 +205,6 @@ pub(crate) fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_the_measured_part_changes() {
-        let begin = begin("fleet");
-        let page = format!("# Title\n{begin}\nold\n{END}\nformula\n");
-        let new = replace_measured(&page, &begin, "new").unwrap();
-        assert_eq!(new, format!("# Title\n{begin}\nnew\n{END}\nformula\n"));
-        assert!(replace_measured("# Title", &begin, "new").is_err());
-    }
 
     #[test]
     fn the_figures_of_the_page_before_are_beside_the_new_ones() {

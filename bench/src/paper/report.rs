@@ -7,11 +7,10 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use ferofs_devtools::shell;
+use ferofs_devtools::{page, shell};
 
 use super::record::{Key, Log, Outcome, Record, Values};
 use crate::common::machine;
-use crate::common::report::markdown;
 use crate::common::rounds::Spread;
 use Relation::{AtMost, LessThan, MoreThan};
 
@@ -210,7 +209,7 @@ fn summary(log: &Log) -> String {
         std::iter::once(system.to_owned()).chain(cases.iter().map(cell)).collect()
     };
     let rows: Vec<_> = all.names(experiment, |key| &key.system).into_iter().map(row).collect();
-    page + READING + &markdown(&[&["MiB/s"], &cases[..]].concat(), &rows)
+    page + READING + &page::table(&[&["MiB/s"], &cases[..]].concat(), &rows)
 }
 
 /// A table of all medians.
@@ -226,7 +225,7 @@ fn medians(log: &Log) -> String {
         vec![experiment.clone(), case.clone(), system.clone(), medians]
     };
     let rows: Vec<_> = Measurements::of(log).0.iter().map(row).collect();
-    format!("\n## All medians\n\n{}", markdown(&["experiment", "case", "system", "medians"], &rows))
+    format!("\n## All medians\n\n{}", page::table(&["experiment", "case", "system", "medians"], &rows))
 }
 
 impl<'a> Measurements<'a> {

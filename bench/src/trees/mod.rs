@@ -4,6 +4,7 @@
 /// Packages, and the Linux source, which one of them has.
 pub(crate) mod packages;
 mod systems;
+pub(crate) mod updates;
 mod versions;
 
 use std::fs;
@@ -16,8 +17,6 @@ use ferofs_devtools::shell;
 use ferofs_tests::scratch;
 
 use crate::common::report::number;
-
-pub(crate) use packages::{debian, wheel};
 
 /// Makes a tree in an empty directory.
 type Make = fn(&Path) -> Result<()>;

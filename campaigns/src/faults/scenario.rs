@@ -42,6 +42,8 @@ enum Kind {
     Writes { words: &'static [&'static str], over: bool },
     /// Changes an image in place.
     Updates { words: &'static [&'static str], from: &'static str, to: &'static str },
+    /// Writes a file, which the command with the option `--resume` completes after a failure.
+    Resumes { words: &'static [&'static str] },
     /// Makes a tree.
     Extracts,
     /// Prints, and changes nothing.
@@ -76,6 +78,11 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ),
     writes("patch-squash", &["patch", "squash", "@patched.erofs", "%out"]),
     writes("extract-tar", &["extract", "-q", "--tar", "%out", "@old.erofs"]),
+    writes("delta-create", &["delta", "create", "-q", "--workers", "2", "-o", "%out", "@old.erofs", "@new.erofs"]),
+    Scenario {
+        name: "delta-apply",
+        kind: Kind::Resumes { words: &["delta", "apply", "-q", "@old.erofs", "@delta", "%out"] },
+    },
     updates("patch-apply", &["patch", "apply", "%image", "@patch"], "old", "new"),
     updates("patch-add", &["patch", "add", "%image", "@more"], "old", "added"),
     updates("patch-rollback", &["patch", "rollback", "%image"], "patched", "old"),
@@ -145,6 +152,11 @@ impl Fixture {
             .args([at("patch"), at("old.erofs"), at("new.erofs")])
             .run()
             .success();
+        ferofs()
+            .args(["delta", "create", "-q", "-o"])
+            .args([at("delta"), at("old.erofs"), at("new.erofs")])
+            .run()
+            .success();
         fs::copy(at("old.erofs"), at("patched.erofs"))?;
         ferofs().args(["patch", "apply"]).args([at("patched.erofs"), at("patch")]).run().success();
         // The output of each command without a failure.
@@ -200,7 +212,10 @@ impl Scenario {
     pub(crate) fn command(&self, attempt: &Attempt<'_>, stdout: &Path) -> Result<Command> {
         let mut command = Command::new(ferofs_path());
         match self.kind {
-            Kind::Writes { words, .. } | Kind::Updates { words, .. } | Kind::Prints { words } => {
+            Kind::Writes { words, .. }
+            | Kind::Updates { words, .. }
+            | Kind::Resumes { words }
+            | Kind::Prints { words } => {
                 command.args(attempt.arguments(words));
                 if words[0] == "build" {
                     command.args(IDENTITY);
@@ -244,6 +259,7 @@ impl Scenario {
             Kind::Updates { words, from, to } => {
                 wrong.extend(judge_update(attempt, words, good, [from, to])?);
             }
+            Kind::Resumes { words } => wrong.extend(judge_resumed(attempt, words, good)?),
             Kind::Extracts => wrong.extend(judge_tree(attempt, good)?),
             Kind::Prints { .. } => {
                 let same = fs::read(stdout)? == fs::read(attempt.fixture("good").join(self.name))?;
@@ -313,6 +329,21 @@ fn judge_update(attempt: &Attempt<'_>, words: &[&str], good: bool, states: [&str
         }
     }
     Ok(wrong)
+}
+
+/// After success the file is the new image; after a failure the command with `--resume` completes it.
+fn judge_resumed(attempt: &Attempt<'_>, words: &[&str], good: bool) -> Result<Vec<String>> {
+    let (new, out) = (fs::read(attempt.fixture("new.erofs"))?, attempt.path("out"));
+    if good {
+        let same = fs::read(out)? == new;
+        return Ok(if same { Vec::new() } else { vec!["it succeeds with other bytes".to_owned()] });
+    }
+    let again = ferofs().args(attempt.arguments(words)).arg("--resume").run();
+    match again.code {
+        0 if fs::read(out)? == new => Ok(Vec::new()),
+        0 => Ok(vec!["completed by --resume, it has other bytes".to_owned()]),
+        _ => Ok(vec![format!("--resume does not complete it: {}", again.stderr.trim())]),
+    }
 }
 
 /// After success the tree is complete; after a failure a further run with `--skip-existing` completes it.

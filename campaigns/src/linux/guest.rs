@@ -208,8 +208,10 @@ fn read_equal(equal: &str) -> Result<Vec<Entry>, String> {
         unmount(EQUAL_MOUNT, UnmountFlags::empty()).map_err(|error| error.to_string())?;
         Ok(after.saturating_sub(before))
     };
-    found.extend(page_cache(growth("one")?, growth("two")?));
+    let cache = growth("one").and_then(|same| Ok(page_cache(same, growth("two")?)));
+    // The next image needs the device, also if this one failed.
     losetup(&["-d", &device]).map_err(message)?;
+    found.extend(cache?);
     Ok(found)
 }
 

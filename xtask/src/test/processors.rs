@@ -1,4 +1,5 @@
-//! `cargo xtask test --processors [NAME]...`: the unit tests and the command on other processors, whose instructions QEMU translates.
+//! `cargo xtask test --processors [--publish] [NAME]...`: the unit tests and the command on other processors, whose instructions QEMU
+//! translates. `--publish` writes the table to docs/results/processors.md.
 //!
 //! For each processor the command is compiled without a warning, the unit tests of the libraries run, and images and patches are made that must
 //! have the same bytes as those that this machine makes.
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use ferofs_devtools::shell;
+use ferofs_devtools::{page, shell};
 use ferofs_tests::scratch;
 
 use crate::dist::Release;
@@ -33,10 +34,17 @@ pub(super) const IMAGES: [&str; 12] = [
     "--preset default --verity",
 ];
 
+/// The page with the results of this command and of `cargo xtask test --systems`.
+pub(super) const PAGE: &str = "docs/results/processors.md";
+
 /// Tests the processors of these names, or all.
-pub(crate) fn run(names: &[&str]) -> Result<()> {
+pub(crate) fn run(options: &[&str]) -> Result<()> {
+    let (publish, names): (Vec<&str>, Vec<&str>) = options.iter().partition(|option| **option == "--publish");
+    if !publish.is_empty() && !names.is_empty() {
+        bail!("--publish needs all processors: {} are not all", names.join(", "));
+    }
     let others = PROCESSORS.into_iter().filter(|it| !it.is_own());
-    let processors = processor::choose(others, names)?;
+    let processors = processor::choose(others, &names)?;
     let own = shell::build_ferofs("checked")?;
     let scratch = scratch::scratch();
     let expected = Expected::make(&own, scratch.path())?;
@@ -45,8 +53,11 @@ pub(crate) fn run(names: &[&str]) -> Result<()> {
         println!("{}", shell::bold(&format!("== {}", processor.name)));
         rows.push(test(&processor, &expected).with_context(|| processor.name)?);
     }
-    println!("{:<14}{:>12}{:>14}", "processor", "unit tests", "same images");
-    rows.iter().for_each(|row| println!("{row}"));
+    let table = page::table(&["processor", "unit tests", "images of the same bytes", "patches"], &rows);
+    println!("{table}");
+    if !publish.is_empty() {
+        page::publish(PAGE, &page::begin("test --processors --publish"), &table)?;
+    }
     Ok(())
 }
 
@@ -79,7 +90,7 @@ pub(crate) fn compare(release: &Release) -> Result<()> {
 }
 
 /// Compiles for the processor, runs the unit tests, and compares what its program makes.
-fn test(processor: &Processor, expected: &Expected) -> Result<String> {
+fn test(processor: &Processor, expected: &Expected) -> Result<Vec<String>> {
     processor.install(processor.target)?;
     let mut build_command = cargo(processor, "build");
     shell::run(build_command.args(["--package", "ferofs-cli"]))?;
@@ -97,7 +108,7 @@ fn test(processor: &Processor, expected: &Expected) -> Result<String> {
     let passed: u64 = text.lines().filter_map(passed_in).sum();
     let program = target_dir().join(processor.target).join("debug/ferofs");
     expected.compare(|| processor.command(&program))?;
-    Ok(format!("{:<14}{passed:>12}{:>14}", processor.name, IMAGES.len()))
+    Ok(vec![processor.name.to_owned(), passed.to_string(), IMAGES.len().to_string(), "1".to_owned()])
 }
 
 /// Cargo for this processor. A warning is an error.
