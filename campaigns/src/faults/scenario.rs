@@ -78,7 +78,10 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ),
     writes("patch-squash", &["patch", "squash", "@patched.erofs", "%out"]),
     writes("extract-tar", &["extract", "-q", "--tar", "%out", "@old.erofs"]),
-    writes("delta-create", &["delta", "create", "-q", "--workers", "2", "-o", "%out", "@old.erofs", "@new.erofs"]),
+    writes(
+        "delta-create",
+        &["delta", "create", "-q", "--workers", "2", "-o", "%out", "@old.erofs", "@new.erofs"],
+    ),
     Scenario {
         name: "delta-apply",
         kind: Kind::Resumes { words: &["delta", "apply", "-q", "@old.erofs", "@delta", "%out"] },
