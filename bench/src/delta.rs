@@ -11,7 +11,7 @@ use ferofs_tests::{Run, scratch};
 use crate::common::deltas::{self, Others, TIMEOUT, size};
 use crate::common::options::SizeArgs;
 use crate::common::programs::{Programs, Tool, succeed};
-use crate::common::report::{Report, Table, number};
+use crate::common::report::{Report, number};
 use crate::trees::updates;
 
 /// Encodings: the program that makes both images, and its options.
@@ -59,23 +59,22 @@ pub(crate) fn delta(parts: &SizeArgs) -> Result<()> {
             rows.push((ratio, [names, cells].concat()));
         }
     }
-    rows.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let table = Table {
-        title: "Updates".into(),
-        text: "“Other” is the smallest of bsdiff, xdelta3 `-9` and zstd `-19 --long=27` against the old image; casync counts the chunks that the old \
-               image lacks; “memory” is what `apply` took and what the delta states, in MB; seconds are processor seconds, those of `cp` \
-               last. Sizes are bytes. The worst ratios come first."
-            .into(),
-        head: vec![
-            "update", "images", "delta / other", "new image", "delta", "other", "casync", "memory", "create, s", "apply, s", "cp, s",
-        ],
-        rows: rows.into_iter().map(|(_, row)| row).collect(),
-    };
-    report.add(&table);
-    if parts.publish {
-        report.publish("one run each; sizes do not depend on the machine.", table, 1, 2)?;
-    }
-    Ok(())
+    let head = [
+        "update",
+        "images",
+        "delta / other",
+        "new image",
+        "delta",
+        "other",
+        "casync",
+        "memory",
+        "create, s",
+        "apply, s",
+        "cp, s",
+    ];
+    let text = "“Other” is the smallest of bsdiff, xdelta3 `-9` and zstd `-19 --long=27` against the old image; casync counts the chunks that the \
+                old image lacks; “memory” is what `apply` took and what the delta states, in MB.";
+    deltas::show(&report, parts.publish, head.to_vec(), text, rows)
 }
 
 /// The ratio and the cells of one line of the table.

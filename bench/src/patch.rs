@@ -10,7 +10,7 @@ use ferofs_tests::{Run, scratch};
 use crate::common::deltas::{self, Others, TIMEOUT, size};
 use crate::common::options::SizeArgs;
 use crate::common::programs::{self, succeed};
-use crate::common::report::{Report, Table, number};
+use crate::common::report::{Report, number};
 use crate::trees::updates;
 
 /// Encodings: options of `ferofs build` and `ferofs patch create`.
@@ -43,23 +43,22 @@ pub(crate) fn patch(parts: &SizeArgs) -> Result<()> {
             rows.push((ratio, [vec![(*name).to_owned(), format!("`{encoding}`")], cells].concat()));
         }
     }
-    rows.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let table = Table {
-        title: "Updates".into(),
-        text: "“Delta” is the smallest of bsdiff, xdelta3 `-9` and zstd `-19` against the old image; casync counts the chunks that the old image lacks; “growth” is \
-               that of the image; “memory” is what `apply` takes, in MB; seconds are processor seconds. Sizes are bytes. The worst ratios come first."
-            .into(),
-        head: vec![
-            "update", "encoding", "patch / delta", "old image", "patch", "delta", "casync", "growth", "memory", "create, s",
-            "apply, s",
-        ],
-        rows: rows.into_iter().map(|(_, row)| row).collect(),
-    };
-    report.add(&table);
-    if parts.publish {
-        report.publish("one run each; sizes do not depend on the machine.", table, 1, 2)?;
-    }
-    Ok(())
+    let head = [
+        "update",
+        "encoding",
+        "patch / delta",
+        "old image",
+        "patch",
+        "delta",
+        "casync",
+        "growth",
+        "memory",
+        "create, s",
+        "apply, s",
+    ];
+    let text = "“Delta” is the smallest of bsdiff, xdelta3 `-9` and zstd `-19` against the old image; casync counts the chunks that the old image \
+                lacks; “growth” is that of the image; “memory” is what `apply` takes, in MB.";
+    deltas::show(&report, parts.publish, head.to_vec(), text, rows)
 }
 
 /// The ratio and the cells of one line of the table.

@@ -10,6 +10,7 @@ use ferofs_tests::Run;
 use ferofs_tests::tools::Tool;
 
 use super::programs::succeed;
+use super::report::{Report, Table};
 
 /// The tools.
 pub(crate) const TOOLS: [Tool; 4] = [BSDIFF, CASYNC, XDELTA, ZSTD];
@@ -55,6 +56,25 @@ impl Others {
     pub(crate) fn least(&self) -> u64 {
         self.bsdiff.map_or(u64::MAX, |bytes| bytes).min(self.xdelta).min(self.zstd)
     }
+}
+
+/// Prints the table of all updates, `rows` with the ratios to sort them by, and publishes it if `is_published`.
+pub(crate) fn show(
+    report: &Report,
+    is_published: bool,
+    head: Vec<&'static str>,
+    text: &str,
+    mut rows: Vec<(f64, Vec<String>)>,
+) -> Result<()> {
+    rows.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let text = format!("{text} Seconds are processor seconds. Sizes are bytes. The worst ratios come first.");
+    let rows = rows.into_iter().map(|(_, row)| row).collect();
+    let table = Table { title: "Updates".into(), text, head, rows };
+    report.add(&table);
+    if is_published {
+        report.publish("one run each; sizes do not depend on the machine.", table, 1, 2)?;
+    }
+    Ok(())
 }
 
 /// Bytes of the chunks of the new image that the old one does not have, and of their index.

@@ -121,9 +121,8 @@ fn compile_for_macos(dir: &Path) -> Result<()> {
 /// Builds a sealed image, and gives its root hash.
 fn seal(ferofs: &Path, tree: &Path, image: &Path) -> Result<String> {
     let file = image.with_extension("roothash");
-    let mut command = Command::new(ferofs);
-    command.arg("--roothash-file").arg(&file);
-    shell::run(build(&mut command, "--verity", tree, image))?;
+    let options = format!("--verity --roothash-file {}", file.display());
+    shell::run(build(&mut Command::new(ferofs), &options, tree, image))?;
     Ok(fs::read_to_string(file)?.trim().to_owned())
 }
 
