@@ -107,6 +107,21 @@ fn each_layout_comes_out_exactly() {
 }
 
 #[test]
+fn extents_that_are_longer_than_a_piece_are_carried() {
+    let dir = trees();
+    let dir = dir.path();
+    std::fs::write(dir.join("new/zeroes"), vec![0; 40 << 20]).unwrap();
+    for algorithm in [Algorithm::Lz4, Algorithm::Zstd] {
+        let options = |options: &mut Options| {
+            options.data.compression = Some(compression(algorithm, 3, 1 << 20));
+        };
+        let (old, new) = (image(dir, "old", options), image(dir, "new", options));
+        let (delta, _) = delta(dir, &old, &new);
+        assert!(apply(&old, &delta).unwrap() == new, "{algorithm:?}");
+    }
+}
+
+#[test]
 fn sealed_images_and_other_bytes_behind_them_come_out_exactly() {
     let dir = trees();
     let dir = dir.path();

@@ -57,6 +57,9 @@ pub(super) fn divide(content: &ImageContent, equal: &[Equal], range: Range<usize
             divide_bytes(equal, extent.at..end, Some(number), &mut parts);
         } else if let Some(old) = old {
             push_copy(&mut parts, old, extent.size);
+        } else if extent.len > PIECE_LEN {
+            // The content, for example zeroes in one pcluster, has no space in a piece.
+            divide_bytes(equal, extent.at..end, None, &mut parts);
         } else {
             parts.push(Part::Run(Run { extents: number..number + 1 }));
         }
