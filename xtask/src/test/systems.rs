@@ -76,8 +76,9 @@ pub(crate) fn run(publish: bool) -> Result<()> {
     let text = String::from_utf8_lossy(&refused.stderr);
     ensure!(refused.status.code() == Some(1) && text.contains("need Linux"), "build: {refused:?}");
     let row = |command: &str| {
-        let images = if command.starts_with("verity") { 1 } else { IMAGES.len() + 1 };
-        [command, &format!("{images} images"), "compiled"].map(str::to_owned).to_vec()
+        let all = format!("{} images", IMAGES.len() + 1);
+        let images = if command.starts_with("verity") { "1 image" } else { &all };
+        [command, images, "compiled"].map(str::to_owned).to_vec()
     };
     let names = COMMANDS.iter().map(|words| words.join(" ")).chain(["verity verify".to_owned()]);
     let mut rows: Vec<Vec<String>> = names.map(|name| row(&name)).collect();
