@@ -40,7 +40,8 @@ pub use ferofs_build::incremental::{
     PatchSummary, add, compose, create, create_delta, squash, squash_in_place, squash_options,
 };
 pub use ferofs_patch::{
-    Applied, AppliedPatches, ApplyProgress, Change, ChangeKind, Delta, DeltaOutput, Error as ApplyError,
-    FileMedium, Medium, NewParents, Origin, Patch, PatchFault, PatchReader, PieceCache, Repaired, SizeParts,
-    State, TrailingData, apply, apply_with, log, overlay, overlay_with, repair, rollback,
+    Applied, AppliedPatches, ApplyProgress, Change, ChangeKind, Delta, DeltaFile, DeltaOutput,
+    Error as ApplyError, FileMedium, Medium, NewParents, Origin, Patch, PatchFault, PatchReader, PieceCache,
+    Repaired, SizeParts, State, TrailingData, apply, apply_with, log, overlay, overlay_with, repair,
+    rollback,
 };

@@ -1,6 +1,7 @@
 //! Applies exact deltas: the new image comes out byte for byte, in order, from the old image and a stream. Layout:
 //! docs/PATCH_FORMAT.md.
 
+pub(crate) mod files;
 mod sink;
 
 use std::fs::File;
@@ -35,6 +36,25 @@ pub struct Delta<R> {
     stream: R,
 }
 
+/// The files that applying a delta reads and writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Old,
+    Delta,
+    New,
+}
+
+/// A result whose error is about one of the files.
+type Tagged<T> = Result<T, (Role, Error)>;
+
+/// Tags an error of work on the file `role`. What is wrong with the delta shows everywhere.
+fn of(role: Role) -> impl Fn(Error) -> (Role, Error) {
+    move |error| match error.is_about_patch() {
+        true => (Role::Delta, error),
+        false => (role, error),
+    }
+}
+
 impl<R: Read> Delta<R> {
     /// Reads the header of a delta.
     ///
@@ -62,18 +82,30 @@ impl<R: Read> Delta<R> {
     /// # Errors
     /// [`PatchFault`] for another old image or a damaged delta; [`Error::Io`]; [`Error::Interrupted`] if `cancel` is set.
     pub fn apply(
+        self,
+        old: &Arc<dyn Source>,
+        output: DeltaOutput<'_>,
+        written: impl FnMut(u64),
+        cancel: &AtomicBool,
+    ) -> Result<Applied> {
+        self.apply_tagged(old, output, written, cancel).map_err(|(_, error)| error)
+    }
+
+    fn apply_tagged(
         mut self,
         old: &Arc<dyn Source>,
         output: DeltaOutput<'_>,
         mut written: impl FnMut(u64),
         cancel: &AtomicBool,
-    ) -> Result<Applied> {
-        let methods = self.methods.iter().map(RawMethod::params).collect::<Result<Vec<Params>>>()?;
-        check_old(&**old, &self.header, cancel)?;
+    ) -> Tagged<Applied> {
+        let methods = self.methods.iter().map(RawMethod::params).collect::<Result<Vec<Params>>>();
+        let methods = methods.map_err(of(Role::Delta))?;
+        check_old(&**old, &self.header, cancel).map_err(of(Role::Old))?;
         let mut options = OpenOptions::default();
         options.metadata_cache = READER / 4;
         options.engine.memory_limit = Some(READER);
-        let image = Image::open_with(Box::new(Arc::clone(old)), Vec::new(), &options)?;
+        let image = Image::open_with(Box::new(Arc::clone(old)), Vec::new(), &options);
+        let image = image.map_err(|e| of(Role::Old)(e.into()))?;
         let base = Base {
             source: &**old,
             size: self.header.old_size,
@@ -85,11 +117,11 @@ impl<R: Read> Delta<R> {
         let mut encoders = [Encoders::new(&methods)];
         let (mut buffers, mut made, mut copied) = (Buffers::default(), Vec::new(), Vec::new());
         let check = || is_cancelled(cancel);
-        let mut sink = Sink::new(&self.header, output)?;
-        sink.skip_present(check)?;
+        let mut sink = Sink::new(&self.header, output).map_err(of(Role::Delta))?;
+        sink.skip_present(check).map_err(of(Role::New))?;
         for _ in 0..self.header.pieces {
-            check()?;
-            let piece = DeltaPiece::read(&mut self.stream)?;
+            check().map_err(of(Role::New))?;
+            let piece = DeltaPiece::read(&mut self.stream).map_err(of(Role::Delta))?;
             if sink.pass_over(piece.len()) {
                 continue;
             }
@@ -103,32 +135,33 @@ impl<R: Read> Delta<R> {
                     compressed: piece.compressed,
                     delta_len: piece.delta_len,
                 };
-                stored.decode(&base, &mut encoders, &mut buffers, &mut made, check)?;
+                stored.decode(&base, &mut encoders, &mut buffers, &mut made, check).map_err(of(Role::Old))?;
             }
             let mut rest = &made[..];
             for copy in &piece.copies {
                 // The copies of a piece lie within what it makes.
                 let (before, after) = rest.split_at_checked(to_usize(copy.after)).unwrap_or((rest, &[]));
                 rest = after;
-                sink.put(before)?;
+                sink.put(before).map_err(of(Role::New))?;
                 let mut at = copy.pos;
                 let end = copy.pos.saturating_add(copy.len);
                 if end > self.header.old_size {
-                    return Err(Error::Patch(PatchFault::Malformed("it copies bytes behind the old image")));
+                    let fault = PatchFault::Malformed("it copies bytes behind the old image");
+                    return Err((Role::Delta, Error::Patch(fault)));
                 }
                 while at < end {
-                    check()?;
+                    check().map_err(of(Role::New))?;
                     copied.resize(to_usize(end.saturating_sub(at).min(to_u64(CHUNK))), 0);
                     old.read_exact_at(at, &mut copied)
-                        .map_err(|e| Error::io_unnamed("read the old image", e))?;
-                    sink.put(&copied)?;
+                        .map_err(|e| (Role::Old, Error::io_unnamed("read", e)))?;
+                    sink.put(&copied).map_err(of(Role::New))?;
                     at = at.saturating_add(to_u64(copied.len()));
                 }
             }
-            sink.put(rest)?;
+            sink.put(rest).map_err(of(Role::New))?;
             written(sink.len());
         }
-        sink.finish()
+        sink.finish().map_err(of(Role::New))
     }
 }
 
@@ -146,22 +179,33 @@ impl<R: Read> Delta<R> {
         written: impl FnMut(u64),
         cancel: &AtomicBool,
     ) -> Result<Applied> {
-        let io = |action| move |e| Error::io_unnamed(action, e);
-        let is_file = file.metadata().map_err(io("stat the new image"))?.is_file();
-        let clone = file.try_clone().map_err(io("open the new image"))?;
-        let present = FileSource::new(clone, 0).map_err(io("read the new image"))?;
+        self.apply_to_tagged(old, file, resume, written, cancel).map_err(|(_, error)| error)
+    }
+
+    fn apply_to_tagged(
+        self,
+        old: &Arc<dyn Source>,
+        file: &File,
+        resume: bool,
+        written: impl FnMut(u64),
+        cancel: &AtomicBool,
+    ) -> Tagged<Applied> {
+        let io = |action| move |e| (Role::New, Error::io_unnamed(action, e));
+        let is_file = file.metadata().map_err(io("stat"))?.is_file();
+        let clone = file.try_clone().map_err(io("open"))?;
+        let present = FileSource::new(clone, 0).map_err(io("read"))?;
         let (needed, available) = (self.header.new_size, present.size());
         if !is_file && available < needed {
-            return Err(Error::Patch(PatchFault::NoSpace { needed, available }));
+            return Err((Role::New, Error::Patch(PatchFault::NoSpace { needed, available })));
         }
         let none: &[u8] = &[];
         let present: &dyn Source = if resume { &present } else { &none };
         let mut write = |at: u64, bytes: &[u8]| file.write_all_at(bytes, at);
-        let applied = self.apply(old, DeltaOutput::Resume(present, &mut write), written, cancel)?;
+        let applied = self.apply_tagged(old, DeltaOutput::Resume(present, &mut write), written, cancel)?;
         if is_file {
-            file.set_len(needed).map_err(io("truncate the new image"))?;
+            file.set_len(needed).map_err(io("truncate"))?;
         }
-        file.sync_all().map_err(io("sync the new image"))?;
+        file.sync_all().map_err(io("sync"))?;
         Ok(applied)
     }
 }
@@ -188,7 +232,7 @@ fn check_old(old: &dyn Source, header: &DeltaHeader, cancel: &AtomicBool) -> Res
     while at < expected {
         is_cancelled(cancel)?;
         buffer.resize(to_usize(expected.saturating_sub(at).min(to_u64(CHUNK))), 0);
-        old.read_exact_at(at, &mut buffer).map_err(|e| Error::io_unnamed("read the old image", e))?;
+        old.read_exact_at(at, &mut buffer).map_err(|e| Error::io_unnamed("read", e))?;
         hasher.update(&buffer);
         at = at.saturating_add(to_u64(buffer.len()));
     }

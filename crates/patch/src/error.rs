@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ferofs_format::FormatError;
 use ferofs_read::Corruption;
-use ferofs_read::escape::PathPrefix;
+use ferofs_read::escape::{Escaped, PathPrefix};
 
 /// The result of this crate's operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -57,6 +57,15 @@ pub enum Error {
         /// The state of the image now.
         image: AfterFailure,
     },
+    /// One of the files of a delta cannot be used.
+    #[error("{}: {cause}", Escaped::path(path))]
+    InFile {
+        /// The file concerned.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        cause: Box<Error>,
+    },
     /// The operation was cancelled.
     #[error("interrupted")]
     Interrupted,
@@ -97,6 +106,15 @@ impl Error {
         Self::Io { action, path: None, source: source.into() }
     }
 
+    /// This error, which is about the file `path`.
+    pub(crate) fn in_file(self, path: &Path) -> Self {
+        match self {
+            Self::Io { action, path: None, source } => Self::io(action, path, source),
+            Self::Io { .. } | Self::InFile { .. } | Self::Interrupted => self,
+            cause => Self::InFile { path: path.to_owned(), cause: Box::new(cause) },
+        }
+    }
+
     /// Whether the error is about the file with the patch, not about the image.
     #[must_use]
     pub const fn is_about_patch(&self) -> bool {
@@ -109,6 +127,7 @@ impl Error {
                     | PatchFault::WrongBytes(_)
                     | PatchFault::Version(_)
                     | PatchFault::Length { .. }
+                    | PatchFault::CutOff
                     | PatchFault::Damaged
                     | PatchFault::Malformed(_)
             ),
@@ -170,16 +189,19 @@ pub enum PatchFault {
     #[error("the delta is damaged: it gives wrong bytes for the MiB from byte {0} on; they were not written")]
     WrongBytes(u64),
     /// The patch has an unknown version.
-    #[error("a patch of version {0}, which this program does not know")]
+    #[error("the file has version {0}, which this program does not know")]
     Version(u32),
     /// The file's length differs from the one in its header.
-    #[error("a patch of {expected} bytes, of which there are {found}")]
+    #[error("the file should have {expected} bytes, and has {found}")]
     Length {
         /// Bytes that the patch says it has.
         expected: u64,
         /// Bytes of the file.
         found: u64,
     },
+    /// The file of a delta ends before the delta does.
+    #[error("the file is cut off")]
+    CutOff,
     /// The file has another patch behind the first one.
     #[error("the file has several patches, one after another, and this needs a file with one")]
     Several,
@@ -187,10 +209,10 @@ pub enum PatchFault {
     #[error("none of the {} patches is for this image: they are for {}", .0.len(), .0.join(", for "))]
     NoneFits(Vec<String>),
     /// The file's checksum is wrong.
-    #[error("the patch is damaged: its checksum is another")]
+    #[error("the file is damaged: its checksum is another")]
     Damaged,
     /// The checksum is right, but the contents are invalid.
-    #[error("the patch contradicts itself: {0}")]
+    #[error("the file contradicts itself: {0}")]
     Malformed(&'static str),
     /// The patch needs a compressor of another version: only that gives the same bytes.
     #[error(
@@ -244,7 +266,7 @@ pub enum PatchFault {
     #[error("what was written is not what the patch describes")]
     ResultDiffers,
     /// The medium is too small for the patched image.
-    #[error("no space for the patched image: it has {needed} bytes, the medium has {available}")]
+    #[error("no space for the new image: it has {needed} bytes, the medium has {available}")]
     NoSpace {
         /// Bytes of the patched image.
         needed: u64,

@@ -320,7 +320,7 @@ fn a_full_medium_keeps_the_image() {
     let (image, patch) = (fixture.image(), fixture.patch());
     let small = Recorder { limit: image.len() as u64 + 1, ..Recorder::new(image.clone()) };
     let refused = apply_to(&small, &patch).unwrap_err();
-    assert!(refused.to_string().contains("no space for the patched image"), "{refused}");
+    assert!(refused.to_string().contains("no space for the new image"), "{refused}");
     assert_eq!(*small.bytes.lock().unwrap(), image);
     let full = Recorder::new(image.clone());
     *full.writes.lock().unwrap() = 0;

@@ -36,12 +36,10 @@ use crate::output::new_file::NewFile;
 /// Makes a delta that turns the image `old` into the image `new`, and writes it to `out`. Both images are held in memory.
 ///
 /// # Errors
-/// [`Error::Read`] if one is no image; [`Error::Io`].
+/// [`Error::InSource`] if one is no image; [`Error::Io`].
 pub fn create_delta(old: &Path, new: &Path, options: &DeltaOptions, out: &Path) -> Result<DeltaSummary> {
-    let [old, new] = [read(old)?, read(new)?];
-    let open = |bytes: &Arc<[u8]>| Image::open(Arc::clone(bytes));
-    let (old_image, new_image) = (open(&old)?, open(&new)?);
-    let (old_content, new_content) = (ImageContent::of(&old_image)?, ImageContent::of(&new_image)?);
+    let (old, old_image, old_content) = open(old)?;
+    let (new, new_image, new_content) = open(new)?;
     options.run.check_cancelled()?;
     let seal = computed_seal(&new, options.run.worker_count());
     let equal = copies::find(&old, &new);
@@ -106,11 +104,18 @@ pub fn create_delta(old: &Path, new: &Path, options: &DeltaOptions, out: &Path) 
     })
 }
 
-fn read(path: &Path) -> Result<Arc<[u8]>> {
+/// Reads an image. Errors name it.
+fn open(path: &Path) -> Result<(Arc<[u8]>, Image, ImageContent)> {
     let source = ferofs_read::FileSource::open(path, 0)?;
     let mut bytes = vec![0; usize::try_from(source.size()).unwrap_or(usize::MAX)];
     source.read_exact_at(0, &mut bytes).map_err(|e| Error::io("read", path, e))?;
-    Ok(bytes.into())
+    let bytes: Arc<[u8]> = bytes.into();
+    let image = Image::open(Arc::clone(&bytes)).map_err(Error::from);
+    let read = image.and_then(|image| ImageContent::of(&image).map(|content| (image, content)));
+    match read {
+        Ok((image, content)) => Ok((bytes, image, content)),
+        Err(error) => Err(Error::InSource { path: path.to_owned(), source: Box::new(error) }),
+    }
 }
 
 /// The seal behind an image, with the root and the length of its tree.

@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use ferofs_read::keep_access;
@@ -44,7 +44,12 @@ impl NewFile {
     pub fn create(path: &Path) -> Result<Self> {
         match std::fs::metadata(path) {
             Ok(old) if !old.is_file() => {
-                let file = OpenOptions::new().write(true).open(path);
+                let mut options = OpenOptions::new();
+                if old.file_type().is_block_device() {
+                    // Linux refuses to open a mounted device exclusively.
+                    options.custom_flags(OFlags::EXCL.bits() as i32);
+                }
+                let file = options.write(true).open(path);
                 Ok(Self { file: file.map_err(|e| Error::io("open", path, e))?, name: None })
             }
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("stat", path, error)),

@@ -134,9 +134,7 @@ impl<'h, 'o> Sink<'h, 'o> {
                 break;
             }
             chunk.resize(to_usize(len), 0);
-            present
-                .read_exact_at(self.done, &mut chunk)
-                .map_err(|e| Error::io_unnamed("read the new image", e))?;
+            present.read_exact_at(self.done, &mut chunk).map_err(|e| Error::io_unnamed("read", e))?;
             if digest(&chunk) != *expected {
                 break;
             }
@@ -213,7 +211,7 @@ impl<'h, 'o> Sink<'h, 'o> {
             DeltaOutput::Stream(stream) => stream.write_all(&self.chunk),
             DeltaOutput::Resume(_, write) => write(self.done, &self.chunk),
         };
-        written.map_err(|e| Error::io_unnamed("write the new image", e))?;
+        written.map_err(|e| Error::io_unnamed("write", e))?;
         let chunk = std::mem::take(&mut self.chunk);
         self.count(&chunk);
         self.chunk = chunk;

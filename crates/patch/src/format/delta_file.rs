@@ -200,7 +200,10 @@ impl DeltaHeader {
             return Err(malformed("its header is too long"));
         }
         let stored = take(stream, len)?;
-        if stored.len() != len || digest(&stored) != start.header_digest {
+        if stored.len() != len {
+            return Err(Error::Patch(PatchFault::CutOff));
+        }
+        if digest(&stored) != start.header_digest {
             return Err(Error::Patch(PatchFault::Damaged));
         }
         let whole = *blake3::Hasher::new().update(start.as_bytes()).update(&stored).finalize().as_bytes();
@@ -260,6 +263,15 @@ impl DeltaPiece {
         if columns.len() > COPIES_LEN_MAX {
             return Err(malformed("a piece would have too many copies"));
         }
+        let lens = [
+            (self.plan.len(), PLAN_STORED_MAX),
+            (self.payload.len().max(self.payload_len), PAYLOAD_MAX),
+            (self.made_len, REGION_MAX),
+            (self.delta_len, DELTA_MAX),
+        ];
+        if lens.iter().any(|(len, most)| len > most) {
+            return Err(malformed("a piece would be too long"));
+        }
         let copies = columns.compress(LEVEL)?;
         let raw = RawPiece {
             copies_stored: length(copies.len())?,
@@ -275,7 +287,7 @@ impl DeltaPiece {
 
     /// Reads the next piece of a delta.
     pub(crate) fn read(stream: &mut dyn Read) -> Result<Self> {
-        let cut = || malformed("it ends within a piece");
+        let cut = || Error::Patch(PatchFault::CutOff);
         let bytes = take(stream, size_of::<RawPiece>())?;
         let raw = RawPiece::read_from_bytes(&bytes).map_err(|_| cut())?;
         let part = |len: U32, most: usize| {
@@ -339,6 +351,6 @@ pub fn digest(bytes: &[u8]) -> PieceDigest {
 fn take(stream: &mut dyn Read, len: usize) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let read = stream.take(to_u64(len)).read_to_end(&mut bytes);
-    read.map_err(|e| Error::io_unnamed("read the delta", e))?;
+    read.map_err(|e| Error::io_unnamed("read", e))?;
     Ok(bytes)
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 
 use ferofs_tests::mount::is_mounted;
-use ferofs_tests::run::ferofs_path;
+use ferofs_tests::run::{device_path, ferofs_path};
 use ferofs_tests::{Mount, Outcome, Run, acl, ferofs, need, tree, xattr};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
@@ -263,6 +263,38 @@ fn a_device_that_is_mounted_through_fuse_is_not_written_over() {
     mount.unmount().unwrap();
     Run::new("losetup").args(["-d", &device]).run().success();
     assert!(refused.code == 1 && refused.stderr.contains("is mounted through FUSE on"), "{}", refused.stderr);
+}
+
+#[test]
+fn a_device_that_the_kernel_has_mounted_is_not_written_over() {
+    require!(possible("a device") && need::tool("losetup", "a device").is_some());
+    let (fixture, image) = Fixture::with_image(&tree::Options::small());
+    let [dir, delta] = [fixture.directory("mount"), fixture.path("delta")];
+    ferofs().args(["delta", "create", "--output"]).args([&delta, &image, &image]).run().success();
+    let attached = Run::new("losetup").args(["--find", "--show"]).arg(&image).run().success();
+    let device = String::from_utf8_lossy(&attached.stdout).trim().to_owned();
+    let old = fixture.path("old");
+    std::fs::copy(&image, &old).unwrap();
+    let [old, delta, source] = [&old, &delta, &fixture.source()].map(|path| path.display().to_string());
+    Run::new("mount").args(["-t", "erofs"]).arg(&device).arg(&dir).run().success();
+    let mut refused = Vec::new();
+    for words in [
+        &["build", "--force", &source, &device][..],
+        &["delta", "apply", "--force", &old, &delta, &device],
+        &["delta", "create", "--force", "--output", &device, &old, &old],
+        &["extract", "--force", "--tar", &device, &old],
+    ] {
+        refused.push((words[0].to_owned(), ferofs().args(words).run()));
+    }
+    if device_path().exists() || need::lacks("the program for devices", "ferofs-device beside ferofs") {
+        let run = Run::new(device_path()).args(["delta", &old, &delta, &device]).run();
+        refused.push(("ferofs-device".to_owned(), run));
+    }
+    Run::new("umount").arg(&dir).run().success();
+    Run::new("losetup").args(["-d", &device]).run().success();
+    for (what, run) in refused {
+        assert!(run.code == 1 && run.stderr.contains("busy"), "{what}: {}", run.stderr);
+    }
 }
 
 /// The user id of nobody, who has no permissions.

@@ -64,6 +64,72 @@ fn the_exact_image_comes_through_pipes_and_after_interruptions() {
 }
 
 #[test]
+fn each_error_names_its_file() {
+    let fixture = images("-z lz4");
+    let [old, new, delta, out, bad] = ["old", "new", "delta", "out", "bad"].map(|name| fixture.path(name));
+    let refused = |run: Run, file: &str, reason: &str| {
+        let refused = run.run();
+        let line = refused.stderr.split_once(": ").map_or("", |(_, line)| line);
+        assert!(refused.code != 0 && line.starts_with(file) && line.contains(reason), "{}", refused.stderr);
+    };
+    let create = |old: &Path| ferofs().args(["delta", "create", "-o"]).args([&delta, old, &new]);
+    create(&old).run().success();
+    let whole = fs::read(&delta).unwrap();
+    let mut programs = vec![vec![ferofs_path().to_owned(), "delta".into(), "apply".into()]];
+    let device = device_path();
+    if device.exists() || need::lacks("the program for devices", "ferofs-device beside ferofs") {
+        programs.push(vec![device, "delta".into()]);
+    }
+    for program in programs {
+        let apply = || Run::new(&program[0]).args(&program[1..]);
+        let name = |path: &Path| format!("{}: ", path.display());
+        // No header, no piece, and not all pieces.
+        for len in [30, 300, whole.len() - 1] {
+            fs::write(&bad, &whole[..len]).unwrap();
+            refused(
+                apply().args([&old, &bad, &out]),
+                &name(&bad),
+                if len < 32 { "delta" } else { "cut off" },
+            );
+        }
+        let _ = fs::remove_file(&out);
+        // The new image has another name of an input.
+        let link = fixture.path("link");
+        for input in [&old, &delta] {
+            fs::hard_link(input, &link).unwrap();
+            let before = fs::read(input).unwrap();
+            refused(apply().args([&old, &delta, &link]), &name(&link), "also");
+            assert!(fs::read(input).unwrap() == before, "an input was written");
+            fs::remove_file(&link).unwrap();
+        }
+        // Nothing was written, so there is no empty file.
+        fs::write(&bad, b"other").unwrap();
+        refused(apply().args([&bad, &delta, &out]), &name(&bad), "");
+        assert!(!out.exists(), "an empty file is left");
+        refused(
+            apply().args([&fixture.path("none"), &delta, &out]),
+            &name(&fixture.path("none")),
+            "No such file",
+        );
+        // A full disk, and a limit of the size of files, as a disk that gets full.
+        let shell = |script: &str| Run::new(Path::new("sh")).args(["-c", script, "sh"]).args(&program);
+        refused(
+            shell("\"$@\" > /dev/full").args([old.as_path(), &delta, Path::new("-")]),
+            "standard output: ",
+            "No space left",
+        );
+        refused(
+            shell("trap '' XFSZ; ulimit -f 1024; \"$@\"").args([&old, &delta, &out]),
+            &name(&out),
+            "File too large",
+        );
+        fs::remove_file(&out).unwrap();
+    }
+    fs::write(&bad, [0; 9000]).unwrap();
+    refused(create(&bad), &format!("{}: ", bad.display()), "not an EROFS image");
+}
+
+#[test]
 fn applying_takes_at_most_the_stated_memory() {
     let Some(time) = need::tool("time", "the memory of applying a delta") else { return };
     for options in

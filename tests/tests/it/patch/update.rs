@@ -337,10 +337,10 @@ fn a_patch_that_does_not_fit_is_refused() {
         let mut damaged = bytes.clone();
         damaged[at] ^= 0x10;
         fs::write(&odd, damaged).unwrap();
-        refused(&image, &odd, "patch");
+        refused(&image, &odd, "odd: ");
     }
     fs::write(&odd, &bytes[..bytes.len() / 2]).unwrap();
-    refused(&image, &odd, "of which there are");
+    refused(&image, &odd, "the file should have");
     fs::write(&odd, b"something else").unwrap();
     refused(&image, &odd, "not a patch");
     // Another image, and the right image with one changed byte.
