@@ -36,6 +36,9 @@ pub(crate) const METRICS: [Metric; 6] = [
     Metric { name: "calls", percent: 2.0, floor: 16 },
 ];
 
+/// The place of the memory in [`METRICS`].
+pub(super) const MEMORY: usize = 2;
+
 /// Values in the order of [`METRICS`]; `None`: the cell does not have it.
 pub(crate) type Figures = [Option<u64>; METRICS.len()];
 

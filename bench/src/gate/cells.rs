@@ -48,6 +48,14 @@ pub(super) struct Cell {
     pub(super) job: Job,
 }
 
+/// The program alone: its start, and the memory that its own pages take.
+pub(super) fn start() -> Cell {
+    Cell {
+        name: "start".to_owned(),
+        job: Job::Command { arguments: vec!["--version".to_owned()], copy_of: None },
+    }
+}
+
 pub(super) enum Job {
     /// A command of ferofs, which runs in the directory of the benchmark.
     Command {

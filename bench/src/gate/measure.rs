@@ -12,7 +12,7 @@ use ferofs_tests::mount::Mount;
 use ferofs_tests::rng::Rng;
 use ferofs_tests::tools::Tool;
 
-use super::accepted::Figures;
+use super::accepted::{Figures, MEMORY};
 use super::cells::{Cell, Job, OUTPUT, Reads};
 use crate::common::programs::{self, resident_peak};
 use crate::trees;
@@ -21,7 +21,7 @@ use crate::trees;
 pub(super) const TOOLS: [Tool; 3] = [VALGRIND, STRACE, TIME];
 
 /// System calls that are not counted: their number depends on when threads run.
-const WAITS: [&str; 6] = ["futex", "sched_yield", "ppoll", "restart_syscall", "clock_nanosleep", "madvise"];
+const WAITS: [&str; 5] = ["futex", "sched_yield", "ppoll", "restart_syscall", "madvise"];
 
 /// Counts instructions, and misses of a cache of 32 KiB: copies of data need few instructions, but evict other data. Nobody reads the file with
 /// the numbers of each line of the source.
@@ -53,14 +53,18 @@ pub(super) struct Place<'a> {
     pub(super) dir: &'a Path,
     /// A digit, which the names of files of this place have.
     pub(super) number: usize,
+    /// The memory of the program when it does nothing. It grows with the program, so that the jobs' own memory is counted without it.
+    pub(super) start_memory: u64,
 }
 
 impl Place<'_> {
     pub(super) fn measure(&self, cell: &Cell) -> Result<Figures> {
-        match &cell.job {
+        let mut figures = match &cell.job {
             Job::Command { arguments, copy_of } => self.command(arguments, *copy_of),
             Job::Mount { image, reads } => self.mount(image, *reads),
-        }
+        }?;
+        figures[MEMORY] = figures[MEMORY].map(|memory| memory.saturating_sub(self.start_memory));
+        Ok(figures)
     }
 
     fn command(&self, arguments: &[String], copy_of: Option<&str>) -> Result<Figures> {
@@ -127,7 +131,8 @@ impl Place<'_> {
             mount(&["strace", "-f", "-c", "-o", &log])?;
             let table = self.read(&log)?;
             requests = requests.into_iter().chain(calls(&table).get("writev").copied()).min();
-            others = others.min(counted_calls(&table, &[&WAITS[..], &["read", "writev"]].concat()));
+            others = others
+                .min(counted_calls(&table, &[&WAITS[..], &["read", "writev", "clock_nanosleep"]].concat()));
         }
         Ok([None, None, memory, None, requests, Some(others)])
     }
