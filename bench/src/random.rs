@@ -16,7 +16,7 @@ use ferofs_devtools::install::{self, FIO, FUSE, MOUNT};
 use ferofs_tests::{need, scratch};
 
 use crate::common::filesystem::{Driver, FileSystem};
-use crate::common::fio::{self, Reading};
+use crate::common::fio;
 use crate::common::options::rounds;
 use crate::common::programs::{Programs, Tool};
 use crate::common::report::{Report, Table, number};
@@ -25,8 +25,13 @@ use crate::trees::packages;
 
 /// Bytes of the file that are read from: the reads of a cell touch a part of them.
 const SIZE: u64 = 512 << 20;
-/// Seconds after which fio stops: a slow file system reads less in the same time.
-const FIO_SECONDS: u32 = 1;
+/// Seconds after which fio stops: a slow file system reads less in the same time. Dense reads become faster when the page cache fills, which
+/// takes a second.
+const FIO_SECONDS: u32 = 4;
+/// A run mounts and reads again, at other places, until it has this many reads, because those of 10 ms say nothing.
+const READS: u64 = 1024;
+/// A limit on memory for which the times of the slowest reads are shown, too.
+const MEMORY: &[&str] = &["--memory-limit", "32M"];
 /// Percent of the pages that are read.
 const DENSITIES: [f64; 4] = [0.1, 1.0, 10.0, 100.0];
 /// An image, named by algorithm and largest cluster, and the options of mkfs.erofs.
@@ -80,11 +85,13 @@ pub(crate) struct Cell {
     block: u64,
     /// Reads at a time.
     depth: u32,
+    /// Options of ferofs.
+    options: &'static [&'static str],
 }
 
 impl Cell {
     const fn new(image: ImageOptions, cache: PageCache, density: f64) -> Self {
-        Self { image, cache, access: Access::Uniform, density, block: 4096, depth: 1 }
+        Self { image, cache, access: Access::Uniform, density, block: 4096, depth: 1, options: &[] }
     }
 
     /// The densities on all images; then each other dimension with one image and two densities.
@@ -101,14 +108,26 @@ impl Cell {
                 }
                 cells.extend([16, 128].map(|kib| Self { block: kib << 10, ..cell }));
                 cells.push(Self { depth: 8, ..cell });
+                cells.push(Self { depth: 8, options: MEMORY, ..cell });
             }
         }
         cells
     }
 
-    fn command(&self, mounted: &Path) -> Command {
+    /// Runs for [`READS`].
+    const fn repeats(&self) -> u64 {
+        READS.div_ceil(self.bytes() / self.block)
+    }
+
+    /// Bytes that a run reads.
+    const fn bytes(&self) -> u64 {
+        (SIZE as f64 * self.density / 100.0) as u64
+    }
+
+    fn command(&self, mounted: &Path, seed: u64) -> Command {
         let mut fio = Command::new("fio");
-        fio.args(["--name=read", "--readonly", "--rw=randread", "--randseed=1", "--allrandrepeat=1"]);
+        fio.args(["--name=read", "--readonly", "--rw=randread", "--allrandrepeat=1"]);
+        fio.arg(format!("--randseed={seed}"));
         fio.args(["--group_reporting", "--thread", "--output-format=json"]);
         let first = mounted.join("linux.tar").display().to_string();
         let files = match self.access {
@@ -116,9 +135,9 @@ impl Cell {
             _ => first,
         };
         // With two files, fio divides the size between them.
-        let size = if self.access == Access::TwoFiles { SIZE / 2 } else { SIZE };
-        fio.arg(format!("--filename={files}")).arg(format!("--size={size}"));
-        fio.arg(format!("--io_size={}", (size as f64 * self.density / 100.0) as u64));
+        let parts = if self.access == Access::TwoFiles { 2 } else { 1 };
+        fio.arg(format!("--filename={files}")).arg(format!("--size={}", SIZE / parts));
+        fio.arg(format!("--io_size={}", self.bytes() / parts));
         fio.arg(format!("--bs={}", self.block)).arg(format!("--runtime={FIO_SECONDS}"));
         if let Some(distribution) = match self.access {
             Access::Uniform | Access::Mmap | Access::TwoFiles => None,
@@ -142,14 +161,18 @@ impl Display for Cell {
         let cache = if self.cache == PageCache::Warm { "warm" } else { "cold" };
         let (image, _) = self.image;
         let Self { access, density, block, depth, .. } = self;
-        write!(f, "{image} {cache} {access} {density} % {} KiB x {depth}", block >> 10)
+        write!(f, "{image} {cache} {access} {density} % {} KiB x {depth}", block >> 10)?;
+        self.options.iter().try_for_each(|option| write!(f, " {option}"))
     }
 }
 
 /// The figures of one run of one cell.
 #[derive(Clone, Copy)]
 struct Figures {
-    reading: Reading,
+    /// MiB/s.
+    speed: f64,
+    /// Microseconds, of the slowest hundredth of the reads.
+    latency: f64,
     /// Microseconds of the daemon's processor time for each read; `None` without a daemon.
     cpu: Option<f64>,
 }
@@ -159,15 +182,18 @@ struct Figures {
 pub(crate) struct Summary {
     /// MiB/s.
     pub(crate) speed: Spread,
+    /// As [`Figures::latency`].
+    latency: f64,
     /// As [`Figures::cpu`].
-    pub(crate) cpu: Option<f64>,
+    cpu: Option<f64>,
 }
 
 impl Summary {
     fn of(runs: &[Figures]) -> Result<Self> {
-        let speed = runs.iter().map(|figures| figures.reading.mib_per_second());
+        let latency = Spread::of(runs.iter().map(|figures| figures.latency)).context("no rounds")?;
         Ok(Self {
-            speed: Spread::of(speed).context("no rounds")?,
+            speed: Spread::of(runs.iter().map(|figures| figures.speed)).context("no rounds")?,
+            latency: latency.median,
             cpu: Spread::of(runs.iter().filter_map(|figures| figures.cpu)).map(|spread| spread.median),
         })
     }
@@ -203,7 +229,7 @@ pub(crate) fn random(RandomArgs { only, rounds, publish }: &RandomArgs) -> Resul
     let mut results = Results::new();
     for cell in Cell::all().into_iter().filter(is_wanted) {
         let image = images.image(cell.image.0, cell.image.1)?;
-        let file_systems = file_systems(&image);
+        let file_systems = file_systems(&image, cell.options);
         let mut runs: [Vec<Figures>; 3] = Default::default();
         for round in 0..*rounds {
             for number in rotated_order(file_systems.len(), round) {
@@ -213,7 +239,9 @@ pub(crate) fn random(RandomArgs { only, rounds, publish }: &RandomArgs) -> Resul
         }
         let [ferofs, erofsfuse, kernel] = &runs;
         let summaries = [Summary::of(ferofs)?, Summary::of(erofsfuse)?, Summary::of(kernel)?];
-        let line = summaries.map(|summary| format!("{:.1?}, CPU {:.1?}", summary.speed, summary.cpu));
+        let line = summaries.map(|summary| {
+            format!("{:.1?}, p99 {:.0}, CPU {:.1?}", summary.speed, summary.latency, summary.cpu)
+        });
         println!("{cell}: {}", line.join("; "));
         results.push((cell, summaries));
     }
@@ -239,37 +267,49 @@ fn table(mut results: Results) -> Table {
         let mut row = vec![cell.to_string(), format!("{:.2}", ratio(summaries))];
         row.extend(summaries.map(|summary| number(summary.speed.median)));
         row.push(format!("{cpu:.2}"));
+        row.push(format!("{:.2}", ferofs.latency / erofsfuse.latency));
         row
     };
     Table {
         title: "Random reads".into(),
         text: format!(
             "fio reads parts of the first {} MB of a file of {} MB. The table shows the {SLOWEST} slowest cells, the median cell and the fastest one, in MiB/s. \
-             “CPU” is the daemon's processor time for each read, as a multiple of erofsfuse's.",
+             “CPU” is the daemon's processor time for each read, and “p99” the time that 99 of 100 reads take at most, as multiples of erofsfuse's.",
             number(SIZE as f64 / 1e6),
             number(FILE_SIZE as f64 / 1e6)
         ),
-        head: vec!["cell", "ferofs / erofsfuse", "ferofs", "erofsfuse", "kernel", "CPU"],
+        head: vec!["cell", "ferofs / erofsfuse", "ferofs", "erofsfuse", "kernel", "CPU", "p99"],
         rows: shown.map(row).collect(),
     }
 }
 
-fn file_systems(image: &Path) -> [FileSystem; 3] {
+fn file_systems(image: &Path, options: &'static [&'static str]) -> [FileSystem; 3] {
     [
-        FileSystem::new("ferofs", image, Driver::Ferofs(&[])),
+        FileSystem::new("ferofs", image, Driver::Ferofs(options)),
         FileSystem::new("erofsfuse", image, Driver::Erofsfuse),
         FileSystem::new("kernel EROFS", image, Driver::Kernel("erofs")),
     ]
 }
 
+/// Mounts and reads as often as the cell needs; the latency is the median of these times.
 fn run(images: &Images, file_system: &FileSystem, cell: &Cell) -> Result<Figures> {
-    set_page_cache(&file_system.image, cell.cache)?;
-    let mounted = file_system.mount(&images.programs.daemons(), &images.mount_point())?;
-    let cpu = mounted.cpu();
-    let reading = fio::run(&mut cell.command(mounted.path()))?;
-    let reads = reading.bytes as f64 / cell.block as f64;
-    let cpu = mounted.cpu().zip(cpu).map(|(after, before)| (after - before) * 1e6 / reads);
-    Ok(Figures { reading, cpu })
+    let (mut bytes, mut seconds, mut cpu, mut latencies) = (0, 0.0, Some(0.0), Vec::new());
+    for seed in 1..=cell.repeats() {
+        set_page_cache(&file_system.image, cell.cache)?;
+        let mounted = file_system.mount(&images.programs.daemons(), &images.mount_point())?;
+        let before = mounted.cpu();
+        let reading = fio::run(&mut cell.command(mounted.path(), seed))?;
+        let used = mounted.cpu().zip(before).map(|(after, before)| after - before);
+        cpu = cpu.zip(used).map(|(sum, used)| sum + used);
+        bytes += reading.bytes;
+        seconds += reading.seconds;
+        latencies.push(reading.latency.percentile_99);
+    }
+    Ok(Figures {
+        speed: bytes as f64 / f64::from(1 << 20) / seconds,
+        latency: Spread::of(latencies).context("no reads")?.median,
+        cpu: cpu.map(|cpu| cpu * 1e6 / (bytes as f64 / cell.block as f64)),
+    })
 }
 
 /// Bytes of the large file.
