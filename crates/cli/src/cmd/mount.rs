@@ -5,6 +5,7 @@
 
 pub(crate) mod args;
 pub(crate) mod daemon;
+mod daemon_end;
 mod dm_verity;
 pub(crate) mod kernel;
 mod loop_device;
@@ -51,6 +52,11 @@ pub(crate) fn run(args: &Args) -> Outcome {
         return Ok(0);
     }
     written_files::check(args)?;
+    // mount(8) gives `rw` to its helpers unless `ro` is given.
+    if !args.helper.is_helper && !is_daemon() && options.asks_to_write {
+        let text = "rw has no effect: EROFS is read-only; overlayfs over the mount takes changes";
+        warn(format_args!("{}: {text}", Escaped::path(&args.image.path)))?;
+    }
     let patched = !args.patches.is_empty();
     let sealed = args.image.seal.root().is_some();
     let fuse = args.fuse || args.foreground || is_daemon() || patched || args.memory.needs_fuse();

@@ -68,7 +68,8 @@ fn a_second_mount_and_a_busy_one_say_what_to_do() {
     let dir = fixture.directory("mount");
     let mount = || ferofs().args(["mount", "--fuse"]);
     let umount = |options: &[&str]| ferofs().arg("umount").args(options).arg(&dir).run();
-    mount().args([&image, &dir]).run().success();
+    let mounted = mount().args(["-o", "rw"]).args([&image, &dir]).run().success();
+    assert!(mounted.stderr.contains("rw has no effect: EROFS is read-only"), "{}", mounted.stderr);
     let outcome = mount().args([&image, &dir]).run().failure(1);
     assert!(
         outcome.stderr.contains("is mounted there: `ferofs umount` it first, or use --over"),
@@ -243,6 +244,9 @@ fn umount_follows_a_link_to_the_mount_point_as_mount_does() {
     let text = "\"$0\" mount --fuse \"$1\" \"$2\"; \"$0\" umount \"$2\"; ! mountpoint -q \"$2\"";
     script(text, &image, &link).success();
     assert!(!is_mounted(&dir));
+    // It does not keep the mount busy itself.
+    ferofs().args(["mount", "--fuse"]).args([&image, &dir]).run().success();
+    ferofs().dir(&dir).arg("umount").arg(&dir).run().success();
     // With a slash at the end, and a link that leads nowhere.
     script(text, &image, &link.join("")).success();
     assert!(!is_mounted(&dir));

@@ -6,6 +6,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
+use std::time::Duration;
 
 use ferofs_test_server::Server;
 use ferofs_tests::mount::is_mounted;
@@ -314,4 +315,55 @@ fn reattach_mounts_again_without_a_server() {
     assert_ne!(keeper.trim(), mounted.keeper.as_raw_nonzero().to_string());
     mounted.mount.unmount().unwrap();
     assert!(eventually(|| !mounted.pid_file.exists()));
+}
+
+#[test]
+fn umount_returns_when_the_profile_is_complete() {
+    let fixture = Fixture::empty();
+    fs::write(fixture.source().join("file"), "content").unwrap();
+    let (image, profile) = (small_image(&fixture), fixture.path("profile"));
+    let options = ["--record-profile", profile.to_str().unwrap()];
+    let Some(mounted) = Background::start(&fixture, &image, &options, "profiles at the end") else { return };
+    let dir = mounted.mount.path();
+    fs::read(dir.join("file")).unwrap();
+    assert!(!profile.exists());
+    // A daemon on a busy machine.
+    let daemon = mounted.daemon().unwrap();
+    kill_process(daemon, Signal::STOP).unwrap();
+    let resume = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(500));
+        kill_process(daemon, Signal::CONT).unwrap();
+    });
+    let unmounted = ferofs().arg("umount").arg(dir).run().success();
+    let text = fs::read_to_string(&profile).unwrap();
+    assert!(text.starts_with("# ferofs access profile 1\n") && text.ends_with(" /file\n"), "{text}");
+    assert!(!mounted.pid_file.exists() && !is_running(mounted.keeper) && !is_running(daemon));
+    assert_eq!(unmounted.stderr, "");
+    resume.join().unwrap();
+}
+
+#[test]
+fn umount_does_not_wait_for_the_daemon_of_another_mount() {
+    let fixture = Fixture::empty();
+    fs::write(fixture.source().join("file"), "content").unwrap();
+    let (image, profile) = (small_image(&fixture), fixture.path("profile"));
+    let options = ["--record-profile", profile.to_str().unwrap()];
+    let what = "a bind mount of a mount";
+    if !need::root(what) {
+        return;
+    }
+    let Some(mounted) = Background::start(&fixture, &image, &options, what) else { return };
+    let (dir, other) = (mounted.mount.path(), fixture.directory("other"));
+    Run::new("mount").arg("--bind").args([dir, &other]).run().success();
+    let unmounted = ferofs().arg("umount").arg(dir).run().success();
+    assert!(
+        unmounted.stderr.contains("profile: not written yet: the image is in use"),
+        "{}",
+        unmounted.stderr
+    );
+    assert!(!is_mounted(dir) && is_running(mounted.keeper) && !profile.exists());
+    fs::read(other.join("file")).unwrap();
+    // The unmount helper does not know this directory.
+    assert_eq!(ferofs().arg("umount").arg(&other).run().success().stderr, "");
+    assert!(eventually(|| profile.exists() && !is_running(mounted.keeper)));
 }

@@ -21,7 +21,8 @@ pub(crate) const FEROFS: &str = "ferofs";
 
 /// Mount an image, by the kernel or through FUSE
 ///
-/// By the kernel's EROFS driver if possible, otherwise through FUSE. Users who are not root mount through FUSE.
+/// By the kernel's EROFS driver if possible, otherwise through FUSE. Users who are not root mount through FUSE. The mount is read-only: overlayfs over
+/// it takes changes.
 #[derive(clap::Args, Clone)]
 pub(crate) struct Args {
     #[command(flatten)]

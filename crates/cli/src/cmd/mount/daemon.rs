@@ -27,10 +27,10 @@ use crate::cmd::mount::args::Args;
 use crate::cmd::mount::daemon::keeper::{Keeper, Role, Start};
 use crate::cmd::mount::daemon::record::Record;
 use crate::cmd::mount::kernel::fuse::{self, FuseOptions};
-use crate::cmd::mount::memory::{MemoryFiles, ProfileRecording};
+use crate::cmd::mount::memory::MemoryFiles;
 use crate::cmd::mount::options::SortedOptions;
 use crate::cmd::mount::unmount_helper;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{FAILURE, Failure, Outcome};
 
 /// Environment variable that makes this program the daemon.
 const DAEMON_VARIABLE: &str = "FEROFS_MOUNT_DAEMON";
@@ -91,7 +91,7 @@ fn start(args: &Args) -> Outcome {
     }
     // The daemon has printed the reason.
     let code = daemon.wait()?.code().and_then(|code| u8::try_from(code).ok());
-    Ok(code.filter(|code| *code != 0).unwrap_or(crate::exit::FAILURE))
+    Ok(code.filter(|code| *code != 0).unwrap_or(FAILURE))
 }
 
 /// Opens all files and mounts, then drops all privileges, and only then decodes the image and serves it: a hostile image
@@ -125,11 +125,23 @@ fn serve(args: &Args, sorted: SortedOptions, served: Served) -> Outcome {
     let fail = |error: io::Error| Failure::about(&args.dir, error);
     let pid_file = args.pid_file.as_ref().map(std::path::absolute).transpose().map_err(fail)?;
     let log = open_log(args.log_file.as_deref(), daemon)?;
+    let messages = log.as_ref().map_or_else(|| Ok(Stdio::inherit()), |log| log.try_clone().map(Stdio::from));
+    let profile = args.memory.record_profile().map(|file| {
+        // Its symbolic links may be those of this process, as /dev/stdout.
+        std::fs::canonicalize(file).or_else(|_| std::path::absolute(file))
+    });
+    let profile = profile.transpose().map_err(fail)?;
     // Before the current directory changes.
     let content = daemon.then(|| Record::of_this_process(&dir)).transpose().map_err(fail)?;
     let record = record::file().filter(|_| daemon);
-    let mut helper =
-        unmount_helper::start(&dir, pid_file.as_deref(), record.as_deref(), daemon).map_err(fail)?;
+    let mut helper = unmount_helper::start(
+        &dir,
+        pid_file.as_deref(),
+        record.as_deref(),
+        profile.as_deref(),
+        messages.map_err(fail)?,
+    )
+    .map_err(fail)?;
     let mounted = match fuse::mount(&dir, &options, &own).map_err(|e| Failure::about(&args.dir, e))? {
         Some(device) => ferofs_fuse::attach(device, &options),
         None => ferofs_fuse::mount(&dir, &options),
@@ -205,15 +217,20 @@ fn serve(args: &Args, sorted: SortedOptions, served: Served) -> Outcome {
         mounted.serve(image, more_stats).map_err(|e| Failure::about(&args.dir, e))?;
         Ok(recording)
     });
-    // Ends the thread. The thread closes the pipe, and the unmount helper removes the mount if it still exists.
+    // Ends the thread, which returns the pipe. A panic of the thread closes it.
     signals_handle.close();
-    // A panic of the thread closes the pipe too.
-    let _ = stop.join();
-    if is_alone {
-        helper.wait()?;
-    }
-    served?.map_or(Ok(()), ProfileRecording::finish)?;
-    Ok(0)
+    let helper_input = stop.join().ok().flatten();
+    let sent = served.and_then(|recording| match (recording, &helper_input) {
+        (Some(recording), Some(helper_input)) => recording.finish(helper_input),
+        _ => Ok(()),
+    });
+    // Now the unmount helper removes the mount if it still exists.
+    drop(helper_input);
+    let ended = is_alone.then(|| helper.wait()).transpose()?;
+    sent?;
+    // The helper has said why it could not store the profile.
+    let is_stored = profile.is_none() || ended.is_none_or(|status| status.success());
+    Ok(if is_stored { 0 } else { FAILURE })
 }
 
 /// One thread for each processor, at least four: most of them wait for the device when several programs read.
@@ -222,15 +239,17 @@ fn default_threads() -> usize {
 }
 
 /// At the first signal, makes the unmount helper detach the mount; the daemon ends when nobody uses
-/// the mount any more. The second signal ends the daemon at once.
-fn stop_on_signals(mut signals: Signals, helper_input: Option<ChildStdin>) {
-    let mut helper_input = helper_input;
+/// the mount any more. The second signal ends the daemon at once. Returns the pipe to the helper when `signals` is closed.
+fn stop_on_signals(mut signals: Signals, mut helper_input: Option<ChildStdin>) -> Option<ChildStdin> {
+    let mut is_asked = false;
     for signal in signals.forever() {
-        match helper_input.take() {
-            Some(input) => unmount_helper::request_unmount(input),
-            None => std::process::exit(128 + signal),
+        match &mut helper_input {
+            Some(input) if !is_asked => unmount_helper::request_unmount(input),
+            _ => std::process::exit(128 + signal),
         }
+        is_asked = true;
     }
+    helper_input
 }
 
 /// Moves the daemon to its own session and to the root directory, so that it keeps no terminal and no directory in use.

@@ -1,19 +1,22 @@
 //! Options of `ferofs mount` about the memory of the FUSE daemon, and the access profiles that the daemon records, pins or prefetches.
 
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Seek};
+use std::io::{BufReader, Seek};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::process::ChildStdin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Builder;
 use std::time::Duration;
 
+use ferofs::NewFile;
 use ferofs::read::{EngineOptions, Image, LowMemory, OpenOptions, Pinned, Profile, Recording};
 
 use crate::args::byte_size;
 use crate::args::image::OpenFiles;
 use crate::args::overwrite::open_without_waiting;
+use crate::cmd::mount::unmount_helper;
 use crate::exit::{About, Failure};
 
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -51,10 +54,9 @@ pub(crate) fn read_profile(path: &Path) -> Result<Profile, Failure> {
     Profile::read(BufReader::new(file)).map_err(|e| Failure::about(path, e))
 }
 
-/// An access profile that the daemon records; it is written at the end.
+/// An access profile that the daemon records; the unmount helper writes it at the end.
 pub(crate) struct ProfileRecording {
     path: PathBuf,
-    file: File,
     recording: Recording,
     /// A second view of the image, to find the names of files at the end: the FUSE session owns the first one, and the
     /// sandbox forbids opening files later.
@@ -65,7 +67,7 @@ pub(crate) struct ProfileRecording {
 
 /// How long the daemon looks for the names of files: their directories may have to be fetched from a server that does not answer. Files
 /// that were not found are left out.
-const NAMES_TIME: Duration = Duration::from_secs(60);
+pub(super) const NAMES_TIME: Duration = Duration::from_secs(60);
 
 impl MemoryArgs {
     /// The profile to write.
@@ -107,21 +109,8 @@ impl MemoryArgs {
             Ok::<_, Failure>((path.clone(), file, self.pin_memory.unwrap_or(0)))
         });
         let record = self.record_profile.as_ref().map(|path| {
-            // An old profile stays until the new one replaces it.
-            let file = open_without_waiting(File::options().write(true).create(true).truncate(false), path)?;
-            let found = file.metadata().map_err(|e| Failure::about(path, e))?;
-            if !found.is_file() && !found.file_type().is_char_device() {
-                return Err(Failure::about(path, "not a regular file: --record-profile needs one"));
-            }
-            if found.is_file() && found.len() > 0 {
-                let old = File::open(path).map_err(|e| Failure::about(path, e))?;
-                Profile::read(BufReader::new(old)).map_err(|_| {
-                    let reason =
-                        "not an access profile, and --record-profile would replace it: choose another name";
-                    Failure::about(path, reason)
-                })?;
-            }
-            Ok::<_, Failure>((path.clone(), file, open_image()?))
+            check_profile(path)?;
+            Ok::<_, Failure>((path.clone(), open_image()?))
         });
         Ok(MemoryFiles { pin: pin.transpose()?, record: record.transpose()? })
     }
@@ -131,8 +120,8 @@ impl MemoryArgs {
 pub(crate) struct MemoryFiles {
     /// The profile to pin, and the memory limit in bytes.
     pin: Option<(PathBuf, File, usize)>,
-    /// The file for the recorded profile, and the files of a second view of the image.
-    record: Option<(PathBuf, File, OpenFiles)>,
+    /// The name of the recorded profile, and the files of a second view of the image.
+    record: Option<(PathBuf, OpenFiles)>,
 }
 
 impl MemoryFiles {
@@ -148,19 +137,19 @@ impl MemoryFiles {
 
     /// Prepares the profile of --record-profile.
     pub(crate) fn record(self, image: &Image) -> Result<Option<ProfileRecording>, Failure> {
-        let (Some((path, file, image_files)), Some(recording)) = (self.record, image.recording()) else {
+        let (Some((path, image_files)), Some(recording)) = (self.record, image.recording()) else {
             return Ok(None);
         };
         let cancel = Arc::new(AtomicBool::new(false));
         let mut options = OpenOptions::default();
         options.cancel = Some(Arc::clone(&cancel));
-        Ok(Some(ProfileRecording { path, file, recording, image: image_files.decode(&options)?, cancel }))
+        Ok(Some(ProfileRecording { path, recording, image: image_files.decode(&options)?, cancel }))
     }
 }
 
 impl ProfileRecording {
-    /// Writes the profile.
-    pub(crate) fn finish(self) -> Result<(), Failure> {
+    /// Sends the profile to the unmount helper.
+    pub(crate) fn finish(self, helper_input: &ChildStdin) -> Result<(), Failure> {
         let cancel = self.cancel;
         // Without the thread, it takes as long as it takes.
         let _ = Builder::new().spawn(move || {
@@ -168,12 +157,30 @@ impl ProfileRecording {
             cancel.store(true, Ordering::Relaxed);
         });
         let profile = self.recording.profile(&self.image).about(&self.path)?;
-        let failed = |e| Failure::about(&self.path, e);
-        if self.file.metadata().map_err(failed)?.is_file() {
-            self.file.set_len(0).map_err(failed)?;
-        }
-        profile.write(BufWriter::new(self.file)).map_err(|e| Failure::about(&self.path, e))
+        unmount_helper::send_profile(&profile, helper_input).map_err(|e| Failure::about(&self.path, e))
     }
+}
+
+/// Fails if --record-profile cannot write this file, or would replace something else. An old profile stays until the new one replaces it.
+fn check_profile(path: &Path) -> Result<(), Failure> {
+    if path.exists() {
+        let file = open_without_waiting(File::options().write(true), path)?;
+        let found = file.metadata().map_err(|e| Failure::about(path, e))?;
+        if found.file_type().is_char_device() {
+            return Ok(());
+        }
+        if !found.is_file() {
+            return Err(Failure::about(path, "not a regular file: --record-profile needs one"));
+        }
+        if found.len() > 0 {
+            read_profile(path).map_err(|_| {
+                let reason =
+                    "not an access profile, and --record-profile would replace it: choose another name";
+                Failure::about(path, reason)
+            })?;
+        }
+    }
+    NewFile::create(path).map(drop).map_err(Failure::without_subject)
 }
 
 fn bytes(text: &str) -> Result<usize, String> {

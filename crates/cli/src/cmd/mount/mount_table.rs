@@ -14,6 +14,8 @@ const TABLE: &str = "/proc/self/mountinfo";
 pub(crate) struct MountEntry {
     /// The number of the mount. Linux may give it to another mount after the unmount.
     id: Vec<u8>,
+    /// The device number of the file system, for example `0:41`: its other mounts have the same.
+    pub(crate) device: String,
     /// The type of the file system, for example `fuse.ferofs`.
     pub(crate) kind: String,
     /// Its source: for a mount by ferofs, the image, or a device with it.
@@ -32,6 +34,15 @@ pub(crate) fn mount_at(dir: &Path) -> io::Result<Option<MountEntry>> {
     }
 }
 
+/// Whether a FUSE file system is mounted in this or, where fusectl shows it, in another namespace.
+pub(crate) fn is_mounted(device: &str) -> bool {
+    let number = device.strip_prefix("0:").unwrap_or_default();
+    let is_connected = !number.is_empty() && Path::new("/sys/fs/fuse/connections").join(number).exists();
+    let table = std::fs::read(TABLE).unwrap_or_default();
+    let mut lines = table.split(|byte| *byte == b'\n');
+    is_connected || lines.any(|line| line.split(|byte| *byte == b' ').nth(2) == Some(device.as_bytes()))
+}
+
 /// A mount point below `dir`, an absolute path without symbolic links.
 pub(crate) fn mount_below(dir: &Path) -> Option<PathBuf> {
     let table = std::fs::read(TABLE).ok()?;
@@ -46,15 +57,15 @@ fn find(table: &[u8], dir: &Path) -> Option<MountEntry> {
     let mut found = None;
     for line in table.split(|byte| *byte == b'\n') {
         let mut fields = line.split(|byte| *byte == b' ');
-        let (id, point) = (fields.next(), fields.nth(3));
+        let (id, device, point) = (fields.next(), fields.nth(1), fields.nth(1));
         if point == Some(wanted.as_slice()) {
             let text = |field: Option<&[u8]>| String::from_utf8_lossy(field.unwrap_or_default()).into_owned();
-            let flags = text(fields.next());
+            let (device, flags) = (text(device), text(fields.next()));
             // Before the mark are any number of optional fields.
             let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
             let (kind, source) = (text(fields.next()), unescaped(fields.next().unwrap_or_default()));
             let options = text(fields.next());
-            found = id.map(|id| MountEntry { id: id.to_vec(), kind, source, flags, options });
+            found = id.map(|id| MountEntry { id: id.to_vec(), device, kind, source, flags, options });
         }
     }
     found
@@ -101,18 +112,19 @@ mod tests {
             31 22 0:41 / /mnt/a\\040b rw shared:1 master:2 - fuse.ferofs x.erofs ro\n\
             32 31 0:42 / /mnt/a\\040b ro - tmpfs y\\040z\\134.erofs rw,a=1\n\
             33 22 0:43 / /mnt/a ro shared:3 - fuse.ferofs z.erofs rw,a=1\n";
-        let mount = |id: &[u8], kind: &str, source: &str| {
+        let mount = |id: &[u8], device: &str, kind: &str, source: &str| {
             let (id, source) = (id.to_vec(), source.into());
             Some(MountEntry {
                 id,
+                device: device.to_owned(),
                 kind: kind.to_owned(),
                 source,
                 flags: "ro".into(),
                 options: "rw,a=1".into(),
             })
         };
-        assert_eq!(find(table, Path::new("/mnt/a b")), mount(b"32", "tmpfs", "y z\\.erofs"));
-        assert_eq!(find(table, Path::new("/mnt/a")), mount(b"33", "fuse.ferofs", "z.erofs"));
+        assert_eq!(find(table, Path::new("/mnt/a b")), mount(b"32", "0:42", "tmpfs", "y z\\.erofs"));
+        assert_eq!(find(table, Path::new("/mnt/a")), mount(b"33", "0:43", "fuse.ferofs", "z.erofs"));
         assert_eq!(find(table, Path::new("/mnt")), None);
     }
 }

@@ -13,9 +13,7 @@ use crate::args::seal::read_root;
 use crate::exit::Failure;
 
 /// Options without effect here: only mount(8) uses them, or the mount always has the property.
-const IGNORED: [&str; 12] = [
-    "ro",
-    "rw",
+const IGNORED: [&str; 10] = [
     "auto",
     "noauto",
     "nouser",
@@ -51,6 +49,8 @@ pub(crate) struct SortedOptions {
     pub(crate) log_file: Option<PathBuf>,
     /// The file for the process ID of the FUSE daemon.
     pub(crate) pid_file: Option<PathBuf>,
+    /// The last one of `ro` and `rw` is `rw`. The mount is read-only anyway.
+    pub(crate) asks_to_write: bool,
     /// Change the options of an existing mount.
     pub(crate) remount: bool,
     /// Use a loop device even if EROFS can read the file directly.
@@ -121,6 +121,7 @@ pub(crate) fn sort(options: &[String], image: &mut ImageArgs) -> Result<SortedOp
             }
             // Uses any free loop device, even if the option names one.
             ("loop", _) => sorted.force_loop = true,
+            ("rw" | "ro", _) => sorted.asks_to_write = name == "rw",
             ("remount", None) => sorted.remount = true,
             ("allow_other", None) => sorted.access = Access::All,
             ("allow_root", None) => sorted.access = Access::OwnerAndRoot,

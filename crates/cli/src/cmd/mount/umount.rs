@@ -10,7 +10,8 @@ use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
 use crate::cmd::mount::daemon::record::Record;
-use crate::cmd::mount::mount_table::mount_at;
+use crate::cmd::mount::daemon_end::DaemonEnd;
+use crate::cmd::mount::mount_table::{MountEntry, mount_at};
 use crate::cmd::mount::unmount_helper;
 use crate::cmd::mount::users::users;
 use crate::exit::{Failure, Outcome};
@@ -22,6 +23,8 @@ pub(super) const OWN_TYPES: [&str; 3] = ["erofs", "fuse.ferofs", "fuse.erofsfuse
 const ATTEMPTS: usize = 16;
 
 /// Unmount an image
+///
+/// Returns when the FUSE daemon has ended and its access profile is written.
 #[derive(clap::Args)]
 pub(crate) struct UmountArgs {
     /// The directory on which the image is mounted, by ferofs or by the kernel's EROFS driver
@@ -29,16 +32,18 @@ pub(crate) struct UmountArgs {
 
     /// Unmount now, even if programs use files of it
     ///
-    /// They can go on until they close the files. Nobody else finds the mount any more.
+    /// They can go on until they close the files. Nobody else finds the mount any more. The daemon ends later.
     #[arg(short, long)]
     pub(crate) lazy: bool,
 }
 
 pub(crate) fn umount(args: &UmountArgs) -> Outcome {
     let dir = absolute(&args.dir).map_err(|e| Failure::about(&args.dir, e))?;
+    // This process must not keep the mount busy.
+    let _ = std::env::set_current_dir("/");
     let outcome = match args.lazy {
-        true => check_type(&dir, &args.dir).and_then(|()| unmount_helper::detach(&dir)),
-        false => unmount_own(&dir, &args.dir),
+        true => check_type(&dir, &args.dir).and_then(|_| unmount_helper::detach(&dir)),
+        false => unmount_and_wait(&dir, &args.dir),
     };
     if matches!(outcome, Ok(0)) {
         // The unmount helper has removed the record, unless it was killed.
@@ -47,7 +52,16 @@ pub(crate) fn umount(args: &UmountArgs) -> Outcome {
     outcome
 }
 
-/// Unmounts `dir`, which messages call `shown`.
+/// Unmounts `dir`, which messages call `shown`, and waits for the end of its daemon.
+fn unmount_and_wait(dir: &Path, shown: &Path) -> Outcome {
+    let daemon = DaemonEnd::of(dir, &check_type(dir, shown)?);
+    let code = unmount_own(dir, shown)?;
+    if code == 0 {
+        daemon.wait()?;
+    }
+    Ok(code)
+}
+
 fn unmount_own(dir: &Path, shown: &Path) -> Outcome {
     // No call unmounts a certain mount only. But with MNT_EXPIRE a call marks a mount that nobody uses, and the next one unmounts what has the
     // mark. So a mount that another process makes on `dir` after the look at its type stays.
@@ -63,13 +77,14 @@ fn unmount_own(dir: &Path, shown: &Path) -> Outcome {
     finish(dir, shown, unmount(dir, UnmountFlags::NOFOLLOW))
 }
 
-fn check_type(dir: &Path, shown: &Path) -> Result<(), Failure> {
+/// The mount on `dir`, if ferofs may unmount it.
+fn check_type(dir: &Path, shown: &Path) -> Result<MountEntry, Failure> {
     let mount = mount_at(dir).map_err(|e| Failure::about(shown, e))?;
-    let kind = mount.ok_or_else(|| Failure::about(shown, "not a mount point"))?.kind;
-    if OWN_TYPES.contains(&kind.as_str()) {
-        return Ok(());
+    let mount = mount.ok_or_else(|| Failure::about(shown, "not a mount point"))?;
+    if OWN_TYPES.contains(&mount.kind.as_str()) {
+        return Ok(mount);
     }
-    let kind = Escaped(kind.as_bytes());
+    let kind = Escaped(mount.kind.as_bytes());
     let reason = format!("a mount of type {kind}, which ferofs has not made; umount(8) can unmount it");
     Err(Failure::about(shown, reason))
 }

@@ -17,7 +17,12 @@ pub(super) fn users(dir: &Path) -> Option<String> {
         return Some(format!("something is mounted on {}", Escaped::path(&below)));
     }
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let processes = entries.map(|entry| entry.path()).filter(|process| uses(process, dir));
+    // The links to this process have no numbers.
+    let is_other = |path: &PathBuf| {
+        let number = path.file_name().and_then(|name| name.to_str()?.parse::<u32>().ok());
+        number.is_some_and(|number| number != std::process::id())
+    };
+    let processes = entries.map(|entry| entry.path()).filter(is_other).filter(|process| uses(process, dir));
     let mut names: Vec<String> = processes.filter_map(|process| name(&process)).collect();
     if names.is_empty() {
         return None;
@@ -56,10 +61,14 @@ mod tests {
     fn processes_with_open_files_are_named() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().canonicalize().unwrap();
-        let own = format!("({})", std::process::id());
         assert_eq!(users(&dir), None);
-        let _open = std::fs::File::create(dir.join("file")).unwrap();
-        let text = users(&dir).unwrap();
-        assert!(text.starts_with("used by ") && text.contains(&own), "{text}");
+        let file = std::fs::File::create(dir.join("file")).unwrap();
+        // This process is no user.
+        assert_eq!(users(&dir), None);
+        let mut other = std::process::Command::new("sleep").arg("100").stdin(file).spawn().unwrap();
+        let found = users(&dir);
+        other.kill().unwrap();
+        other.wait().unwrap();
+        assert_eq!(found.unwrap(), format!("used by sleep ({})", other.id()));
     }
 }

@@ -82,17 +82,18 @@ impl Keeper<'_> {
             rustix::stdio::dup2_stderr(log).map_err(io::Error::from)?;
         }
         (self.report)()?;
-        let mut deaths = RecentDeaths::default();
+        let (mut deaths, mut is_asked) = (RecentDeaths::default(), false);
         loop {
             let received: Vec<i32> = signals.wait().collect();
             for signal in received.into_iter().filter(|signal| *signal != SIGCHLD) {
-                match self.helper_input.take() {
-                    Some(input) => unmount_helper::request_unmount(input),
-                    None => {
+                match &mut self.helper_input {
+                    Some(input) if !is_asked => unmount_helper::request_unmount(input),
+                    _ => {
                         kill_process(daemon, Signal::KILL).map_err(io::Error::from)?;
                         return Ok(Role::Keeper(u8::try_from(128 + signal).unwrap_or(FAILURE)));
                     }
                 }
+                is_asked = true;
             }
             let Some(end) = wait(daemon, WaitOptions::NOHANG)? else { continue };
             let (how, cause) = match end {
