@@ -67,7 +67,7 @@ pub enum Error {
         /// The number of layers.
         layers: usize,
     },
-    /// The file is not an EROFS image that can be stored as a layer.
+    /// The file is not an EROFS image that can be stored as a layer, or not an access profile.
     #[error("{}: {problem}", path.display())]
     Image {
         /// The file.
@@ -138,9 +138,14 @@ impl From<FetchErrorKind> for FetchError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FetchErrorKind {
-    /// Status 401: no credentials, or wrong ones.
+    /// Status 401: the credentials are wrong or not enough.
     #[error("the server asks for other credentials (status 401)")]
     Unauthorized,
+    /// Status 401, and no credentials were sent.
+    #[error(
+        "the server asks for credentials (status 401), and none were found: `docker login HOST` or `podman login HOST` stores those of a registry, --user, --token-file or --netrc give others"
+    )]
+    NoCredentials,
     /// Status 403: not allowed, or a signature that has expired.
     #[error("the server refuses access (status 403)")]
     Forbidden,
@@ -208,6 +213,7 @@ impl FetchErrorKind {
         !matches!(
             self,
             Self::Unauthorized
+                | Self::NoCredentials
                 | Self::Forbidden
                 | Self::NotFound(_)
                 | Self::Status(_)

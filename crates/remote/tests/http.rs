@@ -91,7 +91,7 @@ fn with(fault: Rule) -> (Result<(), Kind>, usize) {
 #[test]
 fn statuses() {
     let status = |status| with(Rule::new(Fault::Status(status))).0.unwrap_err();
-    assert!(matches!(status(401), Kind::Unauthorized));
+    assert!(matches!(status(401), Kind::NoCredentials));
     assert!(matches!(status(403), Kind::Forbidden));
     assert!(matches!(status(404), Kind::NotFound(404)));
     assert!(matches!(status(410), Kind::NotFound(410)));
@@ -229,11 +229,12 @@ fn credentials() {
     let value = "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==".to_owned();
     server.set_auth("/x", Some(Auth::Header { value, challenge: "Basic realm=\"x\"".into() }));
     let none = open_with(&server.url("/x"), &WebOptions::default());
-    assert!(matches!(kind_of_open(none), Kind::Unauthorized));
+    assert!(matches!(kind_of_open(none), Kind::NoCredentials));
     let url = server.url("/x").replace("http://", "http://Aladdin:open%20sesame@");
     fetch(&open_with(&url, &WebOptions::default()).unwrap().object).unwrap();
     let mut options = WebOptions::default();
     options.user = Some(("Aladdin".into(), "wrong".into()));
+    assert!(matches!(kind_of_open(open_with(&server.url("/x"), &options)), Kind::Unauthorized));
     let error = open_with(&server.url("/x"), &options).err().unwrap().to_string();
     assert!(error.contains("401") && !error.contains("wrong"), "{error}");
 }

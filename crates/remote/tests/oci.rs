@@ -171,6 +171,14 @@ fn tokens_are_asked_for_and_asked_for_again() {
         "{wrong}"
     );
     assert!(!wrong.to_string().contains("wrong"));
+    // Without a user, the token server gives none.
+    let mut anonymous = OciOptions::default();
+    anonymous.anonymous = true;
+    let none = open_named(&server, "app:1", &anonymous).err().unwrap();
+    assert!(
+        matches!(&none, Error::Fetch { error, .. } if matches!(error.kind, Kind::NoCredentials)),
+        "{none}"
+    );
     let connected = open_named(&server, "app:1", &with_user("secret")).unwrap();
     for _ in 0..3 {
         fetch(&connected).unwrap();

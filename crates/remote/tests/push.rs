@@ -303,7 +303,7 @@ fn failures_that_do_not_pass() {
             other => panic!("{other:?}"),
         }
     };
-    assert!(matches!(kind(Rule::new(Fault::Status(401))), Kind::Unauthorized));
+    assert!(matches!(kind(Rule::new(Fault::Status(401))), Kind::NoCredentials));
     assert!(matches!(kind(Rule::new(Fault::Status(403)).method("POST")), Kind::Forbidden));
     assert!(matches!(kind(Rule::new(Fault::Status(413)).method("PATCH")), Kind::Status(413)));
     let wrong =

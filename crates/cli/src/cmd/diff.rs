@@ -2,21 +2,22 @@
 
 use std::io::{self, BufWriter, Write};
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use clap::ValueEnum;
 use ferofs::diff::{Change, ChangeKind, Differences, Event, Options, Selection, Side, Stat, diff};
 use ferofs::inspect::type_name;
-use ferofs::read::{FileSource, FileType, Image, OpenOptions, Source};
+use ferofs::read::FileType;
 use ferofs::verity::Digest;
 use serde_json::{Value, json};
 
 use crate::args::IMAGE;
 use crate::args::byte_size::human;
+use crate::args::image::{ImageArgs, ImageName};
 use crate::args::seal::SealArgs;
-use crate::exit::{About, Failure, Outcome, warn};
+use crate::exit::{Failure, Outcome, warn};
 use crate::print::output::{OUTPUT, json_text, message};
 use crate::print::progress::Display;
 use crate::print::shown;
@@ -31,11 +32,11 @@ const TROUBLE: u8 = 2;
 /// Exit codes are those of diff(1): 0 no differences, 1 differences, 2 error.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The first tree: an image or a directory
-    first: PathBuf,
+    /// The first tree: an image (also on a server) or a directory
+    first: ImageName,
 
-    /// The second tree: an image or a directory
-    second: PathBuf,
+    /// The second tree: an image (also on a server) or a directory
+    second: ImageName,
 
     /// Do not compare these, separated by commas
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
@@ -61,6 +62,10 @@ pub(crate) struct Args {
     /// File with the hash tree, for each --roothash in this order [default: the image itself]
     #[arg(help_heading = IMAGE, hide_short_help = true, long, value_name = "FILE", requires = "roothash")]
     hash_file: Vec<PathBuf>,
+
+    #[cfg(feature = "remote")]
+    #[command(flatten)]
+    servers: crate::servers::args::ServerArgs,
 
     /// Print nothing, and stop at the first difference
     ///
@@ -108,8 +113,7 @@ fn compare(args: &Args) -> Outcome {
     options.xattrs = compares(Aspect::Xattrs);
     options.select = Selection::new(&[], &args.exclude).map_err(Failure::without_subject)?;
     let [first_seal, second_seal] = args.seals()?;
-    let first = side(&args.first, args.work_limit, &first_seal)?;
-    let second = side(&args.second, args.work_limit, &second_seal)?;
+    let (first, second) = (args.side(&args.first, first_seal)?, args.side(&args.second, second_seal)?);
     let mut out = BufWriter::new(io::stdout().lock());
     let mut sums = Sums::default();
     let mut written: io::Result<()> = Ok(());
@@ -174,20 +178,20 @@ impl Args {
             false => [seal(0), seal(1)],
         })
     }
-}
 
-fn side(path: &Path, limit: u32, seal: &SealArgs) -> Result<Side, Failure> {
-    if path.is_dir() {
-        return Ok(Side::Directory(path.to_owned()));
+    fn side(&self, name: &ImageName, seal: SealArgs) -> Result<Side, Failure> {
+        if name.is_dir() {
+            return Ok(Side::Directory(name.to_path_buf()));
+        }
+        let image = ImageArgs {
+            seal,
+            work_limit: self.work_limit,
+            #[cfg(feature = "remote")]
+            servers: self.servers.clone(),
+            ..ImageArgs::of(name.clone())
+        };
+        Ok(Side::Image(Box::new(image.open()?)))
     }
-    let source = FileSource::open(path, 0).map_err(Failure::without_subject)?;
-    let source: Box<dyn Source> = match seal.open(path, 0)? {
-        Some(seal) => Box::new(seal.verified(source)?),
-        None => Box::new(source),
-    };
-    let mut options = OpenOptions::default();
-    options.work_limit = crate::args::image::work_limit(limit);
-    Ok(Side::Image(Box::new(Image::open_with(source, Vec::new(), &options).about(path)?)))
 }
 
 impl Sums {

@@ -101,8 +101,13 @@ pub(crate) fn run(args: &Args) -> Outcome {
             let mut code = code;
             let mut comparison = Value::Null;
             if let Some(name) = &args.compare {
-                let old =
-                    ImageArgs { work_limit: args.image.work_limit, ..ImageArgs::of(name.clone()) }.open()?;
+                let old = ImageArgs {
+                    work_limit: args.image.work_limit,
+                    #[cfg(feature = "remote")]
+                    servers: args.image.servers.clone(),
+                    ..ImageArgs::of(name.clone())
+                };
+                let old = old.open()?;
                 let old_inspection = inspect(&old, &options).about(name)?;
                 code = code.max(report_damage(name, &old_inspection));
                 comparison = compare::data(name, (&old, &old_inspection), (&image, &inspection));

@@ -117,7 +117,12 @@ impl HttpObject {
             if status == 206 {
                 return Ok(answer);
             }
-            let error = error_of(status, answer.headers());
+            let error = match error_of(status, answer.headers()) {
+                FetchErrorKind::Unauthorized if is_own && target.headers.is_empty() => {
+                    FetchErrorKind::NoCredentials
+                }
+                error => error,
+            };
             if renewed || !matches!(status, 400 | 401 | 403 | 404 | 410) {
                 return Err(error);
             }

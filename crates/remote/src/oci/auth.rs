@@ -49,6 +49,7 @@ struct Login {
 pub(super) struct Auth {
     client: Client,
     credentials: Option<Credentials>,
+    is_anonymous: bool,
     /// The scope of the tokens: `repository:NAME:pull,push`.
     scope: String,
     /// Further scopes, from which blobs are mounted.
@@ -68,9 +69,15 @@ impl Auth {
         more_scopes: Vec<String>,
         registry: Url,
     ) -> Self {
+        let is_anonymous = credentials.is_none() && token.is_none();
         let token = token.map(|token| Token { header: bearer(&token), came: Instant::now(), renew: None });
         let state = Mutex::new(Login { challenge: None, token });
-        Self { client, credentials, scope, more_scopes, registry, state }
+        Self { client, credentials, is_anonymous, scope, more_scopes, registry, state }
+    }
+
+    /// Whether the caller gave neither a token nor credentials, and none were found.
+    pub(super) const fn is_anonymous(&self) -> bool {
+        self.is_anonymous
     }
 
     /// The value of the header `Authorization`, or none before the registry asked for it. Renews tokens that expire soon. Other threads wait for

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ferofs_read::{BytesSource, FileSource, Hex, Image, Source};
+use ferofs_read::{BytesSource, FileSource, Hex, Image, Profile, Source};
 use ferofs_verity::{Digest, Seal, appended_position, make_tree};
 use sha2::{Digest as _, Sha256};
 
@@ -75,7 +75,7 @@ const PROFILE_MAX: u64 = 64 << 20;
 /// number of bytes of the files that the registry has, and with their size.
 ///
 /// # Errors
-/// [`Error::File`] if a file cannot be read; [`Error::Image`] if it is no EROFS image; [`Error::Document`] if its hash tree is not that of its
+/// [`Error::File`] if a file cannot be read; [`Error::Image`] if it is no EROFS image, or its profile is no access profile; [`Error::Document`] if its hash tree is not that of its
 /// bytes, or if the layers of the base cannot be used; [`Error::Location`] for a reference with a digest, and for a base in another registry;
 /// [`Error::Fetch`], [`Error::Credentials`].
 pub fn push(
@@ -98,6 +98,7 @@ pub fn push(
         }
         from.push(base.reference().repository.clone());
     }
+    let profile = options.profile.as_deref().map(read_profile).transpose()?;
     let files =
         layers.iter().map(|path| LayerFile::open(path, options.threads)).collect::<Result<Vec<_>>>()?;
     let size = files.iter().map(|file| file.source.size()).sum();
@@ -120,7 +121,6 @@ pub fn push(
     }
     diff_ids.extend(files.iter().map(|file| file.digest.clone()));
     descriptors.extend(files.iter().map(LayerFile::descriptor));
-    let profile = options.profile.as_deref().map(read_profile).transpose()?;
     if let (Some(bytes), Some(path)) = (&profile, &options.profile) {
         let digest = digest_of(bytes);
         send(&digest, &BytesSource(bytes.as_slice()), path, &[], &|_| ())?;
@@ -252,7 +252,11 @@ fn read_profile(path: &Path) -> Result<Vec<u8>> {
     if len > PROFILE_MAX {
         return Err(Error::file(path, "read")(std::io::ErrorKind::FileTooLarge.into()));
     }
-    std::fs::read(path).map_err(Error::file(path, "read"))
+    let bytes = std::fs::read(path).map_err(Error::file(path, "read"))?;
+    // Readers ignore a profile that they cannot read.
+    Profile::read(&*bytes)
+        .map_err(|error| Error::Image { path: path.to_owned(), problem: error.to_string() })?;
+    Ok(bytes)
 }
 
 /// The digest of a file.

@@ -67,6 +67,10 @@ impl Registry {
 
     /// The reason of a failed request, with the location.
     pub(super) fn failed(&self, kind: FetchErrorKind) -> Error {
+        let kind = match kind {
+            FetchErrorKind::Unauthorized if self.auth.is_anonymous() => FetchErrorKind::NoCredentials,
+            kind => kind,
+        };
         Error::Fetch { location: format!("oci://{}", self.reference), error: kind.into() }
     }
 

@@ -91,8 +91,14 @@ fn chunks_and_profiles() {
     std::fs::write(fixture.source().join("data"), bytes).unwrap();
     let image = fixture.build("image.erofs", [] as [&str; 0]);
     let profile = fixture.path("profile");
-    std::fs::write(&profile, "a profile").unwrap();
     let to = format!("oci://{}/app:1", registry.address);
+    // The mount would ignore it without a word.
+    for wrong in ["", "a profile"] {
+        std::fs::write(&profile, wrong).unwrap();
+        let refused = push(&fixture, &image, &to, &["--profile", profile.to_str().unwrap()]).run().failure(1);
+        assert!(refused.stderr.contains("profile: not an access profile"), "{}", refused.stderr);
+    }
+    std::fs::write(&profile, "# ferofs access profile 1\n1 0 65536 /data\n").unwrap();
     let pushed = push(&fixture, &image, &to, &["--profile", profile.to_str().unwrap()]).run().success();
     let target = fixture.path("pulled");
     isolated(&fixture).args(["pull", &to]).arg(&target).run().success();
@@ -136,15 +142,45 @@ fn skopeo_accepts_what_was_pushed() {
 }
 
 #[test]
+fn two_images_of_a_registry_are_compared() {
+    let fixture = Fixture::empty();
+    let Some(registry) = registry_with_password(&fixture, "differences in a registry") else { return };
+    let tag = |tag: &str| format!("oci://{}/app:{tag}", registry.address);
+    let user = ["--user", "me:secret"];
+    let (old, _) = sealed_image(&fixture);
+    push(&fixture, &old, &tag("1"), &user).run().success();
+    std::fs::write(fixture.source().join("added"), "new").unwrap();
+    let (new, _) = fixture.build_sealed("new.erofs", &[]);
+    push(&fixture, &new, &tag("2"), &user).run().success();
+    let diff = |with: &[&str], first: &str, second: &str| {
+        isolated(&fixture).args(["diff", "--ignore", "times"]).args(with).args([first, second]).run()
+    };
+    let local = diff(&[], old.to_str().unwrap(), new.to_str().unwrap());
+    assert_eq!((local.code, local.stdout.starts_with(b"+ /added (3 B)\n")), (1, true), "{}", local.stderr);
+    assert_eq!(diff(&user, &tag("1"), &tag("2")).stdout, local.stdout);
+    assert_eq!(diff(&user, old.to_str().unwrap(), &tag("2")).stdout, local.stdout);
+    assert_eq!(diff(&user, &tag("2"), fixture.source().to_str().unwrap()).stdout, b"");
+    let elsewhere = fixture.path("elsewhere");
+    let refused = diff(&["--cache-dir", elsewhere.to_str().unwrap()], &tag("1"), &tag("2")).failure(2);
+    assert!(refused.stderr.contains(&registry.address.to_string()), "{}", refused.stderr);
+    // The page of a comparison asks for both with the same password.
+    let page = fixture.path("page.html");
+    let inspect = isolated(&fixture).args(["inspect", "--html"]).arg(&page).args(user);
+    inspect.args(["--compare", &tag("1"), &tag("2")]).run().success();
+    assert!(std::fs::read_to_string(&page).unwrap().contains(r#"["added",0,3]"#));
+}
+
+#[test]
 fn passwords_in_the_files_of_docker() {
     let fixture = Fixture::empty();
     let Some(registry) = registry_with_password(&fixture, "passwords of registries") else { return };
     let (image, _) = sealed_image(&fixture);
     let to = format!("oci://{}/app:1", registry.address);
     let refused = push(&fixture, &image, &to, &[]).run().failure(1);
-    assert!(refused.stderr.contains("401"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("401") && refused.stderr.contains("docker login"), "{}", refused.stderr);
     let refused = push(&fixture, &image, &to, &["--user", "me:wr0ng"]).run().failure(1);
-    assert!(refused.stderr.contains("401") && !refused.stderr.contains("wr0ng"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("asks for other credentials (status 401)"), "{}", refused.stderr);
+    assert!(!refused.stderr.contains("wr0ng"), "{}", refused.stderr);
     push(&fixture, &image, &to, &["--user", "me:secret"]).run().success();
     // "me:secret"
     let auths = format!(r#"{{"auths": {{"{}": {{"auth": "bWU6c2VjcmV0"}}}}}}"#, registry.address);
