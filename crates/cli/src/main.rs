@@ -33,6 +33,9 @@ fn parse(args: &[OsString]) -> Result<cmd::Cli, clap::Error> {
     let command = args::with_negative_values(cmd::Cli::command()).color(print::color::find(args));
     #[cfg(target_os = "linux")]
     let command = if args::may_show_help(args) { cmd::with_examples(command) } else { command };
+    if let Some(error) = cmd::tips::option_of_squashfs_tools(&command, args) {
+        return Err(error);
+    }
     let matches = command.try_get_matches_from(args::with_short_help(args));
     cmd::Cli::from_arg_matches(&matches.map_err(|error| cmd::tips::with_tips(error, args))?)
 }

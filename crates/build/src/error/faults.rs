@@ -208,7 +208,7 @@ pub enum OciFault {
         available: Vec<String>,
     },
     /// The options match several images.
-    #[error("several images; select one by its platform or its name: {}", List(.0))]
+    #[error("several images; --image-name or --platform selects one: {}", List(.0))]
     Ambiguous(Vec<String>),
     /// The only image has a platform that the options do not select.
     #[error("an image for {0}")]

@@ -36,6 +36,11 @@ fn regex(text: &str) -> Result<regex::bytes::Regex, String> {
 }
 
 impl ExcludeArgs {
+    /// Whether a pattern is given.
+    pub(crate) const fn is_given(&self) -> bool {
+        !(self.exclude.is_empty() && self.exclude_regex.is_empty() && self.exclude_from.is_empty())
+    }
+
     /// The files to leave out.
     pub(crate) fn excludes(&self) -> Result<Vec<Exclude>, Failure> {
         let mut excludes: Vec<Exclude> = self.exclude_regex.iter().cloned().map(Exclude::Regex).collect();

@@ -24,6 +24,7 @@ use ferofs::build::{
     Timestamp, Warning, Whiteouts, block_size as natural_block_size, build,
 };
 
+use ferofs::escape::Escaped;
 use ferofs::seal::{BuildSeal, BuiltSeal};
 
 use crate::args::SOURCES;
@@ -399,6 +400,19 @@ impl Args {
         (!self.versions && !is_layer).then_some(last.as_path())
     }
 
+    /// A directory cannot be one of several sources. Often, some of them were meant for an option.
+    fn several_sources(&self, first: &Path, second: &Path, image: &Path) -> Failure {
+        let [first, second, image] = [first, second, image].map(Escaped::path);
+        let reason = format!(
+            "a directory can only be the only source, but {first} and {second} were taken for sources, {image} for the image"
+        );
+        Failure::complete(reason).with_hint(if self.excludes.is_given() {
+            "give --exclude before each pattern"
+        } else {
+            "`tar -c A B | ferofs build - IMAGE` joins directories, --versions stores them side by side"
+        })
+    }
+
     fn options(&self, source: &Path, upper: &[PathBuf], image: &Path) -> Result<(Options, Form), Failure> {
         let mut versions = Vec::new();
         if self.versions {
@@ -419,14 +433,13 @@ impl Args {
             Some(SourceKind::Erofs) => SourceFormat::Image,
             None => SourceFormat::detect(source).map_err(Failure::without_subject)?,
         };
-        if options.source.format == SourceFormat::Directory
-            && !self.versions
+        if !self.versions
             && let Some(second) = upper.first()
         {
-            return Err(Failure::about(
-                second,
-                "a directory cannot be a layer: give it as the only source, or use --versions",
-            ));
+            let is_directory = options.source.format == SourceFormat::Directory;
+            if is_directory || upper.iter().any(|path| path.is_dir()) {
+                return Err(self.several_sources(source, second, image));
+            }
         }
         options.source.upper_layers = upper.to_vec();
         options.source.whiteouts = match (self.aufs, upper) {

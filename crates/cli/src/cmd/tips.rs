@@ -31,17 +31,102 @@ const COMMANDS: [(&str, &str); 20] = [
 ];
 
 /// Commands, options that they do not have, and what does the same.
-const OPTIONS: [(&str, &str, &str); 9] = [
-    ("build", "-comp", "`-z` chooses the compressor, as in `-z zstd,15`; xz is called lzma, gzip deflate"),
-    ("build", "-e", "`--exclude PATTERN` leaves files out"),
-    ("build", "-noappend", "an image that exists is replaced; `ferofs patch add` appends"),
-    ("build", "-root-owned", "`--all-root` gives all files to root"),
-    ("build", "-processors", "`--workers N` sets the number of threads"),
+const OPTIONS: [(&str, &str, &str); 6] = [
+    ("build", "-e", "`--exclude /NAME` leaves a file out; one option for each name"),
     ("build", "-f", "images replace images; `--force` replaces files of other kinds"),
     ("extract", "-d", "the directory follows the image: ferofs extract IMAGE DIR"),
     ("extract", "-f", "`--overwrite` replaces files that exist"),
+    (
+        "mount",
+        "--overlay",
+        "`mount -t overlay -o lowerdir=DIR,upperdir=U,workdir=W overlay TARGET` takes changes over a mounted image",
+    ),
     ("inspect", "-f", "`--force` replaces a file of another kind"),
 ];
+
+/// Commands, options of mksquashfs and unsquashfs with one dash and several letters, and what does the same. The parser would take such a word for
+/// several options, and the last letters for a value.
+const LONG_OPTIONS: [(&str, &str, &str); 32] = [
+    (
+        "build",
+        "-comp -Xcompression-level -Xhc -Xhelp",
+        "`-z` chooses the compressor, as in `-z zstd,15`; xz is called lzma, gzip deflate",
+    ),
+    ("build", "-no-compression -noD -noDataCompression", "`-z none` stores data uncompressed"),
+    ("build", "-tailends -always-use-fragments", "`-E fragments` packs the tails of files together"),
+    (
+        "build",
+        "-no-fragments -no-tailends -noF -noFragmentCompression",
+        "`-E ^fragments` packs no tails of files together",
+    ),
+    ("build", "-no-duplicates", "`--no-share` stores the data of each file"),
+    ("build", "-tar", "tar archives are recognised by their content; `-` is standard input"),
+    ("build", "-wildcards", "`--exclude` takes patterns: '/*.o' holds at the top, '*.o' everywhere"),
+    ("build", "-ef", "`--exclude-from FILE` takes a pattern a line: /NAME at the top, NAME everywhere"),
+    ("build", "-regex -max-depth", "`--exclude-regex REGEX` leaves out paths that it matches"),
+    ("build", "-one-file-system -one-file-system-x", "`--one-file-system` does this"),
+    ("build", "-no-hardlinks", "`--hard-dereference` stores each hard link as a file"),
+    ("build", "-pf -xattrs-add", "`--pseudo-file FILE` takes such lines from a file"),
+    (
+        "build",
+        "-root-mode -root-uid -root-gid -root-time -default-mode -default-uid -default-gid",
+        "`--pseudo-file FILE` sets owners and modes: `/ m 755 0 0` is a line for the root directory",
+    ),
+    ("build", "-sort", "`--sort FILE` takes the same lines"),
+    ("build", "-xattrs", "extended attributes are stored, unless `--no-xattrs` is given"),
+    ("build", "-no-xattrs", "`--no-xattrs`, with two dashes"),
+    ("build", "-all-root -root-owned", "`--all-root` gives all files to root"),
+    ("build", "-force-uid", "`--force-uid UID` takes a number"),
+    ("build", "-force-gid", "`--force-gid GID` takes a number"),
+    ("build", "-uid-gid-offset", "`--uid-offset N` and `--gid-offset N` add to owners and groups"),
+    (
+        "build",
+        "-mkfs-time -fstime",
+        "`-T SECONDS` sets the build time, `--all-time=SECONDS` those of all files",
+    ),
+    ("build", "-inode-time -all-time", "`--all-time=SECONDS` sets the times of all files"),
+    ("build", "-repro -repro-time", "`-T SECONDS -U UUID` makes the same bytes of the same source"),
+    ("build", "-noappend", "an image that exists is replaced; `ferofs patch add` appends"),
+    ("build", "-stream", "`-` as the image is standard output"),
+    ("build", "-offset", "`--offset BYTES`, with two dashes"),
+    ("build", "-nopad", "images end with a block; `--align-size BLOCKS` rounds them up"),
+    ("build", "-processors", "`--workers N` sets the number of threads"),
+    ("build", "-quiet -progress -no-progress -percentage", "`--quiet` prints only errors"),
+    ("build", "-info -info-file", "`--verbose` prints the summary"),
+    ("extract", "-dest", "the directory follows the image: ferofs extract IMAGE DIR"),
+    ("extract", "-force", "`--overwrite` replaces files that exist"),
+];
+
+/// Options of mksquashfs that ferofs does not need or have.
+const WITHOUT_COUNTERPART: &str = "-noI -noId -noX -noInodeCompression -noIdTableCompression -noXattrCompression -no-sparse -ignore-zeros \
+    -numeric-owner -no-strip -tarstyle -cpiostyle -cpiostyle0 -keep-as-directory -root-becomes -pd -pseudo-dir -pseudo-override -action \
+    -action-file -log-action -log-action-file -true-action -true-action-file -false-action -false-action-file -xattrs-exclude \
+    -xattrs-include -exit-on-error -force-file-mode -force-dir-mode -exports -no-exports -recover -recovery-path -no-recovery -fix -mem \
+    -mem-percent -mem-default -single-reader -small-readers -block-readers -overcommit -throttle -limit -Xbcj -Xdict-size";
+
+/// The error of a word that is an option of mksquashfs or unsquashfs, with what does the same. `program` is the definition of the command line.
+pub(crate) fn option_of_squashfs_tools(program: &clap::Command, args: &[OsString]) -> Option<clap::Error> {
+    let command = args.get(1)?.to_str()?;
+    let words = args.get(2..)?.iter().map_while(|word| word.to_str().filter(|word| *word != "--"));
+    let (word, tip) = words.into_iter().find_map(|word| Some((word, long_option(command, word)?)))?;
+    let mut program = program.clone();
+    program.build();
+    let definition = program.find_subcommand_mut(command)?;
+    let mut error = clap::Error::new(ErrorKind::UnknownArgument).with_cmd(definition);
+    error.insert(ContextKind::InvalidArg, ContextValue::String(word.to_owned()));
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
+    error.insert(ContextKind::Usage, ContextValue::StyledStr(definition.render_usage()));
+    Some(error)
+}
+
+fn long_option(command: &str, word: &str) -> Option<&'static str> {
+    let has = |words: &str| words.split_whitespace().any(|known| known == word);
+    let known = LONG_OPTIONS.iter().find(|(name, words, _)| *name == command && has(words));
+    known.map(|(.., tip)| *tip).or_else(|| {
+        (command == "build" && has(WITHOUT_COUNTERPART))
+            .then_some("ferofs has no such option; docs/guide/squashfs-tools.md says what it does instead")
+    })
+}
 
 /// The error of a command line, with suggestions for words of other tools, and none for commands that only ferofs itself calls.
 pub(crate) fn with_tips(mut error: clap::Error, args: &[OsString]) -> clap::Error {
@@ -58,6 +143,7 @@ pub(crate) fn with_tips(mut error: clap::Error, args: &[OsString]) -> clap::Erro
     };
     if let Some(tip) = tip {
         error.remove(ContextKind::SuggestedSubcommand);
+        error.remove(ContextKind::SuggestedArg);
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
     }
     let Some(ContextValue::Strings(mut names)) = error.remove(ContextKind::SuggestedSubcommand) else {
@@ -92,6 +178,31 @@ mod tests {
         for (command, option, tip) in OPTIONS {
             let message = message(&[command, "A", "B", option]);
             assert!(message.contains(&format!("tip: {tip}")), "{command} {option}: {message}");
+        }
+    }
+
+    #[test]
+    fn options_with_one_dash_get_a_tip_before_they_are_parsed() {
+        let error = |words: &[&str]| {
+            let args: Vec<OsString> = [&["ferofs"], words].concat().into_iter().map(OsString::from).collect();
+            option_of_squashfs_tools(&Cli::command(), &args).map(|error| error.to_string())
+        };
+        for (command, options, tip) in LONG_OPTIONS {
+            for option in options.split(' ') {
+                let message = error(&[command, "A", "B", option, "0"]).unwrap();
+                assert!(message.contains(&format!("unexpected argument '{option}' found")), "{message}");
+                assert!(message.contains(&format!("tip: {tip}")), "{message}");
+                assert!(message.contains(&format!("Usage: ferofs {command} [OPTIONS]")), "{message}");
+            }
+        }
+        for words in [
+            &["build", "-z", "zstd,15", "-Efragments", "-T0", "-qv", "A", "B"][..],
+            &["build", "--", "-tar", "-comp"],
+            &["ls", "-all-root"],
+            &["build"],
+            &[],
+        ] {
+            assert_eq!(error(words), None, "{words:?}");
         }
     }
 

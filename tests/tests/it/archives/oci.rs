@@ -197,7 +197,7 @@ fn platform_and_name_select_one_of_several_images() {
     // The entry in the index has no platform, so the configuration of the image decides.
     assert_eq!(shown(&["--image-name=other", "--platform=linux/s390x"]), "single\n");
     for (options, message) in [
-        (&[][..], "several images; select one by its platform or its name: "),
+        (&[][..], "several images; --image-name or --platform selects one: "),
         (&["--image-name=none"], "no image called none for linux/"),
         (&["--image-name=multi", "--platform=linux/vax"], "available: linux/sparc64, linux/mips"),
         (&["--image-name=other", "--platform=linux/mips"], "an image for linux/s390x"),
@@ -370,7 +370,7 @@ fn archives_of_docker_save_are_images() {
     for (options, message) in [
         (
             &[][..],
-            "several images; select one by its platform or its name: a:1 for linux/mips, b:2 for linux/sparc64",
+            "several images; --image-name or --platform selects one: a:1 for linux/mips, b:2 for linux/sparc64",
         ),
         (&["--image-name=c"], "no image called c; available: a:1 for linux/mips"),
     ] {

@@ -376,6 +376,11 @@ fn unusable_sources_are_refused_with_their_names() {
     damaged[4096..8192].fill(0xa5);
     fs::write(fixture.path("damaged"), damaged).unwrap();
     fails(&[&fixture.path("damaged")], &[], "damaged/file: ");
+    let several =
+        format!("{} and {} were taken for sources, {}", source.display(), image.display(), out.display());
+    fails(&[&source, &image], &[], &several);
+    fails(&[&source, &image], &["--exclude", "a"], "give --exclude before each pattern");
+    fails(&[&image, &source], &[], "--versions stores them side by side");
     fails(&[&source], &["--index-only"], "only in tar archives and EROFS images");
     fs::write(fixture.path("short"), &fs::read(&image).unwrap()[..3000]).unwrap();
     fails(&[&fixture.path("short")], &[], "short: ");

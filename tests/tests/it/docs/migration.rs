@@ -43,6 +43,22 @@ fn the_table_has_each_option_of_mksquashfs() {
     assert_all_are_in("squashfs-tools.md", &options);
 }
 
+/// Words that the parser would take for several short options.
+#[test]
+fn each_option_of_mksquashfs_gets_a_tip() {
+    let text = fs::read_to_string(guide().join("squashfs-tools.md")).unwrap();
+    let mut count = 0;
+    for option in first_cells(&text).filter(|option| option.len() > 2) {
+        // `-h...` show the help.
+        if !option.starts_with("-h") && !["-version", "-no-pager", "-cols"].contains(&option) {
+            let refused = ferofs().args(["build", "SOURCE", "IMAGE", option]).run();
+            assert!(refused.code == 2 && refused.stderr.contains("tip: "), "{option}: {}", refused.stderr);
+            count += 1;
+        }
+    }
+    assert!(count > 90, "{count}");
+}
+
 #[test]
 fn the_table_has_each_option_of_mkfs_erofs() {
     let Some(mkfs) = peer("mkfs.erofs") else { return };
@@ -112,15 +128,7 @@ fn an_option_without_a_counterpart_has_a_reason() {
 
 fn assert_all_are_in(page: &str, options: &[&str]) {
     let text = fs::read_to_string(guide().join(page)).unwrap();
-    let first_cells =
-        text.lines().filter(|line| line.starts_with("| `")).map(|line| line.split(" | ").next().unwrap());
-    let named: BTreeSet<&str> = first_cells
-        .flat_map(|cell| cell.split('`').skip(1).step_by(2))
-        .map(|code| {
-            let end = code.find([' ', '[', '=', '#', '<']).unwrap_or(code.len());
-            &code[..end]
-        })
-        .collect();
+    let named: BTreeSet<&str> = first_cells(&text).collect();
     // erofs-utils writes a value directly behind a short option: `-zX`.
     let has_value = |name: &&&str, option: &str| {
         name.strip_prefix(option)
@@ -129,6 +137,16 @@ fn assert_all_are_in(page: &str, options: &[&str]) {
     let is_named = |option: &str| named.contains(option) || named.iter().any(|name| has_value(&name, option));
     let missing: Vec<&&str> = options.iter().filter(|option| !is_named(option)).collect();
     assert!(missing.is_empty(), "{page}: {missing:?}");
+}
+
+/// The options in the first column of the tables.
+fn first_cells(text: &str) -> impl Iterator<Item = &str> {
+    let cells =
+        text.lines().filter(|line| line.starts_with("| `")).filter_map(|line| line.split(" | ").next());
+    cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).map(|code| {
+        let end = code.find([' ', '[', '=', '#', '<']).unwrap_or(code.len());
+        &code[..end]
+    })
 }
 
 /// The newest version of another tool, which `cargo xtask peers` installs: older ones do not have all options, and other help texts.
