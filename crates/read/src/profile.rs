@@ -143,7 +143,7 @@ const MAX_PIECES: u32 = 1 << 20;
 pub struct ProfileRanges {
     /// The bytes, in any order, and some of them perhaps several times.
     pub ranges: Vec<Range<u64>>,
-    /// Files of the profile that were not found.
+    /// Files of the profile that the image does not have, or that are damaged.
     pub missing: u64,
 }
 
@@ -164,9 +164,9 @@ impl Image {
             let Some(first) = file.first().filter(|_| found.may_add() && go_on()) else { break };
             let is_found = Self::request(|| {
                 let inode = self.resolve(&first.path, false).ok()?;
-                (inode.file_type() == FileType::Regular).then_some(())?;
-                // The ranges found before an error stay.
-                file.iter().try_for_each(|hot| found.add(&inode, hot)).ok()
+                // Others, as symbolic links, come with the metadata. The ranges found before an error stay.
+                let mut ranges = file.iter().filter(|_| inode.file_type() == FileType::Regular);
+                ranges.try_for_each(|hot| found.add(&inode, hot)).ok()
             });
             missing = missing.saturating_add(is_found.is_none().into());
         }

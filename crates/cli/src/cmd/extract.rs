@@ -46,7 +46,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["dir", "overwrite", "skip_existing"])]
     tar: Option<PathBuf>,
 
-    /// Also write the metadata of all files to FILE
+    /// Also write the metadata of all files to FILE; `-` is standard output
     ///
     /// May be given several times. If the name of FILE, without its extension, ends in fs_config or filesystem_config, it gets Android's fs_config
     /// form; if it ends in file_contexts, Android's file_contexts form; otherwise JSON.
@@ -148,7 +148,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let outputs: Vec<&Path> = args.tar.iter().chain(&args.metadata).map(PathBuf::as_path).collect();
     refuse_as_outputs(&outputs, &[&args.image.path])?;
     refuse_below_target(args.dir.as_deref(), &outputs)?;
-    for file in &args.metadata {
+    for file in args.metadata.iter().filter(|file| *file != Path::new("-")) {
         args.outputs.check(file, metadata_file::kind(file))?;
     }
     args.tar.iter().try_for_each(|archive| args.outputs.check(archive, OutputKind::Tar))?;

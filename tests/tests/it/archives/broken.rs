@@ -88,6 +88,8 @@ fn every_damage_is_reported_with_member_and_position() {
         ("squashfs", [b"hsqs".to_vec(), vec![0; 4092]].concat(), "a squashfs image; use unsquashfs"),
         ("a picture", [b"\x89PNG\r\n".to_vec(), vec![1; 4096]].concat(), "not a tar archive: a PNG picture"),
         ("zip", [b"PK\x03\x04".to_vec(), vec![1; 4096]].concat(), "a ZIP archive; use unzip"),
+        ("a small zip", b"PK\x03\x04".repeat(20), "a ZIP archive; use unzip"),
+        ("a small text", b"text\n".to_vec(), "the file is not a tar archive, or is damaged"),
         ("cpio", [b"070701".to_vec(), vec![b'0'; 4096]].concat(), "a cpio archive; use cpio"),
         ("qcow2", [b"QFI\xfb".to_vec(), vec![1; 4096]].concat(), "a qcow2 disk image; use qemu-img"),
         ("7z", [b"7z\xbc\xaf\x27\x1c".to_vec(), vec![1; 4096]].concat(), "a 7z archive; use 7z"),

@@ -170,4 +170,6 @@ fn metadata_files_have_owners_modes_and_labels() {
     for part in ["\"path\":\"/bin/tool[1].sh\"", "\"gid\":2000", "\"mode\":\"0750\"", "security.capability"] {
         assert!(json.contains(part), "{part}: {json}");
     }
+    let to_stdout = ferofs().args(["extract", "--metadata", "-"]).arg(&image).run().success();
+    assert!(to_stdout.stdout == json.as_bytes() && !Path::new("-").exists());
 }

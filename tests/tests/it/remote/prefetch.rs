@@ -16,7 +16,7 @@ use ferofs_tests::{ferofs, need};
 use rustix::process::{Pid, Signal, kill_process};
 use sha2::{Digest, Sha256};
 
-use super::{isolated, sealed, serve};
+use super::{isolated, sealed, sealed_image, serve};
 use crate::common::fixture::{Fixture, counter, full, stats};
 
 /// What takes longer never ends.
@@ -316,9 +316,12 @@ fn stats_does_not_wait_for_a_fetcher_that_is_stopped() {
 #[test]
 fn the_profile_that_was_pushed_with_an_image_is_used() {
     require!(need::fuse("the access profile of an image in a registry"));
-    let (fixture, image, root) = sealed();
-    let (layer, profile) =
-        (std::fs::read(&image).unwrap(), b"# ferofs access profile 1\n1 0 65536 /data\n".to_vec());
+    let fixture = Fixture::empty();
+    std::os::unix::fs::symlink("data", fixture.source().join("link")).unwrap();
+    let (image, root) = sealed_image(&fixture);
+    let layer = std::fs::read(&image).unwrap();
+    // A program that follows a link reads it, too.
+    let profile = b"# ferofs access profile 1\n1 0 65536 /data\n1 0 4 /link\n".to_vec();
     let digest = |bytes: &[u8]| {
         let hex: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
         format!("sha256:{hex}")

@@ -188,9 +188,14 @@ impl<'a> Members<'a> {
     /// Reads a whole block; `None` at the archive's end.
     fn block(&mut self, path: Option<&[u8]>, offset: u64) -> Result<Option<[u8; BLOCK]>> {
         let mut block = [0; BLOCK];
+        let is_first = self.tar_stream.position() == 0;
         match self.tar_stream.read(&mut block)? {
             0 => Ok(None),
             BLOCK => Ok(Some(block)),
+            // Shorter than any archive.
+            read if is_first => {
+                Err(self.not_an_archive(block.get(..read).unwrap_or_default(), TarFault::Checksum))
+            }
             _ => Err(self.error(path, offset, TarFault::Truncated)),
         }
     }

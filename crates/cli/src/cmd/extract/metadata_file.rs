@@ -5,7 +5,7 @@
 //! a line with path, owner and mode for each file; a file_contexts file has a line with a regular expression and an
 //! SELinux label. JSON has all metadata.
 
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -30,7 +30,7 @@ enum Form {
     Json,
 }
 
-/// Writes the metadata below `from` to `file`. The name of `file` selects the form.
+/// Writes the metadata below `from` to `file`, or to standard output for `-`. The name of `file` selects the form.
 pub(super) fn write(
     image: &Image,
     from: &Inode,
@@ -39,9 +39,41 @@ pub(super) fn write(
     options: &Options,
     print_error: OnError<'_>,
 ) -> Outcome {
-    let form = Form::of(file);
     let failed = |source| Failure::about(file, source);
-    let mut out = BufWriter::new(NewFile::create(file).map_err(Failure::without_subject)?);
+    let write_to =
+        |out: &mut dyn Write| write_to(out, (image, from), file, mount_point, options, print_error);
+    let left_out = if file == Path::new("-") {
+        let mut out = BufWriter::new(io::stdout().lock());
+        let left_out = write_to(&mut out)?;
+        out.flush()?;
+        left_out
+    } else {
+        let mut out = BufWriter::new(NewFile::create(file).map_err(Failure::without_subject)?);
+        let left_out = write_to(&mut out)?;
+        let out = out.into_inner().map_err(|e| failed(e.into_error()))?;
+        out.finish().map_err(Failure::without_subject)?;
+        left_out
+    };
+    if left_out > 0 {
+        message!(
+            "{}: {left_out} names left out: the format allows no white space in names",
+            Escaped::path(file)
+        );
+    }
+    let failures = options.progress.failures.load(std::sync::atomic::Ordering::Relaxed);
+    Ok(if left_out == 0 && failures == 0 { 0 } else { FAILURE })
+}
+
+/// Returns the number of names that were left out.
+fn write_to(
+    out: &mut dyn Write,
+    (image, from): (&Image, &Inode),
+    file: &Path,
+    mount_point: &Path,
+    options: &Options,
+    print_error: OnError<'_>,
+) -> Result<u64, Failure> {
+    let form = Form::of(file);
     let (mut left_out, mut first) = (0_u64, true);
     let mut visit = |entry: Entry<'_>| {
         let line = match form {
@@ -58,18 +90,10 @@ pub(super) fn write(
     };
     inventory(image, from, options, print_error, &mut visit).map_err(Failure::without_subject)?;
     if form == Form::Json {
-        out.write_all(if first { b"[]\n" } else { b"\n]\n" }).map_err(failed)?;
+        let end: &[u8] = if first { b"[]\n" } else { b"\n]\n" };
+        out.write_all(end).map_err(|e| Failure::about(file, e))?;
     }
-    let out = out.into_inner().map_err(|e| failed(e.into_error()))?;
-    out.finish().map_err(Failure::without_subject)?;
-    if left_out > 0 {
-        message!(
-            "{}: {left_out} names left out: the format allows no white space in names",
-            Escaped::path(file)
-        );
-    }
-    let failures = options.progress.failures.load(std::sync::atomic::Ordering::Relaxed);
-    Ok(if left_out == 0 && failures == 0 { 0 } else { FAILURE })
+    Ok(left_out)
 }
 
 /// The kind of `file`, as its name selects it.
