@@ -15,6 +15,8 @@ const VARIABLE: &str = "FEROFS_ARGUMENT_";
 pub(crate) const OWN_VARIABLES: &str = "FEROFS_";
 /// The variables with which processes of a mount tell each other what they are start with it.
 const MOUNT_VARIABLES: &str = "FEROFS_MOUNT_";
+/// The root hash, for processes that a mount starts later: the file that an argument names may have another name or content then.
+pub(crate) const ROOT_HASH: &str = "FEROFS_MOUNT_ROOTHASH";
 
 /// The arguments of this process, the program's name first.
 pub(crate) fn args() -> Vec<OsString> {

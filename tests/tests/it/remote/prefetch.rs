@@ -269,16 +269,68 @@ fn wrong_values_of_prefetch() {
 
 /// The processes that fetch from `location`.
 fn fetchers(location: &str) -> Vec<Pid> {
+    with_role(location, "fetcher")
+}
+
+/// The processes of mounts of `location` with this role.
+fn with_role(location: &str, role: &str) -> Vec<Pid> {
     let has = |path: PathBuf, text: &str| {
         std::fs::read(path)
             .is_ok_and(|bytes| bytes.split(|byte| *byte == 0).any(|part| part == text.as_bytes()))
     };
     let processes = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
     let is_fetcher = |process: &PathBuf| {
-        has(process.join("environ"), "FEROFS_MOUNT_FETCHER=fetcher") && has(process.join("cmdline"), location)
+        has(process.join("environ"), &format!("FEROFS_MOUNT_FETCHER={role}"))
+            && has(process.join("cmdline"), location)
     };
     let number = |process: PathBuf| Pid::from_raw(process.file_name()?.to_str()?.parse().ok()?);
     processes.filter(is_fetcher).filter_map(number).collect()
+}
+
+/// A fetcher works in the root directory, and one that is started later must not need the file.
+#[test]
+fn fetchers_need_the_file_with_the_root_hash_only_once() {
+    require!(need::fuse("a file with a root hash"));
+    let (fixture, image, _) = sealed();
+    let server = serve(&image);
+    let (location, dir) = (server.url("/image"), fixture.directory("dir"));
+    let file = fixture.path("relative");
+    for option in ["--roothash-file=relative", "-overity.roothashfile=relative"] {
+        std::fs::rename(fixture.path("image.erofs.root"), &file).unwrap();
+        let cache = fixture.path(option.trim_start_matches('-'));
+        let mount = ferofs().dir(fixture.path(".")).args(["mount", "--cache-dir"]).arg(cache);
+        mount.arg(option).args([OsStr::new(&location), dir.as_os_str()]).run().success();
+        let mount = Mount::adopt(&dir);
+        std::fs::rename(&file, fixture.path("image.erofs.root")).unwrap();
+        let [fetcher] = fetchers(&location)[..] else { panic!("{:?}", fetchers(&location)) };
+        kill_process(fetcher, Signal::KILL).unwrap();
+        assert_reads(&fixture, &mount);
+        ferofs().arg("umount").arg(&dir).run().success();
+        drop(mount);
+        let start = Instant::now();
+        while !fetchers(&location).is_empty() {
+            assert!(start.elapsed() < LIMIT);
+        }
+    }
+}
+
+#[test]
+fn the_supervisor_ends_with_the_daemon_also_if_no_fetcher_can_start() {
+    require!(need::fuse("a fetcher that cannot start"));
+    let (fixture, image, root) = sealed();
+    let server = serve(&image);
+    let location = server.url("/image");
+    let mount = mount(&fixture, &root, &location, "dir", &[]);
+    std::fs::remove_dir_all(fixture.path("cache")).unwrap();
+    std::fs::write(fixture.path("cache"), "no directory").unwrap();
+    let [fetcher] = fetchers(&location)[..] else { panic!("{:?}", fetchers(&location)) };
+    kill_process(fetcher, Signal::KILL).unwrap();
+    assert_eq!(with_role(&location, "supervisor").len(), 1);
+    assert_eq!(mount.unmount().unwrap().0, Some(0));
+    let start = Instant::now();
+    while !with_role(&location, "supervisor").is_empty() {
+        assert!(start.elapsed() < LIMIT);
+    }
 }
 
 #[test]

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use ferofs_remote::cache::Entry;
 use ferofs_remote::channel::{self, Client};
 use ferofs_remote::open::{Known, RemoteImage};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::args::hidden;
 use crate::args::image::ImageArgs;
@@ -101,10 +102,13 @@ pub(crate) fn start(image: &ImageArgs, quiet: bool) -> Result<Fetched, Failure> 
 fn again(image: &ImageArgs, directory: &Path, role: &str) -> io::Result<Command> {
     let mut command = hidden::again([image.path.as_os_str(), OsStr::new(role)])?;
     command.env(ROLE, role).env(DIRECTORY, directory).current_dir("/");
+    if let Some(root) = image.seal.root() {
+        command.env(hidden::ROOT_HASH, root.to_string());
+    }
     Ok(command)
 }
 
-/// Starts fetchers until one ends because the daemon has ended.
+/// Starts fetchers until the daemon has ended.
 fn supervise(image: &ImageArgs) -> Outcome {
     let directory = std::env::var_os(DIRECTORY).map_or_else(|| PathBuf::from("/"), PathBuf::from);
     let socket = io::stdin().as_fd().try_clone_to_owned()?;
@@ -130,8 +134,8 @@ fn supervise(image: &ImageArgs) -> Outcome {
                 release_output()?;
             }
         }
-        let status = fetcher.wait()?;
-        if status.success() {
+        // One that is killed, or cannot start any more, does not see the end of the daemon.
+        if fetcher.wait()?.success() || is_closed(&socket) {
             return Ok(0);
         }
         if known.is_none() {
@@ -141,6 +145,12 @@ fn supervise(image: &ImageArgs) -> Outcome {
         pause = if started.elapsed() > WORKED { PAUSES.0 } else { (pause * 2).min(PAUSES.1) };
         std::thread::sleep(pause);
     }
+}
+
+/// Whether nobody has the other end of the socket.
+fn is_closed(socket: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(socket, PollFlags::empty())];
+    poll(&mut polled, Some(&Timespec::default())).is_ok() && polled[0].revents().contains(PollFlags::HUP)
 }
 
 /// Lets the daemon see the end of the supervisor's report.
