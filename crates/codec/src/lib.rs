@@ -17,6 +17,7 @@
 //! |---|---|
 //! | `encode` (default) | the compressors, the checks of Linux's rules, and all decoders |
 //! | `liblz4` | liblz4 decodes LZ4, which takes 4 to 7 % less time than the decoder in Rust |
+//! | `liblz4-encode` | liblz4 can encode, so that images of other programs can be made again ([`LIBLZ4`]) |
 //! | `lzma`, `deflate`, `zstd` | decoders by the libraries of these algorithms |
 
 #![deny(unsafe_code)]
@@ -51,7 +52,7 @@ pub use incompressible::{looks_random, random_before_others};
 #[cfg(feature = "encode")]
 pub use linux::{ClusterPlace, LinuxChecker, LinuxRefusal, PAGE as LINUX_PAGE};
 pub use lz4::lz4_window;
-pub use params::{DeflateParams, Filling, Lz4Params, LzmaParams, Method, Params, ZstdParams};
+pub use params::{DeflateParams, Filling, LIBLZ4, Lz4Params, LzmaParams, Method, Params, ZstdParams};
 #[cfg(feature = "encode")]
 pub use version::encoder_version;
 
@@ -63,6 +64,8 @@ pub use version::encoder_version;
 pub fn compressor(params: &Params) -> Result<Box<dyn Compressor>, ParamsError> {
     params.check()?;
     Ok(match params.method {
+        #[cfg(any(feature = "liblz4-encode", test))]
+        Method::Lz4(p) if p.level >= LIBLZ4 => Box::new(lz4::Library::new(p.level - LIBLZ4, params.window)),
         Method::Lz4(p) => Box::new(lz4::Lz4::new(p, params.window)),
         Method::Lzma(p) => Box::new(lzma::Encoder::new(p, params.window)?),
         Method::Deflate(p) => Box::new(deflate::encoder(p, params.window, params.filling)?),

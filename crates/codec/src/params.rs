@@ -34,10 +34,14 @@ pub enum Filling {
     },
 }
 
+/// Added to a level of LZ4: liblz4 encodes, so that the bytes are those of other programs. Needs the feature `liblz4-encode`. [`Params::new`] accepts no
+/// such level, as the crate's own encoders make smaller images.
+pub const LIBLZ4: u8 = 128;
+
 /// The parameters of LZ4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lz4Params {
-    /// 0 is the fast level; 1 to 12 as in lz4hc.
+    /// 0 is the fast level; 1 to 12 as in lz4hc. [`LIBLZ4`] and more: liblz4's own level, for images of other builders.
     pub level: u8,
     /// Matches reach back at most this many bytes: 1024 to 65535.
     pub max_distance: u16,
@@ -110,7 +114,13 @@ impl Params {
     /// [`ParamsError::Level`].
     pub fn new(algorithm: Algorithm, level: Option<u8>) -> Result<Self, ParamsError> {
         let method = match algorithm {
-            Algorithm::Lz4 => Method::Lz4(Lz4Params { level: level.unwrap_or(0), max_distance: 65535 }),
+            Algorithm::Lz4 => {
+                let level = level.unwrap_or(0);
+                if level >= LIBLZ4 {
+                    return Err(ParamsError::Level { algorithm: algorithm.name(), level, range: LZ4_LEVELS });
+                }
+                Method::Lz4(Lz4Params { level, max_distance: 65535 })
+            }
             Algorithm::Lzma => {
                 let level = level.unwrap_or(6);
                 Method::Lzma(LzmaParams {
@@ -163,7 +173,8 @@ impl Params {
         }
         match self.method {
             Method::Lz4(p) => {
-                level(p.level, p.level <= 12, LZ4_LEVELS)?;
+                let own = if cfg!(any(feature = "liblz4-encode", test)) { p.level % LIBLZ4 } else { p.level };
+                level(p.level, own <= 12, LZ4_LEVELS)?;
                 within("max_distance", p.max_distance.into(), 1024..=65535)
             }
             Method::Lzma(p) => {

@@ -1,6 +1,8 @@
 //! Versions of the compressors: two programs with the same version encode to the same bytes.
 
-use ferofs_format::Algorithm;
+#[cfg(any(feature = "liblz4-encode", test))]
+use crate::LIBLZ4;
+use crate::{Method, Params};
 
 /// The version of the LZ4 compressors. A change of any byte that one of them writes needs a new number, here and below; a test compares
 /// their output with digests.
@@ -14,22 +16,23 @@ const LZMA: u32 = 1;
 /// Versions of this crate are counted above those of the libraries: libzstd has 10,507, liblzma 50,080,012.
 const OWN: u32 = 100_000_000;
 
-/// The version of the compressor of `algorithm`. A program with the same version encodes the same content with the same
-/// [`Params`](crate::Params) to the same bytes.
+/// The version of the compressor with `params`. A program with the same version encodes the same content with them to the same bytes.
 #[must_use]
-pub fn encoder_version(algorithm: Algorithm) -> u32 {
-    match algorithm {
-        Algorithm::Lz4 => LZ4,
-        Algorithm::Lzma => crate::lzma::library_version().saturating_add(LZMA * OWN),
-        Algorithm::Deflate => DEFLATE,
-        Algorithm::Zstd => zstd_safe::version_number().saturating_add(ZSTD * OWN),
+pub fn encoder_version(params: &Params) -> u32 {
+    match params.method {
+        #[cfg(any(feature = "liblz4-encode", test))]
+        Method::Lz4(lz4) if lz4.level >= LIBLZ4 => crate::lz4::library_version().saturating_add(OWN),
+        Method::Lz4(_) => LZ4,
+        Method::Lzma(_) => crate::lzma::library_version().saturating_add(LZMA * OWN),
+        Method::Deflate(_) => DEFLATE,
+        Method::Zstd(_) => zstd_safe::version_number().saturating_add(ZSTD * OWN),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Filling, Fit, Method, Params, compressor};
+    use crate::{Algorithm, Filling, Fit, compressor};
 
     /// Text, records and noise, the same at each call.
     fn sample() -> Vec<u8> {
@@ -86,9 +89,13 @@ mod tests {
     #[test]
     fn each_version_has_the_bytes_that_it_had() {
         let digest_of = |algorithm: Algorithm, levels: &[u8]| {
-            let mut hash = 0xcbf2_9ce4_8422_2325;
+            let (mut hash, mut version) = (0xcbf2_9ce4_8422_2325, 0);
             for level in levels {
-                let mut params = Params::new(algorithm, Some(*level)).unwrap();
+                let mut params = Params::new(algorithm, Some(*level % LIBLZ4)).unwrap();
+                if let Method::Lz4(lz4) = &mut params.method {
+                    lz4.level = *level;
+                }
+                version = encoder_version(&params);
                 digest(&params, &mut hash);
                 match &mut params.method {
                     Method::Lz4(lz4) => lz4.max_distance = 20_000,
@@ -101,7 +108,7 @@ mod tests {
                     digest(&params, &mut hash);
                 }
             }
-            (encoder_version(algorithm), hash)
+            (version, hash)
         };
         let few = [1, 3, 6, 9];
         assert_eq!(
@@ -110,12 +117,14 @@ mod tests {
                 digest_of(Algorithm::Deflate, &few),
                 digest_of(Algorithm::Zstd, &[1, 3, 6, 9, 12, 15, 19]),
                 digest_of(Algorithm::Lzma, &few),
+                digest_of(Algorithm::Lz4, &[0, 1, 3, 9, 10, 12].map(|level| LIBLZ4 + level)),
             ],
             [
                 (1, 8_736_764_558_615_947_972),
                 (126, 12_503_130_619_808_017_974),
                 (400_010_507, 15_961_940_742_034_782_100),
                 (150_080_042, 13_769_359_158_363_948_349),
+                (100_011_000, 16_269_429_862_009_922_163),
             ]
         );
     }

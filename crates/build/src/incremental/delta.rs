@@ -43,15 +43,17 @@ pub fn create_delta(old: &Path, new: &Path, options: &DeltaOptions, out: &Path) 
     options.run.check_cancelled()?;
     let seal = computed_seal(&new, options.run.worker_count());
     let equal = copies::find(&old, &new);
+    let unchanged = old_content.unchanged_inline(&new_content, [&old, &new]);
+    let parts_of = |range| divide(&new_content, &equal, &unchanged, range);
     let (mut parts, mut tree) = (Vec::new(), 0);
     let mut at = 0;
     if let Some(seal) = &seal {
         tree = seal.tree;
         let start = seal.seal.tree_start() as usize;
-        parts.extend(divide(&new_content, &equal, 0..start));
+        parts.extend(parts_of(0..start));
         at = start + tree as usize;
     }
-    parts.extend(divide(&new_content, &equal, at..new.len()));
+    parts.extend(parts_of(at..new.len()));
     options.run.check_cancelled()?;
     let runs = parts.iter().filter_map(|part| match part {
         Part::Run(run) => Some(run.clone()),

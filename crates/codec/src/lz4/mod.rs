@@ -15,6 +15,8 @@ mod fast;
 mod lazy;
 #[cfg(any(feature = "liblz4", test))]
 mod liblz4;
+#[cfg(any(feature = "liblz4-encode", all(feature = "encode", test)))]
+mod library;
 #[cfg(feature = "encode")]
 mod linux_walk;
 #[cfg_attr(not(feature = "encode"), allow(dead_code, reason = "the compressors use most of it"))]
@@ -31,6 +33,8 @@ pub use range::lz4_window;
 pub(crate) use decode::{decode, decode_in_place};
 #[cfg(feature = "encode")]
 pub(crate) use encode::Lz4;
+#[cfg(any(feature = "liblz4-encode", all(feature = "encode", test)))]
+pub(crate) use library::{Library, library_version};
 #[cfg(feature = "encode")]
 pub(crate) use linux_walk::farthest_match;
 pub(crate) use range::decode_range;

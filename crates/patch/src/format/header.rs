@@ -178,7 +178,7 @@ impl RawMethod {
             dict_size: 0.into(),
             // Exact: checked parameters have a window of at most 12 MiB.
             window: u32::try_from(params.window).unwrap_or(u32::MAX).into(),
-            encoder: ferofs_codec::encoder_version(algorithm).into(),
+            encoder: ferofs_codec::encoder_version(params).into(),
             filling: raw_filling(params.filling).into(),
         };
         match params.method {
@@ -198,10 +198,6 @@ impl RawMethod {
         let malformed = |what| Error::Patch(PatchFault::Malformed(what));
         let algorithm = Algorithm::from_id(self.algorithm)
             .ok_or_else(|| malformed("it names an unknown compression algorithm"))?;
-        let (expected, found) = (self.encoder.get(), ferofs_codec::encoder_version(algorithm));
-        if expected != found {
-            return Err(Error::Patch(PatchFault::Encoder { algorithm: algorithm.name(), expected, found }));
-        }
         let level = self.level;
         let method = match algorithm {
             Algorithm::Lz4 => Method::Lz4(Lz4Params { level, max_distance: self.max_distance.get() }),
@@ -218,6 +214,10 @@ impl RawMethod {
         let filling = filling(self.filling.get());
         let params = Params { method, window: to_usize(self.window.get()), filling };
         params.check().map_err(|_| malformed("a compression parameter is out of range"))?;
+        let (expected, found) = (self.encoder.get(), ferofs_codec::encoder_version(&params));
+        if expected != found {
+            return Err(Error::Patch(PatchFault::Encoder { algorithm: algorithm.name(), expected, found }));
+        }
         Ok(params)
     }
 }

@@ -67,7 +67,8 @@ impl Encoders {
             };
             at = at.checked_add(consumed).filter(|at| *at <= content.len()).ok_or_else(malformed)?;
         }
-        if at == content.len() && carried.is_empty() { Ok(()) } else { Err(malformed()) }
+        // What follows is content of the next unit: some compressors look ahead.
+        if carried.is_empty() { Ok(()) } else { Err(malformed()) }
     }
 
     /// Starts the content of a unit, or continues after a carried extent.

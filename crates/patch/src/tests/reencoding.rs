@@ -224,20 +224,26 @@ fn pieces_that_lie_are_refused() {
     let sound = unit(1, vec![extent(ExtentKind::Exact, whole, 16 << 10)]).unwrap();
     assert_eq!(sound.len(), 16 << 10);
     assert_eq!(unit(0, vec![extent(ExtentKind::Stored, whole, whole + 5)]).unwrap().len(), content.len() + 5);
+    // Content that no extent takes is for looking ahead.
+    for ahead in [
+        extent(ExtentKind::Exact, whole - 1, 16 << 10),
+        extent(ExtentKind::Fill, 0, 4096),
+        extent(ExtentKind::Carried, 0, 100),
+    ] {
+        let method = u8::from(ahead.kind == ExtentKind::Exact);
+        assert_eq!(unit(method, vec![ahead]).unwrap().len(), ahead.size as usize, "{ahead:?}");
+    }
     for (method, extents) in [
-        // An unknown method; too little and too much content; a capacity that is too small.
+        // An unknown method; too much content; a capacity that is too small.
         (2, vec![extent(ExtentKind::Exact, whole, 16 << 10)]),
         (255, vec![extent(ExtentKind::Stored, whole, whole)]),
-        (1, vec![extent(ExtentKind::Exact, whole - 1, 16 << 10)]),
         (1, vec![extent(ExtentKind::Exact, whole + 1, 16 << 10)]),
         (1, vec![extent(ExtentKind::Exact, u32::MAX, 16 << 10)]),
         (1, vec![extent(ExtentKind::Exact, 0, 0)]),
         (1, vec![extent(ExtentKind::Exact, whole, 70)]),
-        (0, vec![extent(ExtentKind::Fill, 0, 4096)]),
         (0, vec![extent(ExtentKind::Fill, 5, 4096)]),
         (0, vec![extent(ExtentKind::Fill, 0, 0)]),
         (0, vec![extent(ExtentKind::Stored, whole, whole - 1)]),
-        (0, vec![extent(ExtentKind::Carried, 0, 100)]),
         (0, vec![extent(ExtentKind::Carried, whole + 1, 100)]),
         (0, Vec::new()),
         // More extents than there can be.

@@ -10,19 +10,25 @@ use ferofs_tests::run::{device_path, ferofs_path};
 use ferofs_tests::{Run, ferofs, need};
 
 use super::growth::number;
+use crate::common::erofs_utils::newest;
 use crate::common::fixture::Fixture;
 
 /// A fixture with two images, `old` and `new`, which have these options.
 fn images(options: &str) -> Fixture {
+    images_by(|fixture, name| drop(fixture.build(name, options.split(' '))))
+}
+
+/// A fixture with two images of its source, which `build` makes.
+fn images_by(build: impl Fn(&Fixture, &str)) -> Fixture {
     let fixture = Fixture::empty();
     let write = |name: &str, bytes: &[u8]| fs::write(fixture.source().join(name), bytes).unwrap();
     let mut bytes = Content::Mixed.bytes(3_000_000, &mut Rng::new(1));
     write("file", &bytes);
-    fixture.build("old", options.split(' '));
+    build(&fixture, "old");
     (0..bytes.len()).step_by(70_000).for_each(|at| bytes[at] ^= 0x55);
     write("file", &bytes);
     write("new", &Content::Text.bytes(3_000_000, &mut Rng::new(77)));
-    fixture.build("new", options.split(' '));
+    build(&fixture, "new");
     fixture
 }
 
@@ -60,6 +66,26 @@ fn the_exact_image_comes_through_pipes_and_after_interruptions() {
         assert!(is_same(&new, &out));
         let shown = Run::new(&device).arg("delta-show").arg(&delta).run().success();
         assert!(String::from_utf8_lossy(&shown.stdout).starts_with("old image "));
+    }
+}
+
+#[test]
+fn lz4_of_erofs_utils_is_encoded_again() {
+    let Some(mkfs) = newest("mkfs.erofs") else { return };
+    for options in ["-zlz4", "-zlz4hc,12 -C65536", "-zlz4hc -Eztailpacking"] {
+        let fixture = images_by(|fixture, name| {
+            let run = Run::new(&mkfs).args(["--quiet", "-T1700000000"]).args(options.split(' '));
+            run.args([fixture.path(name), fixture.source()]).run().success();
+        });
+        let [old, new, delta, out] = ["old", "new", "delta", "out"].map(|name| fixture.path(name));
+        let made =
+            ferofs().args(["delta", "create", "--json", "-o"]).args([&delta, &old, &new]).run().success();
+        let made = String::from_utf8(made.stdout).unwrap();
+        let (encoded, carried) = (number(&made, "encoded"), number(&made, "carried"));
+        // Content that hardly shrinks is encoded in another way now and then.
+        assert!(carried * 4 < encoded, "{options}: {made}");
+        ferofs().args(["delta", "apply"]).args([&old, &delta, &out]).run().success();
+        assert!(is_same(&new, &out), "{options}");
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use ferofs_format::{Algorithm, FileOffset, Nid};
 use ferofs_read::{ExtentData, Image, Location};
 
+use super::copies::Equal;
 use crate::error::Result;
 
 /// An extent of a file, the packed inode or the metabox.
@@ -23,6 +24,8 @@ pub(super) struct FileExtent {
     pub(super) len: usize,
     /// `None`: it is stored as it is.
     pub(super) algorithm: Option<Algorithm>,
+    /// Whether it follows its inode, in the metadata.
+    pub(super) is_inline: bool,
 }
 
 /// A range of the packed inode that is content of a file.
@@ -92,14 +95,16 @@ impl ImageContent {
                     }
                     _ => continue,
                 };
-                let at = match at {
-                    Location::Device(device, at) if device.get() == 0 => at.get(),
+                let (at, is_inline) = match at {
+                    Location::Device(device, at) if device.get() == 0 => (at.get(), false),
                     // Content that follows its inode as it is counts as metadata.
-                    Location::Metadata(place) if !place.in_metabox && algorithm.is_some() => place.pos.get(),
+                    Location::Metadata(place) if !place.in_metabox && algorithm.is_some() => {
+                        (place.pos.get(), true)
+                    }
                     _ => continue,
                 };
                 let (at, size, len) = (at as usize, size as usize, extent.len as usize);
-                extents.push(FileExtent { at, size, file: number, offset, len, algorithm });
+                extents.push(FileExtent { at, size, file: number, offset, len, algorithm, is_inline });
             }
         }
         extents.sort_by_key(|extent| (extent.at, std::cmp::Reverse(extent.size)));
@@ -143,11 +148,30 @@ impl ImageContent {
         }
     }
 
-    /// The ranges of the image of `len` bytes that no extent has: metadata.
+    /// The inline extents of `new` that are the same bytes in the old image, in the same file, in their order. `images` are the old one and the
+    /// new one.
+    pub(super) fn unchanged_inline(&self, new: &Self, images: [&[u8]; 2]) -> Vec<Equal> {
+        let inline = |content: &Self| -> Vec<FileExtent> {
+            content.extents.iter().filter(|extent| extent.is_inline).copied().collect()
+        };
+        let known: HashMap<usize, FileExtent> =
+            inline(self).iter().map(|extent| (extent.file, *extent)).collect();
+        let mut found = Vec::new();
+        for extent in inline(new) {
+            if let Some(old) = self.like(&new.files[extent.file]).and_then(|file| known.get(&file))
+                && images[0][old.at..old.at + old.size] == images[1][extent.at..extent.at + extent.size]
+            {
+                found.push(Equal { new: extent.at, old: old.at, len: extent.size });
+            }
+        }
+        found
+    }
+
+    /// The ranges of the image of `len` bytes that no extent has, and inline extents: metadata.
     pub(super) fn metadata(&self, len: usize) -> Vec<(u64, u64)> {
         let mut found = Vec::new();
         let mut at = 0;
-        for extent in &self.extents {
+        for extent in self.extents.iter().filter(|extent| !extent.is_inline) {
             if extent.at > at {
                 found.push((at as u64, extent.at as u64));
             }

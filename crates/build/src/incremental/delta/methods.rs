@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ferofs_codec::{Filling, Method, Params, ZstdParams};
+use ferofs_codec::{Filling, LIBLZ4, Method, Params, ZstdParams};
 use ferofs_format::{Algorithm, FileOffset};
 use ferofs_patch::format::plan::{ExtentKind, UnitExtent};
 use ferofs_patch::format::reencode::Encoders;
@@ -132,7 +132,16 @@ pub(super) const fn stored(extent: &FileExtent) -> StoredExtent {
 fn candidates(image: &Image, algorithm: Algorithm, shape: Shape, by_bytes: bool) -> Vec<Params> {
     let configs = image.configs();
     let levels: Vec<u8> = match algorithm {
-        Algorithm::Lz4 => vec![0, 12, 9, 10, 11, 8, 7, 6, 5, 4, 3, 2, 1],
+        // After the own ones those of liblz4, with which mkfs.erofs encodes.
+        Algorithm::Lz4 => {
+            let own = [0, 12, 9, 10, 11, 8, 7, 6, 5, 4, 3, 2, 1];
+            own[..2]
+                .iter()
+                .copied()
+                .chain(own.map(|level| LIBLZ4 + level))
+                .chain(own[2..].iter().copied())
+                .collect()
+        }
         Algorithm::Lzma => {
             vec![6, 109, 106, 9, 5, 4, 3, 2, 1, 0, 7, 8, 100, 101, 102, 103, 104, 105, 107, 108]
         }
@@ -143,10 +152,11 @@ fn candidates(image: &Image, algorithm: Algorithm, shape: Shape, by_bytes: bool)
     };
     let mut found = Vec::new();
     for level in levels {
-        let Ok(mut params) = Params::new(algorithm, Some(level)) else { continue };
+        let Ok(mut params) = Params::new(algorithm, Some(level % LIBLZ4)) else { continue };
         params.window = params.window.max(shape.pcluster as usize * MAX_RATIO).min(WINDOW_MAX);
         match &mut params.method {
             Method::Lz4(lz4) => {
+                lz4.level = level;
                 lz4.max_distance = configs.lz4.map_or(lz4.max_distance, |config| config.max_distance);
             }
             Method::Lzma(lzma) => {

@@ -8,23 +8,33 @@ use ferofs_format::FileOffset;
 use ferofs_patch::format::delta_file::{CHUNK, Copy, DeltaPiece};
 use ferofs_patch::format::piece::PIECE_LEN;
 use ferofs_patch::format::piece::base::Base;
-use ferofs_patch::format::plan::{ExtentKind, Item, Plan, Reference};
+use ferofs_patch::format::plan::{ExtentKind, Item, Plan, Reference, Unit};
 use ferofs_patch::format::reencode::Encoders;
 use ferofs_read::Image;
 
 use super::content::{FileExtent, ImageContent};
 use super::methods::{Methods, stored};
 use super::options::DeltaOptions;
-use super::units::{Part, Run};
+use super::units::{Part, RawBytes, Run};
+use crate::data::encode::SEGMENT;
 use crate::error::Result;
 use crate::incremental::create::describe::pieces::{GAP, WORKERS_MAX, merge, shortest};
 use crate::incremental::create::describe::units::{CheckedUnit, encode_again};
 
 /// Bytes of a dictionary at most: it is held in memory.
 const DICTIONARY_MAX: u64 = 8 << 20;
+/// Bytes of content and metadata up to which both are in one piece.
+const MIXED_MAX: usize = 16 << 10;
 /// Bytes of an old file up to which all of it is searched, and bytes around the same offset in longer ones.
 const WHOLE_MAX: u64 = 6 << 20;
 const AROUND: u64 = 1 << 20;
+/// Ranges of old metadata up to which all are one dictionary.
+const RANGES_MAX: usize = 64;
+/// Bytes before and after old metadata that lies beside new one.
+const BESIDE: u64 = 8 << 10;
+/// Bytes of content behind a run that its compressor gets, too, if it makes the same bytes only then. liblz4 encodes the last 64 KiB of its input
+/// in another way.
+const AHEAD: [u64; 3] = [0, 4 << 10, 66 << 10];
 /// Bytes of copies after which a piece ends, so that progress is seen and few bytes are made again after an interruption.
 const COPIED_MAX: usize = 32 << 20;
 /// Copies of a piece at most.
@@ -97,6 +107,7 @@ fn groups(context: &DeltaContext<'_>, parts: Vec<Part>) -> Vec<Group> {
     };
     let mut groups = vec![Group::default()];
     let (mut known, mut referred, mut made, mut copied, mut copies) = (HashSet::new(), 0, 0, 0, 0);
+    let mut kind = false;
     for part in parts {
         let (len, copy) = match &part {
             Part::Copy { len, .. } => (0, *len),
@@ -112,10 +123,16 @@ fn groups(context: &DeltaContext<'_>, parts: Vec<Part>) -> Vec<Group> {
             || referred + new(&known) > DICTIONARY_MAX
             || copied > COPIED_MAX
             || copies >= COPIES_MAX;
-        if is_full {
+        // Content and metadata are compressed in other forms.
+        let own = is_metadata(context, &part);
+        let is_other = own != kind && made.min(len) >= MIXED_MAX;
+        if is_full || is_other {
             groups.push(Group::default());
             known.clear();
             (referred, made, copied, copies) = (0, 0, 0, 0);
+        }
+        if made == 0 || len >= MIXED_MAX {
+            kind = own;
         }
         (referred, made) = (referred + new(&known), made + len);
         (copied, copies) = (copied + copy, copies + usize::from(copy > 0));
@@ -126,6 +143,15 @@ fn groups(context: &DeltaContext<'_>, parts: Vec<Part>) -> Vec<Group> {
     }
     groups.retain(|group| !group.parts.is_empty());
     groups
+}
+
+/// Whether the bytes of `part` are metadata, or content among it.
+fn is_metadata(context: &DeltaContext<'_>, part: &Part) -> bool {
+    match part {
+        Part::Copy { .. } => false,
+        Part::Run(run) => extents(context, run)[0].is_inline,
+        Part::Raw { of, .. } => matches!(of, RawBytes::Metadata(_)),
+    }
 }
 
 fn extents<'a>(context: &DeltaContext<'a>, run: &Run) -> &'a [FileExtent] {
@@ -144,11 +170,15 @@ fn resembles(context: &DeltaContext<'_>, metadata: &MetadataRanges, part: &Part)
             let first = &extents(context, run)[0];
             (first.file, first.offset, content_len(context, run) as u64)
         }
-        Part::Raw { range, extent: Some(number) } => {
+        Part::Raw { range, of: RawBytes::Content(number) } => {
             let extent = &context.new_content.extents[*number];
             (extent.file, extent.offset + (range.start - extent.at) as u64, range.len() as u64)
         }
-        Part::Raw { range, extent: None } => return metadata.resembles(range),
+        Part::Raw { of: RawBytes::Metadata(Some(beside)), .. } => {
+            let end = (beside.end as u64 + BESIDE).min(context.old.len() as u64);
+            return vec![(0, (beside.start as u64).saturating_sub(BESIDE), end)];
+        }
+        Part::Raw { range, of: RawBytes::Metadata(None) } => return metadata.resembles(range),
     };
     let new = context.new_content;
     let mut found = Vec::new();
@@ -199,7 +229,7 @@ impl MetadataRanges {
         let before = self.new.iter().map(|(start, end)| (*end).min(position).saturating_sub(*start));
         let (before, new_len, old_len) = (before.sum::<u64>(), total(&self.new).max(1), total(&self.old));
         let middle = (u128::from(before) * u128::from(old_len) / u128::from(new_len)) as u64;
-        let (from, to) = match old_len <= WHOLE_MAX / 2 {
+        let (from, to) = match old_len <= WHOLE_MAX / 2 && self.old.len() <= RANGES_MAX {
             true => (0, old_len),
             false => (middle.saturating_sub(AROUND), middle + range.len() as u64 + AROUND),
         };
@@ -229,7 +259,7 @@ fn references(context: &DeltaContext<'_>, ranges: &[OldRange]) -> Vec<Reference>
     let (mut found, mut left) = (Vec::new(), DICTIONARY_MAX);
     for file in order {
         let mut own = by_file.remove(&file).unwrap_or_default();
-        merge(&mut own, if file == 0 { GAP / 8 } else { GAP });
+        merge(&mut own, GAP);
         for (start, end) in own {
             let len = (end - start).min(left);
             left -= len;
@@ -271,9 +301,7 @@ fn make_one(
                 let (unit, size) = checked(context, run, encoders)?;
                 match unit.unit {
                     Some(unit) => {
-                        let is_carried = |kind| kind == ExtentKind::Carried;
-                        let kept = unit.extents.iter().filter(|extent| is_carried(extent.kind));
-                        let kept = kept.map(|extent| u64::from(extent.size)).sum::<u64>();
+                        let kept = carried_len(&unit);
                         (carried, encoded) = (carried + kept, encoded + size as u64 - kept);
                         if raw > 0 {
                             items.push(Item::Raw { len: raw as u32 });
@@ -343,13 +371,34 @@ fn checked(context: &DeltaContext<'_>, run: &Run, encoders: &mut Encoders) -> Re
     let (first, last) = (&extents[0], &extents[extents.len() - 1]);
     let bytes = &context.new[first.at..last.at + last.size];
     let shape = run.algorithm(context.new_content).and_then(|algorithm| context.methods.shape(algorithm));
-    let Some(shape) = shape else {
-        return Ok((CheckedUnit { unit: None, payload: bytes.to_vec() }, bytes.len()));
-    };
-    let mut content = vec![0; content_len(context, run)];
-    let inode = context.new_image.inode(context.new_content.files[first.file].nid)?;
+    let carry_all = || CheckedUnit { unit: None, payload: bytes.to_vec() };
+    let Some(shape) = shape else { return Ok((carry_all(), bytes.len())) };
+    let len = content_len(context, run);
+    // The builder's compressor saw the content up to here.
+    let file = &context.new_content.files[first.file];
+    let end = first.offset + len as u64;
+    let ahead = file.size.min(end.next_multiple_of(SEGMENT)).saturating_sub(end);
+    let mut content = vec![0; len + ahead.min(AHEAD[AHEAD.len() - 1]) as usize];
+    let inode = context.new_image.inode(file.nid)?;
     context.new_image.read_at(&inode, FileOffset::new(first.offset), &mut content)?;
     let stored: Vec<_> = extents.iter().map(stored).collect();
-    let unit = encode_again(&stored, content, bytes, &context.methods.params, encoders, shape)?;
-    Ok((unit, bytes.len()))
+    let mut best: Option<(u64, CheckedUnit)> = None;
+    for wanted in AHEAD {
+        let own = content[..len + wanted.min(ahead) as usize].to_vec();
+        let unit = encode_again(&stored, own, bytes, &context.methods.params, encoders, shape)?;
+        let carried = unit.unit.as_ref().map_or(bytes.len() as u64, carried_len);
+        if best.as_ref().is_none_or(|(least, _)| carried + wanted / 8 < *least) {
+            best = Some((carried, unit));
+        }
+        // More content is of no use, or the compressor is another one.
+        if carried == 0 || wanted >= ahead || carried > bytes.len() as u64 / 2 && extents.len() > 2 {
+            break;
+        }
+    }
+    Ok((best.map_or_else(carry_all, |(_, unit)| unit), bytes.len()))
+}
+
+fn carried_len(unit: &Unit) -> u64 {
+    let carried = unit.extents.iter().filter(|extent| extent.kind == ExtentKind::Carried);
+    carried.map(|extent| u64::from(extent.size)).sum()
 }

@@ -11,6 +11,14 @@ use crate::data::encode::SEGMENT;
 
 /// Copies of fewer bytes are made with their neighbours: each takes some bytes in the delta.
 const COPY_MIN: usize = 256;
+/// The same for metadata, whose old bytes are a dictionary in one range: thousands of inodes between equal tails need no copies then. Longer
+/// ones spare memory and time.
+const METADATA_COPY_MIN: usize = 64 << 10;
+/// Bytes by which the distance of equal bytes in both images may change from one range of metadata to the next, if both are to be in one
+/// dictionary.
+const NEAR: usize = 64 << 10;
+/// Bytes of a part of other bytes at most.
+const RAW_MAX: usize = PIECE_LEN / 4;
 
 /// Consecutive extents of one file: pclusters, and content that is stored between them.
 #[derive(Clone, Debug)]
@@ -32,20 +40,36 @@ pub(super) enum Part {
     Copy { old: usize, len: usize },
     /// Pclusters.
     Run(Run),
-    /// Bytes as they are, at most a piece; of the extent with this number if they are content.
-    Raw { range: Range<usize>, extent: Option<usize> },
+    /// Bytes as they are, at most a piece.
+    Raw { range: Range<usize>, of: RawBytes },
 }
 
-/// The parts of the bytes `range` of the new image, in order.
-pub(super) fn divide(content: &ImageContent, equal: &[Equal], range: Range<usize>) -> Vec<Part> {
+/// Bytes that are no pcluster.
+#[derive(Clone, Debug)]
+pub(super) enum RawBytes {
+    /// Content: of the extent with this number.
+    Content(usize),
+    /// Metadata, and the range of the old image that lies beside it, if that is known.
+    Metadata(Option<Range<usize>>),
+}
+
+/// The parts of the bytes `range` of the new image, in order. Inline extents that are `unchanged` count as metadata.
+pub(super) fn divide(
+    content: &ImageContent,
+    equal: &[Equal],
+    unchanged: &[Equal],
+    range: Range<usize>,
+) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     let mut at = range.start;
     for (number, extent) in content.extents.iter().enumerate() {
         let end = extent.at + extent.size;
-        if extent.at < range.start || end > range.end {
+        let is_unchanged =
+            || extent.is_inline && unchanged.binary_search_by_key(&extent.at, |found| found.new).is_ok();
+        if extent.at < range.start || end > range.end || is_unchanged() {
             continue;
         }
-        divide_bytes(equal, at..extent.at, None, &mut parts);
+        divide_metadata([equal, unchanged], at..extent.at, &mut parts);
         at = end;
         let old = copy_of(equal, extent.at, extent.size);
         if let Some(Part::Run(run)) = parts.last_mut()
@@ -54,17 +78,17 @@ pub(super) fn divide(content: &ImageContent, equal: &[Equal], range: Range<usize
         {
             run.extents.end = number + 1;
         } else if extent.algorithm.is_none() {
-            divide_bytes(equal, extent.at..end, Some(number), &mut parts);
+            divide_content(equal, extent.at..end, number, &mut parts);
         } else if let Some(old) = old {
             push_copy(&mut parts, old, extent.size);
         } else if extent.len > PIECE_LEN {
             // The content, for example zeroes in one pcluster, has no space in a piece.
-            divide_bytes(equal, extent.at..end, None, &mut parts);
+            push_raw(&mut parts, extent.at..end, &RawBytes::Metadata(None));
         } else {
             parts.push(Part::Run(Run { extents: number..number + 1 }));
         }
     }
-    divide_bytes(equal, at..range.end, None, &mut parts);
+    divide_metadata([equal, unchanged], at..range.end, &mut parts);
     parts
 }
 
@@ -100,28 +124,72 @@ fn push_copy(parts: &mut Vec<Part>, old: usize, len: usize) {
     }
 }
 
-/// Divides bytes that are no pclusters into copies and others.
-fn divide_bytes(equal: &[Equal], range: Range<usize>, extent: Option<usize>, parts: &mut Vec<Part>) {
-    let push_raw = |range: Range<usize>, parts: &mut Vec<Part>| {
-        let mut start = range.start;
-        while start < range.end {
-            let end = range.end.min(start + PIECE_LEN / 4);
-            parts.push(Part::Raw { range: start..end, extent });
-            start = end;
-        }
-    };
+fn push_raw(parts: &mut Vec<Part>, range: Range<usize>, of: &RawBytes) {
+    for start in range.clone().step_by(RAW_MAX) {
+        parts.push(Part::Raw { range: start..range.end.min(start + RAW_MAX), of: of.clone() });
+    }
+}
+
+/// The ranges of `equal` that have bytes of `range`, cut to it.
+fn within(equal: &[Equal], range: Range<usize>) -> impl Iterator<Item = Equal> {
+    let first = range_at(equal, range.start);
+    let equal = equal[first..].iter().take_while(move |equal| equal.new < range.end);
+    equal.map(move |equal| {
+        let (start, end) = (equal.new.max(range.start), equal.end().min(range.end));
+        Equal { new: start, old: equal.old + (start - equal.new), len: end - start }
+    })
+}
+
+/// Divides the content of a stored extent into copies and other bytes.
+fn divide_content(equal: &[Equal], range: Range<usize>, extent: usize, parts: &mut Vec<Part>) {
+    let of = RawBytes::Content(extent);
     let mut at = range.start;
-    for found in &equal[range_at(equal, range.start)..] {
-        let (start, end) = (found.new.max(at), found.end().min(range.end));
-        if start >= range.end {
-            break;
-        }
-        if end.saturating_sub(start) < COPY_MIN && range.len() > COPY_MIN {
+    for found in within(equal, range.clone()) {
+        if found.len < COPY_MIN && range.len() > COPY_MIN {
             continue;
         }
-        push_raw(at..start, parts);
-        push_copy(parts, found.old + (start - found.new), end - start);
-        at = end;
+        push_raw(parts, at..found.new, &of);
+        push_copy(parts, found.old, found.len);
+        at = found.end();
     }
-    push_raw(at..range.end, parts);
+    push_raw(parts, at..range.end, &of);
+}
+
+/// Divides metadata into long copies, and other bytes with the old ones that lie beside them. Each list of `equal` is sorted.
+fn divide_metadata(equal: [&[Equal]; 2], range: Range<usize>, parts: &mut Vec<Part>) {
+    let mut found: Vec<Equal> = equal.iter().flat_map(|equal| within(equal, range.clone())).collect();
+    found.sort_by_key(|equal| equal.new);
+    let flush = |parts: &mut Vec<Part>, range: Range<usize>, beside: Option<Range<usize>>| {
+        let beside = beside.map(|known| known.start..known.end.max(known.start + range.len()));
+        push_raw(parts, range, &RawBytes::Metadata(beside));
+    };
+    // The old bytes beside those from `at` on, and the ends of the equal range before.
+    let (mut at, mut beside): (usize, Option<Range<usize>>) = (range.start, None);
+    let mut ends: Option<(usize, usize)> = None;
+    for equal in found {
+        let is_known = equal.new < at || ends.is_some_and(|(new, _)| equal.end() <= new);
+        if is_known || equal.len < COPY_MIN {
+            continue;
+        }
+        let old_end = equal.old + equal.len;
+        let is_near =
+            ends.is_none_or(|(new, old)| equal.old.abs_diff(old + equal.new.saturating_sub(new)) <= NEAR);
+        ends = Some((equal.end(), old_end));
+        if equal.len >= METADATA_COPY_MIN || !is_near {
+            flush(parts, at..equal.new, beside.take());
+            push_copy(parts, equal.old, equal.len);
+            (at, beside) = (equal.end(), Some(old_end..old_end));
+            continue;
+        }
+        if equal.new - at >= RAW_MAX {
+            flush(parts, at..equal.new, beside.take());
+            at = equal.new;
+        }
+        let start = equal.old.saturating_sub(equal.new - at);
+        beside = Some(match beside {
+            Some(known) => known.start.min(equal.old)..known.end.max(old_end),
+            None => start..old_end,
+        });
+    }
+    flush(parts, at..range.end, beside);
 }

@@ -34,6 +34,9 @@ const AROUND: u64 = 4 << 20;
 const WHOLE_MAX: u64 = 12 << 20;
 /// Bytes of a compressed payload from which on a delta is tried.
 const DELTA_FROM: usize = 256;
+/// Zstandard's level that says what a high one could give, and per cent of its result that the high one gives at best.
+const TRIAL_LEVEL: i32 = 3;
+const TRIAL_GAIN: usize = 72;
 
 /// Workers at most: each needs up to 300 MB for Zstandard's tables at these levels.
 pub(crate) const WORKERS_MAX: usize = 8;
@@ -131,18 +134,31 @@ pub(crate) fn make(inputs: &Inputs<'_>) -> Result<Vec<Piece>> {
 /// The shorter of the compressed payload and its compressed delta to the dictionary, and the length of the delta if that is it; `None` if
 /// neither makes it shorter.
 pub(crate) fn shortest(payload: &[u8], dictionary: &[u8], level: i32) -> Result<(Option<Vec<u8>>, usize)> {
-    let compress = |bytes| compress(bytes, dictionary, level).map_err(|e| Error::io_unnamed("compress", e));
-    let plain = compress(payload)?;
-    let len = plain.as_ref().map_or(payload.len(), Vec::len);
-    if level < LEVELS[0] || dictionary.is_empty() || len < DELTA_FROM {
-        return Ok((plain, 0));
+    let compress = |bytes: &[u8], dictionary: &[u8], level: i32| {
+        compress(bytes, dictionary, level).map_err(|e| Error::io_unnamed("compress", e))
+    };
+    if level < LEVELS[0] || dictionary.is_empty() {
+        return Ok((compress(payload, dictionary, level)?, 0));
     }
-    let delta = delta::encode(dictionary, payload, &align(dictionary, payload));
-    if delta.len() > DELTA_MAX {
-        return Ok((plain, 0));
+    let trial = compress(payload, dictionary, TRIAL_LEVEL)?.map_or(payload.len(), |bytes| bytes.len());
+    let mut shorter = None;
+    if trial >= DELTA_FROM {
+        let delta = delta::encode(dictionary, payload, &align(dictionary, payload));
+        if delta.len() <= DELTA_MAX {
+            // The dictionary would make it 1 % shorter.
+            shorter = compress(&delta, &[], level)?.map(|bytes| (bytes, delta.len()));
+        }
     }
-    Ok(match compress(&delta)? {
-        Some(shorter) if shorter.len() < len => (Some(shorter), delta.len()),
+    let len = shorter.as_ref().map_or(usize::MAX, |(bytes, _)| bytes.len());
+    // Searching in the dictionary at a high level takes nearly all of the time.
+    if let Some((delta, delta_len)) = shorter.take_if(|_| trial / 100 * TRIAL_GAIN > len) {
+        return Ok((Some(delta), delta_len));
+    }
+    let plain = compress(payload, dictionary, level)?;
+    Ok(match shorter {
+        Some((delta, delta_len)) if plain.as_ref().map_or(payload.len(), Vec::len) > len => {
+            (Some(delta), delta_len)
+        }
         _ => (plain, 0),
     })
 }
