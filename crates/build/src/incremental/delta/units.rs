@@ -60,6 +60,7 @@ pub(super) fn divide(
     unchanged: &[Equal],
     range: Range<usize>,
 ) -> Vec<Part> {
+    let copies = copies(content, equal);
     let mut parts: Vec<Part> = Vec::new();
     let mut at = range.start;
     for (number, extent) in content.extents.iter().enumerate() {
@@ -71,7 +72,7 @@ pub(super) fn divide(
         }
         divide_metadata([equal, unchanged], at..extent.at, &mut parts);
         at = end;
-        let old = copy_of(equal, extent.at, extent.size);
+        let old = copies[number];
         if let Some(Part::Run(run)) = parts.last_mut()
             && old.is_none()
             && continues(content, run, number)
@@ -92,16 +93,38 @@ pub(super) fn divide(
     parts
 }
 
-/// Whether extent `number` continues `run`, and the builder's compressor did not start again there.
-fn continues(content: &ImageContent, run: &Run, number: usize) -> bool {
-    let (first, last) = (&content.extents[run.extents.start], &content.extents[run.extents.end - 1]);
+/// Where the old image has each extent. Compressors remember what they encoded before, so the extents from the start of a segment up to its last
+/// new one are encoded again, too.
+fn copies(content: &ImageContent, equal: &[Equal]) -> Vec<Option<usize>> {
+    let extents = &content.extents;
+    let mut copies: Vec<_> = extents.iter().map(|extent| copy_of(equal, extent.at, extent.size)).collect();
+    let mut is_before_new = false;
+    for (number, old) in copies.iter_mut().enumerate().rev() {
+        is_before_new |= old.is_none() && extents[number].algorithm.is_some();
+        if is_before_new && extents[number].len <= PIECE_LEN {
+            *old = None;
+        }
+        is_before_new &= follows(content, number);
+    }
+    copies
+}
+
+/// Whether extent `number` follows the one before in its file and in the image, and the builder's compressor did not start again there.
+fn follows(content: &ImageContent, number: usize) -> bool {
+    let Some(last) = number.checked_sub(1).map(|before| &content.extents[before]) else { return false };
     let next = &content.extents[number];
-    run.extents.end == number
-        && last.file == next.file
-        && next.algorithm.is_none_or(|own| run.algorithm(content) == Some(own))
+    last.file == next.file
         && last.offset + last.len as u64 == next.offset
         && last.at + last.size == next.at
         && !next.offset.is_multiple_of(SEGMENT)
+}
+
+/// Whether extent `number` continues `run`.
+fn continues(content: &ImageContent, run: &Run, number: usize) -> bool {
+    let (first, next) = (&content.extents[run.extents.start], &content.extents[number]);
+    run.extents.end == number
+        && follows(content, number)
+        && next.algorithm.is_none_or(|own| run.algorithm(content) == Some(own))
         && (next.offset - first.offset) as usize + next.len <= PIECE_LEN
         && next.at + next.size - first.at <= PIECE_LEN
 }
