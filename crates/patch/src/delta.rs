@@ -19,9 +19,11 @@ use self::sink::Sink;
 pub use self::sink::{Applied, DeltaOutput};
 use crate::error::{Error, PatchFault, Result};
 use crate::format::delta_file::{CHUNK, DeltaHeader, DeltaPiece};
+use crate::format::delta_memory::PieceMemory;
 use crate::format::header::RawMethod;
 use crate::format::piece::base::Base;
 use crate::format::piece::{Buffers, StoredPiece};
+use crate::format::plan::{Plan, Reference};
 use crate::format::reencode::Encoders;
 use crate::image::digest::Digest;
 
@@ -92,50 +94,68 @@ impl<R: Read> Delta<R> {
     }
 
     fn apply_tagged(
-        mut self,
+        self,
         old: &Arc<dyn Source>,
         output: DeltaOutput<'_>,
         mut written: impl FnMut(u64),
         cancel: &AtomicBool,
     ) -> Tagged<Applied> {
-        let methods = self.methods.iter().map(RawMethod::params).collect::<Result<Vec<Params>>>();
+        let Self { header, methods, mut stream, .. } = self;
+        let methods = methods.iter().map(RawMethod::params).collect::<Result<Vec<Params>>>();
         let methods = methods.map_err(of(Role::Delta))?;
-        check_old(&**old, &self.header, cancel).map_err(of(Role::Old))?;
+        check_old(&**old, &header, cancel).map_err(of(Role::Old))?;
         let mut options = OpenOptions::default();
         options.metadata_cache = READER / 4;
         options.engine.memory_limit = Some(READER);
+        // References may name the same content again and again: a small delta could take hours.
+        options.work_limit = Some(1);
+        options.work_size = Some(header.new_size);
         let image = Image::open_with(Box::new(Arc::clone(old)), Vec::new(), &options);
         let image = image.map_err(|e| of(Role::Old)(e.into()))?;
         let base = Base {
             source: &**old,
-            size: self.header.old_size,
+            size: header.old_size,
             image: &image,
             prediction: None,
             threads: 1,
-            longest_extent: self.header.longest_extent.into(),
+            longest_extent: header.longest_extent.into(),
         };
         let mut encoders = [Encoders::new(&methods)];
         let (mut buffers, mut made, mut copied) = (Buffers::default(), Vec::new(), Vec::new());
         let check = || is_cancelled(cancel);
-        let mut sink = Sink::new(&self.header, output).map_err(of(Role::Delta))?;
+        let mut sink = Sink::new(&header, output).map_err(of(Role::Delta))?;
         sink.skip_present(check).map_err(of(Role::New))?;
-        for _ in 0..self.header.pieces {
+        let (mut memory, tree) = (PieceMemory::new(methods.len()), sink.tree_len());
+        let is_stated = |memory: &PieceMemory| match memory.total(&header, &methods, tree) <= header.memory {
+            true => Ok(()),
+            false => Err(Error::Patch(PatchFault::Malformed("it takes more memory than it says"))),
+        };
+        for _ in 0..header.pieces {
             check().map_err(of(Role::New))?;
-            let piece = DeltaPiece::read(&mut self.stream).map_err(of(Role::Delta))?;
+            let accept = |buffers| {
+                memory.add_buffers(buffers);
+                is_stated(&memory)
+            };
+            let piece = DeltaPiece::read(&mut stream, accept).map_err(of(Role::Delta))?;
             if sink.pass_over(piece.len()) {
                 continue;
             }
             made.clear();
             if piece.made_len > 0 {
+                let plan = Plan::decode(&piece.plan, memory.plan_max(&header, &methods, tree));
+                let (plan_len, plan) = plan.map_err(of(Role::Delta))?;
+                memory.add_plan(plan_len, &plan);
+                is_stated(&memory).map_err(of(Role::Delta))?;
+                charge(&image, &plan, plan_len.saturating_add(to_u64(piece.payload_len))).map_err(of_work)?;
                 let stored = StoredPiece {
-                    plan: &piece.plan,
+                    plan: &plan,
                     payload: &piece.payload,
                     payload_len: piece.payload_len,
                     region_len: piece.made_len,
                     compressed: piece.compressed,
                     delta_len: piece.delta_len,
                 };
-                stored.decode(&base, &mut encoders, &mut buffers, &mut made, check).map_err(of(Role::Old))?;
+                stored.decode(&base, &mut encoders, &mut buffers, &mut made, check).map_err(of_work)?;
             }
             let mut rest = &made[..];
             for copy in &piece.copies {
@@ -145,7 +165,7 @@ impl<R: Read> Delta<R> {
                 sink.put(before).map_err(of(Role::New))?;
                 let mut at = copy.pos;
                 let end = copy.pos.saturating_add(copy.len);
-                if end > self.header.old_size {
+                if end > header.old_size {
                     let fault = PatchFault::Malformed("it copies bytes behind the old image");
                     return Err((Role::Delta, Error::Patch(fault)));
                 }
@@ -213,6 +233,28 @@ impl<R: Read> Delta<R> {
 impl<R> std::fmt::Debug for Delta<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Delta").field("header", &self.header).finish_non_exhaustive()
+    }
+}
+
+/// Counts the work of a piece, except that of reading files. `bytes` are those of its decoded plan and its payload: parsing and encoding them
+/// takes at least 6 ns each.
+fn charge(image: &Image, plan: &Plan, bytes: u64) -> Result<()> {
+    let stored = plan.references.iter().map(|reference| match reference {
+        Reference::Image { len, .. } => u64::from(*len),
+        _ => 0,
+    });
+    image.budget().charge(bytes / 16)?;
+    Ok(image.budget().charge_bytes(stored.fold(0, u64::saturating_add))?)
+}
+
+/// Tags an error of making a piece from the old image.
+fn of_work(error: Error) -> (Role, Error) {
+    match error {
+        Error::Read(ferofs_read::Error::Limit { .. }) => {
+            let fault = PatchFault::Malformed("it takes more work than a new image of this size needs");
+            (Role::Delta, Error::Patch(fault))
+        }
+        error => of(Role::Old)(error),
     }
 }
 

@@ -4,6 +4,7 @@
 pub mod change;
 pub(crate) mod columns;
 pub mod delta_file;
+pub mod delta_memory;
 pub mod header;
 pub mod piece;
 pub mod plan;

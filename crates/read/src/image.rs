@@ -45,6 +45,8 @@ pub struct OpenOptions {
     /// Limits the work of all reads together to this many times what an image of that size may need; beyond it, reads fail
     /// with [`crate::Error::Limit`]. Default: no limit, as a server needs.
     pub work_limit: Option<u32>,
+    /// The size that counts for `work_limit`, in bytes. Default: that of the image.
+    pub work_size: Option<u64>,
     /// Once set, all reads fail with [`crate::Error::Interrupted`] after a few milliseconds. Default: none.
     pub cancel: Option<Arc<AtomicBool>>,
 }
@@ -58,6 +60,7 @@ impl Default for OpenOptions {
             engine: EngineOptions::default(),
             pressure: None,
             work_limit: None,
+            work_size: None,
             cancel: None,
         }
     }
@@ -100,7 +103,10 @@ impl Image {
     ) -> Result<Self> {
         let header = Header::read(source, extra, options.verify_checksum, options.missing_devices)?;
         // Only with a limit: a sandboxed process may not be allowed to look for the holes of its files.
-        let stored = options.work_limit.map_or(0, |_| header.devices.stored());
+        let stored = match (options.work_limit, options.work_size) {
+            (None, _) => 0,
+            (Some(_), size) => size.unwrap_or_else(|| header.devices.stored()),
+        };
         let superblock = &header.superblock;
         let has_shared = superblock.packed.is_some() || superblock.metabox.is_some();
         let (engine, metadata_cache) = options.engine.fitted(options.metadata_cache, has_shared);

@@ -72,14 +72,14 @@ pub fn create_delta(old: &Path, new: &Path, options: &DeltaOptions, out: &Path) 
         options,
     };
     let made = pieces::make(&context, parts)?;
-    let header = DeltaHeader {
+    let mut header = DeltaHeader {
         old_size: old.len() as u64,
         old_digest: Sha256::digest(&old).into(),
         new_size: new.len() as u64,
         new_digest: Sha256::digest(&new).into(),
         pieces: u32::try_from(made.pieces.len()).unwrap_or(u32::MAX),
         longest_extent: u32::try_from(old_content.longest_extent()).unwrap_or(u32::MAX),
-        memory: made.memory + tree,
+        memory: 0,
         seal: seal.map(|ComputedSeal { seal, root, .. }| DeltaSeal {
             position: seal.position,
             superblock: seal.superblock,
@@ -87,6 +87,7 @@ pub fn create_delta(old: &Path, new: &Path, options: &DeltaOptions, out: &Path) 
         }),
         chunks: new.chunks(CHUNK).map(digest).collect(),
     };
+    header.memory = made.memory.total(&header, &methods.params, tree);
     let mut len = 0;
     let mut file = NewFile::create(out)?;
     let start = header.encode(&methods.params)?;

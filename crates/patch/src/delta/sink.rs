@@ -117,6 +117,11 @@ impl<'h, 'o> Sink<'h, 'o> {
         Ok(Self { header, output, hasher, tree, done: 0, chunk, resumed: 0, at: 0 })
     }
 
+    /// Bytes of the hash tree.
+    pub(super) fn tree_len(&self) -> u64 {
+        self.tree.as_ref().map_or(0, |tree| to_u64(tree.bytes.len()))
+    }
+
     /// Bytes so far.
     pub(super) fn len(&self) -> u64 {
         self.done.saturating_add(to_u64(self.chunk.len()))

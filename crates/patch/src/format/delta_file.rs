@@ -27,6 +27,8 @@ pub const CHUNK: usize = 1 << 20;
 pub const TREE_MAX: u64 = 8 << 20;
 /// Bytes of a decoded list of copies at most. A longer one is malformed.
 const COPIES_LEN_MAX: usize = 1 << 20;
+/// Copies of a piece at most, which is as many as `create` makes: they are held in memory. A piece with more is malformed.
+pub const COPIES_MAX: usize = 20_000;
 /// Bytes of a stored plan at most: as many as `create` can need for a piece.
 const PLAN_STORED_MAX: usize = 4 << 20;
 
@@ -260,7 +262,7 @@ impl DeltaPiece {
             end = copy.pos.wrapping_add(copy.len);
         }
         self.copies.iter().for_each(|copy| columns.push(copy.len));
-        if columns.len() > COPIES_LEN_MAX {
+        if columns.len() > COPIES_LEN_MAX || self.copies.len() > COPIES_MAX {
             return Err(malformed("a piece would have too many copies"));
         }
         let lens = [
@@ -285,8 +287,9 @@ impl DeltaPiece {
         Ok([raw.as_bytes(), &copies, &self.plan, &self.payload].concat())
     }
 
-    /// Reads the next piece of a delta.
-    pub(crate) fn read(stream: &mut dyn Read) -> Result<Self> {
+    /// Reads the next piece of a delta. `accept` gets the bytes of its plan and payload as stored, of its delta, of its payload,
+    /// and those that it makes, before it is read, and can refuse it.
+    pub(crate) fn read(stream: &mut dyn Read, accept: impl FnOnce([usize; 4]) -> Result<()>) -> Result<Self> {
         let cut = || Error::Patch(PatchFault::CutOff);
         let bytes = take(stream, size_of::<RawPiece>())?;
         let raw = RawPiece::read_from_bytes(&bytes).map_err(|_| cut())?;
@@ -296,6 +299,8 @@ impl DeltaPiece {
         let payload_len = part(raw.payload_len, PAYLOAD_MAX)?;
         let made_len = part(raw.made_len, REGION_MAX)?;
         let delta_len = part(raw.delta_len, DELTA_MAX)?;
+        let stored = to_usize(raw.plan_stored.get()).saturating_add(to_usize(raw.payload_stored.get()));
+        accept([stored, delta_len, payload_len, made_len])?;
         let mut stored = |len: U32, most| {
             let len = part(len, most)?;
             let bytes = take(stream, len)?;
@@ -321,7 +326,7 @@ fn decode_copies(stored: &[u8], made: u64) -> Result<Vec<Copy>> {
     const WRONG: &str = "the copies of a piece are wrong";
     let bytes = decompress(stored, COPIES_LEN_MAX, WRONG)?;
     let mut columns = ColumnReader::new(&bytes, WRONG);
-    let count = columns.count()?;
+    let count = Some(columns.count()?).filter(|count| *count <= COPIES_MAX).ok_or(malformed(WRONG))?;
     let (mut after, mut positions) = (columns.split(count)?, columns.split(count)?);
     let (mut end, mut made_before) = (0u64, 0u64);
     let mut copies = Vec::with_capacity(count);

@@ -13,7 +13,7 @@ use self::base::Base;
 use super::plan::{Item, Plan};
 use super::reencode::Encoders;
 use crate::error::{Error, PatchFault, Result};
-use crate::format::piece::base::parallel;
+use crate::format::piece::base::{parallel, resize};
 use crate::image::digest::PieceDigest;
 use ferofs_format::units::{to_u64, to_usize};
 
@@ -68,7 +68,7 @@ pub struct Piece {
 /// Decodes a compressed payload of `len` bytes into `out`.
 fn decode_payload(stored: &[u8], dictionary: &[u8], len: usize, out: &mut Vec<u8>) -> Result<()> {
     let malformed = || Error::Patch(PatchFault::Malformed("a piece cannot be decoded"));
-    out.resize(len, 0);
+    resize(out, len);
     // The whole output is one buffer, so no window is allocated, whatever the frame says.
     let mut context = zstd_safe::DCtx::try_create().ok_or_else(malformed)?;
     context.ref_prefix(dictionary).map_err(|_| malformed())?;
@@ -93,7 +93,7 @@ pub fn compress(bytes: &[u8], dictionary: &[u8], level: i32) -> std::io::Result<
 
 /// A stored piece, as the patch's tables describe it.
 pub(crate) struct StoredPiece<'a> {
-    pub(crate) plan: &'a [u8],
+    pub(crate) plan: &'a Plan,
     pub(crate) payload: &'a [u8],
     pub(crate) payload_len: usize,
     pub(crate) region_len: usize,
@@ -101,7 +101,7 @@ pub(crate) struct StoredPiece<'a> {
     pub(crate) delta_len: usize,
 }
 
-/// Buffers that are used again for each piece.
+/// Buffers that are used again for each piece. They get exactly the bytes that a piece needs.
 #[derive(Default)]
 pub(crate) struct Buffers {
     dictionary: Vec<u8>,
@@ -120,7 +120,7 @@ impl StoredPiece<'_> {
         check: impl Fn() -> Result<()> + Sync,
     ) -> Result<()> {
         let malformed = |what| Err(Error::Patch(PatchFault::Malformed(what)));
-        let (_, plan) = Plan::decode(self.plan)?;
+        let plan = self.plan;
         let sum = |len: fn(&Item) -> u64| plan.items.iter().map(len).fold(0, u64::saturating_add);
         if sum(Item::payload_len) != to_u64(self.payload_len)
             || sum(Item::region_len) != to_u64(self.region_len)
@@ -128,18 +128,19 @@ impl StoredPiece<'_> {
             return malformed("the lengths in the plan of a piece do not add up");
         }
         let Buffers { dictionary, delta, payload } = buffers;
-        base.read(&plan.references, dictionary)?;
+        base.read(&plan.references, dictionary, &check)?;
         if self.compressed && self.delta_len > 0 {
             decode_payload(self.payload, dictionary, self.delta_len, delta)?;
             delta::decode(delta, dictionary, self.payload_len, payload)?;
         } else if self.compressed {
             decode_payload(self.payload, dictionary, self.payload_len, payload)?;
         } else if self.payload.len() == self.payload_len {
-            payload.clear();
-            payload.extend_from_slice(self.payload);
+            resize(payload, self.payload_len);
+            payload.copy_from_slice(self.payload);
         } else {
             return malformed("a piece has another length");
         }
+        resize(region, self.region_len.saturating_add(ferofs_codec::MAX_ENCODED));
         region.clear();
         for item in &plan.items {
             if let Item::Unit(unit) = item

@@ -7,7 +7,7 @@ use ferofs_format::units::{to_u64, to_usize};
 
 /// Bytes of a decoded plan at most: a piece of 4 MiB with an item for every 4 bytes. It bounds the memory for a plan, and a plan
 /// beyond it is malformed.
-const PLAN_MAX: usize = 8 << 20;
+pub(crate) const PLAN_MAX: usize = 8 << 20;
 /// Zstandard's level for plans: they are short, so size counts more than speed.
 const LEVEL: i32 = 19;
 
@@ -193,6 +193,10 @@ fn malformed() -> Error {
 impl Plan {
     /// The plan as stored.
     pub fn encode(&self) -> Result<Vec<u8>> {
+        self.columns().compress(LEVEL)
+    }
+
+    pub(super) fn columns(&self) -> Columns {
         let mut columns = Columns::default();
         let references = &self.references;
         columns.push(to_u64(references.len()));
@@ -239,12 +243,12 @@ impl Plan {
         extents().for_each(|extent| columns.push(extent.len.into()));
         extents().for_each(|extent| columns.push(extent.size.into()));
         extents().for_each(|extent| columns.push(extent.capacity.into()));
-        columns.compress(LEVEL)
+        columns
     }
 
-    /// Decodes what [`Self::encode`] made; also returns the bytes of the decoded columns.
-    pub(crate) fn decode(stored: &[u8]) -> Result<(u64, Self)> {
-        let bytes = decompress(stored, PLAN_MAX, MALFORMED)?;
+    /// Decodes what [`Self::encode`] made; also returns the bytes of the decoded columns, which are `most` at most.
+    pub(crate) fn decode(stored: &[u8], most: usize) -> Result<(u64, Self)> {
+        let bytes = decompress(stored, most.min(PLAN_MAX), MALFORMED)?;
         let mut columns = ColumnReader::new(&bytes, MALFORMED);
         let count = columns.count()?;
         let nids = columns.deltas(count)?;
@@ -328,13 +332,13 @@ mod tests {
     proptest! {
         #[test]
         fn plans_round_trip(plan in plan()) {
-            prop_assert_eq!(Plan::decode(&plan.encode().unwrap()).unwrap().1, plan);
+            prop_assert_eq!(Plan::decode(&plan.encode().unwrap(), PLAN_MAX).unwrap().1, plan);
         }
 
         #[test]
         fn garbage_is_refused_without_panic(columns: Vec<u8>) {
-            let _ = Plan::decode(&columns);
-            let _ = Plan::decode(&zstd::bulk::compress(&columns, 1).unwrap());
+            let _ = Plan::decode(&columns, PLAN_MAX);
+            let _ = Plan::decode(&zstd::bulk::compress(&columns, 1).unwrap(), PLAN_MAX);
         }
     }
 
@@ -349,13 +353,13 @@ mod tests {
             (Vec::new(), vec![unit(Vec::new())], false),
         ] {
             let plan = Plan { references, items };
-            assert_eq!(Plan::decode(&plan.encode().unwrap()).is_ok(), is_right, "{plan:?}");
+            assert_eq!(Plan::decode(&plan.encode().unwrap(), PLAN_MAX).is_ok(), is_right, "{plan:?}");
         }
     }
 
     #[test]
     fn a_plan_that_decodes_to_too_much_is_refused() {
         let bomb = zstd::bulk::compress(&vec![0; PLAN_MAX + 1], 1).unwrap();
-        assert!(Plan::decode(&bomb).is_err());
+        assert!(Plan::decode(&bomb, usize::MAX).is_err());
     }
 }

@@ -16,7 +16,7 @@ use super::header::{COMPRESSED, Header, MAGIC, METADATA, RawPiece};
 use super::piece::base::Base;
 use super::piece::delta::DELTA_MAX;
 use super::piece::{Buffers, PAYLOAD_MAX, REGION_MAX, StoredPiece};
-use super::plan::Plan;
+use super::plan::{PLAN_MAX, Plan};
 use super::prediction::Prediction;
 use super::reencode::Encoders;
 use super::relocation::{self, COLUMNS_MAX, Relocations};
@@ -276,7 +276,7 @@ impl Patch {
     pub(crate) fn each_plan(&self, mut each: impl FnMut([u64; 5], &Plan)) -> Result<()> {
         let mut cursor = Cursor { source: &*self.source, at: self.payload, end: self.file_len };
         for piece in &self.pieces {
-            let (decoded_len, plan) = Plan::decode(&cursor.bytes(piece.plan_stored.get().into())?)?;
+            let (decoded_len, plan) = Plan::decode(&cursor.bytes(piece.plan_stored.get().into())?, PLAN_MAX)?;
             cursor.at = cursor.at.saturating_add(piece.payload_stored.get().into());
             let [delta, payload, region] =
                 [piece.delta_len, piece.payload_len, piece.region_len].map(|len| len.get().into());
@@ -374,8 +374,8 @@ impl<S: Source> PieceDecoder<S> {
         let Some((at, piece)) = self.pieces.get(number) else { return Ok(()) };
         let mut cursor =
             Cursor { source: &*self.source, at: *at, end: at.saturating_add(piece.stored_len()) };
-        let (plan, payload) =
-            (cursor.bytes(piece.plan_stored.get().into())?, cursor.bytes(piece.payload_stored.get().into())?);
+        let (_, plan) = Plan::decode(&cursor.bytes(piece.plan_stored.get().into())?, PLAN_MAX)?;
+        let payload = cursor.bytes(piece.payload_stored.get().into())?;
         let stored = StoredPiece {
             plan: &plan,
             payload: &payload,

@@ -5,10 +5,13 @@ use std::sync::atomic::AtomicBool;
 
 use ferofs::patch::{DeltaOptions, create_delta};
 use ferofs_build::{self as build, Algorithm, Compression, Fragments, IndexKind, Options, Params};
+use ferofs_read::{FileOffset, Image};
 use ferofs_verity::Seal;
+use sha2::{Digest as _, Sha256};
 
 use super::*;
-use crate::format::delta_file::CHUNK;
+use crate::format::delta_file::{CHUNK, DeltaHeader, DeltaPiece, digest};
+use crate::format::plan::{Item, Plan, Reference};
 
 /// A directory with two versions of a tree.
 fn trees() -> tempfile::TempDir {
@@ -207,4 +210,78 @@ fn another_old_image_and_mutated_deltas_are_refused() {
             assert!(out == new, "mutant {number}");
         }
     }
+}
+
+/// A delta whose only piece makes `new` with this plan and payload, from references or not. It states `memory`.
+fn crafted(old: &[u8], new: &[u8], plan: &Plan, memory: u64) -> Vec<u8> {
+    let header = DeltaHeader {
+        old_size: old.len() as u64,
+        old_digest: Sha256::digest(old).into(),
+        new_size: new.len() as u64,
+        new_digest: Sha256::digest(new).into(),
+        pieces: 1,
+        longest_extent: 1 << 24,
+        memory,
+        seal: None,
+        chunks: new.chunks(CHUNK).map(digest).collect(),
+    };
+    let (plan, payload, len) = (plan.encode().unwrap(), new.to_vec(), new.len());
+    let piece = DeltaPiece { plan, payload, payload_len: len, made_len: len, ..DeltaPiece::default() };
+    [header.encode(&[]).unwrap(), piece.encode().unwrap()].concat()
+}
+
+fn is_malformed(result: Result<Vec<u8>>) -> bool {
+    matches!(result, Err(Error::Patch(PatchFault::Malformed(_))))
+}
+
+#[test]
+fn references_that_take_too_much_work_are_refused() {
+    let dir = trees();
+    let dir = dir.path();
+    std::fs::write(dir.join("old/zeroes"), vec![0; 20 << 20]).unwrap();
+    let old = image(dir, "old", |options| {
+        options.data.compression = Some(compression(Algorithm::Zstd, 3, 1 << 20));
+    });
+    let image = Image::open(old.clone()).unwrap();
+    let zeroes = image.resolve("zeroes".as_ref(), true).unwrap();
+    let extent = image.extents(&zeroes, FileOffset::new(0)).unwrap().next().unwrap().unwrap();
+    assert!(extent.len > 8 << 20, "{extent:?}");
+    let decoded = Reference::File { nid: zeroes.nid().get(), offset: extent.len - 1, len: 1 };
+    let stored = Reference::Image { pos: 0, len: 16 << 20 };
+    let references = |reference, count| {
+        let plan = Plan { references: vec![reference; count], items: vec![Item::Raw { len: 3 }] };
+        apply(&old, &crafted(&old, b"new", &plan, u64::MAX))
+    };
+    // Each decodes 8 MB.
+    assert_eq!(references(decoded, 20).unwrap(), b"new");
+    assert!(is_malformed(references(decoded, 400)));
+    assert_eq!(references(stored, 1).unwrap(), b"new");
+}
+
+#[test]
+fn a_delta_takes_no_more_memory_than_it_says() {
+    let dir = trees();
+    let dir = dir.path();
+    let options = |options: &mut Options| {
+        options.data.compression = Some(compression(Algorithm::Zstd, 3, 65_536));
+    };
+    let (old, new) = (image(dir, "old", options), image(dir, "new", options));
+    let (delta, summary) = delta(dir, &old, &new);
+    let stating = |memory| {
+        let mut rest = &delta[..];
+        let (mut header, methods, _) = DeltaHeader::read(&mut rest).unwrap();
+        assert_eq!(header.memory, summary.memory);
+        header.memory = memory;
+        let methods: Vec<_> = methods.iter().map(|method| method.params().unwrap()).collect();
+        [&header.encode(&methods).unwrap(), rest].concat()
+    };
+    assert!(apply(&old, &stating(summary.memory)).unwrap() == new);
+    for memory in [0, 20 << 20, summary.memory - 1] {
+        assert!(is_malformed(apply(&old, &stating(memory))), "{memory}");
+    }
+    // A plan of 2 MB, which takes 32 MB when it is parsed.
+    let bytes = vec![7; 1 << 20];
+    let plan = Plan { references: Vec::new(), items: vec![Item::Raw { len: 1 }; bytes.len()] };
+    assert!(apply(&old, &crafted(&old, &bytes, &plan, 1 << 30)).unwrap() == bytes);
+    assert!(is_malformed(apply(&old, &crafted(&old, &bytes, &plan, 80 << 20))));
 }

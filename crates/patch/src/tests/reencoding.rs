@@ -199,7 +199,8 @@ fn decode_within(
     };
     let methods =
         [Params::new(Algorithm::Lz4, Some(0)).unwrap(), Params::new(Algorithm::Zstd, Some(3)).unwrap()];
-    let (plan, mut region) = (plan.encode().unwrap(), Vec::new());
+    let (_, plan) = Plan::decode(&plan.encode().unwrap(), usize::MAX)?;
+    let mut region = Vec::new();
     let payload_len = payload.len();
     let piece =
         StoredPiece { plan: &plan, payload, payload_len, region_len, compressed: false, delta_len: 0 };

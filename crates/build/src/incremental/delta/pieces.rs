@@ -5,12 +5,14 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ferofs_format::FileOffset;
-use ferofs_patch::format::delta_file::{CHUNK, Copy, DeltaPiece};
+use ferofs_patch::format::delta_file::{COPIES_MAX, Copy, DeltaPiece};
+use ferofs_patch::format::delta_memory::PieceMemory;
 use ferofs_patch::format::piece::PIECE_LEN;
 use ferofs_patch::format::piece::base::Base;
 use ferofs_patch::format::plan::{ExtentKind, Item, Plan, Reference, Unit};
 use ferofs_patch::format::reencode::Encoders;
 use ferofs_read::Image;
+use parking_lot::Mutex;
 
 use super::content::{FileExtent, ImageContent};
 use super::methods::{Methods, stored};
@@ -37,10 +39,8 @@ const BESIDE: u64 = 8 << 10;
 const AHEAD: [u64; 3] = [0, 4 << 10, 66 << 10];
 /// Bytes of copies after which a piece ends, so that progress is seen and few bytes are made again after an interruption.
 const COPIED_MAX: usize = 32 << 20;
-/// Copies of a piece at most.
-const COPIES_MAX: usize = 20_000;
-/// The program with its stack, and the reader of the old image.
-const PROGRAM: u64 = 14 << 20;
+/// Bytes of content for each byte of its pclusters at most: `apply` limits the work for each byte of the new image. Pclusters with more are carried.
+const RATIO_MAX: usize = 100;
 
 /// What pieces are made from.
 pub(super) struct DeltaContext<'a> {
@@ -57,7 +57,7 @@ pub(super) struct DeltaContext<'a> {
 /// The pieces as stored, and what they have.
 pub(super) struct MadePieces {
     pub(super) pieces: Vec<Vec<u8>>,
-    pub(super) memory: u64,
+    pub(super) memory: PieceMemory,
     pub(super) copied: u64,
     pub(super) encoded: u64,
     pub(super) carried: u64,
@@ -76,7 +76,8 @@ struct Group {
 /// Makes all pieces.
 pub(super) fn make(context: &DeltaContext<'_>, parts: Vec<Part>) -> Result<MadePieces> {
     let groups = groups(context, parts);
-    let (memory, counts) = (AtomicU64::new(0), [const { AtomicU64::new(0) }; 3]);
+    let memory = Mutex::new(PieceMemory::new(context.methods.params.len()));
+    let counts = [const { AtomicU64::new(0) }; 3];
     let run = &context.options.run;
     let pieces = ferofs_threads::parallel(
         run.worker_count().min(WORKERS_MAX),
@@ -84,8 +85,9 @@ pub(super) fn make(context: &DeltaContext<'_>, parts: Vec<Part>) -> Result<MadeP
         || Encoders::new(&context.methods.params),
         |encoders, number| {
             run.check_cancelled()?;
-            let (piece, needed, [copied, encoded, carried]) = make_one(context, &groups[number], encoders)?;
-            memory.fetch_max(needed, Ordering::Relaxed);
+            let mut own = PieceMemory::new(context.methods.params.len());
+            let (piece, [copied, encoded, carried]) = make_one(context, &groups[number], encoders, &mut own)?;
+            memory.lock().merge(&own);
             for (count, more) in counts.iter().zip([copied, encoded, carried]) {
                 count.fetch_add(more, Ordering::Relaxed);
             }
@@ -93,10 +95,7 @@ pub(super) fn make(context: &DeltaContext<'_>, parts: Vec<Part>) -> Result<MadeP
         },
     )?;
     let [copied, encoded, carried] = counts.map(AtomicU64::into_inner);
-    let longest = context.old_content.longest_extent() as u64;
-    // A decoder may need as much again as it decodes.
-    let memory = memory.into_inner() + PROGRAM + CHUNK as u64 * 2 + longest * 3;
-    Ok(MadePieces { pieces, memory, copied, encoded, carried })
+    Ok(MadePieces { pieces, memory: memory.into_inner(), copied, encoded, carried })
 }
 
 /// Joins the parts to pieces.
@@ -276,12 +275,13 @@ fn references(context: &DeltaContext<'_>, ranges: &[OldRange]) -> Vec<Reference>
     found
 }
 
-/// Makes a piece; also the memory that it takes to apply, and bytes that are copied, encoded again and carried.
+/// Makes a piece; also bytes that are copied, encoded again and carried. `memory` gets what the piece takes to apply.
 fn make_one(
     context: &DeltaContext<'_>,
     group: &Group,
     encoders: &mut Encoders,
-) -> Result<(DeltaPiece, u64, [u64; 3])> {
+    memory: &mut PieceMemory,
+) -> Result<(DeltaPiece, [u64; 3])> {
     let (mut items, mut payload, mut copies) = (Vec::new(), Vec::new(), Vec::new());
     let (mut made, mut after, mut raw) = (0, 0, 0);
     let [mut copied, mut encoded, mut carried] = [0; 3];
@@ -321,7 +321,7 @@ fn make_one(
         items.push(Item::Raw { len: raw as u32 });
     }
     if items.is_empty() {
-        return Ok((DeltaPiece { copies, ..DeltaPiece::default() }, 0, [copied, encoded, carried]));
+        return Ok((DeltaPiece { copies, ..DeltaPiece::default() }, [copied, encoded, carried]));
     }
     let base = Base {
         source: context.old,
@@ -333,16 +333,11 @@ fn make_one(
     };
     let mut plan = Plan { references: references(context, &group.old), items };
     let mut dictionary = Vec::new();
-    base.read(&plan.references, &mut dictionary)?;
+    base.read(&plan.references, &mut dictionary, || Ok(()))?;
     let (compressed, delta_len) = shortest(&payload, &dictionary, context.options.level)?;
     if compressed.is_none() {
         plan.references.clear();
     }
-    let longest = plan.items.iter().map(|item| match item {
-        Item::Unit(unit) => encoder_memory(context, unit.method, unit.content_len),
-        Item::Raw { .. } => 0,
-    });
-    let tables = longest.max().unwrap_or(0);
     let payload_len = payload.len();
     let piece = DeltaPiece {
         copies,
@@ -353,16 +348,8 @@ fn make_one(
         delta_len,
         payload: compressed.unwrap_or(payload),
     };
-    // The stored parts grow as they are read, so up to twice as much.
-    let lists = piece.copies.len() * size_of::<Copy>() + (piece.plan.len() + piece.payload.len()) * 2;
-    let buffers = lists + dictionary.len() + payload_len + made + delta_len;
-    let needed = buffers as u64 + tables + plan.items.len() as u64 * 64;
-    Ok((piece, needed, [copied, encoded, carried]))
-}
-
-fn encoder_memory(context: &DeltaContext<'_>, method: u8, longest: u32) -> u64 {
-    let params = context.methods.params.get(usize::from(method));
-    params.map_or(0, |params| ferofs_codec::encoder_memory(params, longest.into()))
+    memory.add(&piece, &plan);
+    Ok((piece, [copied, encoded, carried]))
 }
 
 /// How the pclusters of `run` are made, and the number of their bytes.
@@ -372,8 +359,9 @@ fn checked(context: &DeltaContext<'_>, run: &Run, encoders: &mut Encoders) -> Re
     let bytes = &context.new[first.at..last.at + last.size];
     let shape = run.algorithm(context.new_content).and_then(|algorithm| context.methods.shape(algorithm));
     let carry_all = || CheckedUnit { unit: None, payload: bytes.to_vec() };
-    let Some(shape) = shape else { return Ok((carry_all(), bytes.len())) };
     let len = content_len(context, run);
+    let shape = shape.filter(|_| len / RATIO_MAX <= bytes.len());
+    let Some(shape) = shape else { return Ok((carry_all(), bytes.len())) };
     // The builder's compressor saw the content up to here.
     let file = &context.new_content.files[first.file];
     let end = first.offset + len as u64;

@@ -33,14 +33,20 @@ pub struct Base<'a> {
 
 impl Base<'_> {
     /// Puts the bytes of all `references` into `dictionary`, one after the other.
-    pub fn read(&self, references: &[Reference], dictionary: &mut Vec<u8>) -> Result<()> {
+    /// `check` is called before each part, and can end this.
+    pub fn read(
+        &self,
+        references: &[Reference],
+        dictionary: &mut Vec<u8>,
+        check: impl Fn() -> Result<()> + Sync,
+    ) -> Result<()> {
         let total =
             references.iter().map(|reference| u64::from(reference.len())).fold(0, u64::saturating_add);
         if to_usize(total) > REFERENCES_MAX {
             return Err(Error::Patch(PatchFault::Malformed("a piece refers to too much")));
         }
         // Each part is written completely below: clearing all of it first takes a visible part of the time.
-        dictionary.resize(to_usize(total), 0);
+        resize(dictionary, to_usize(total));
         let mut rest = &mut dictionary[..];
         let mut references = references.iter().copied();
         let mut later = None;
@@ -61,16 +67,20 @@ impl Base<'_> {
         // This thread reads them.
         let waiting = Mutex::new(Vec::new());
         parallel(self.threads, parts, || {
-            |(reference, part): (Reference, _)| match self.takes_much_memory(reference)? {
-                true => {
+            |(reference, part): (Reference, _)| {
+                check()?;
+                if self.takes_much_memory(reference)? && self.threads > 1 {
                     waiting.lock().push((reference, part));
-                    Ok(())
+                    return Ok(());
                 }
-                false => self.read_one(reference, part),
+                self.read_one(reference, part)
             }
         })?;
         let waiting = waiting.into_inner();
-        waiting.into_iter().try_for_each(|(reference, part)| self.read_one(reference, part))
+        waiting.into_iter().try_for_each(|(reference, part)| {
+            check()?;
+            self.read_one(reference, part)
+        })
     }
 
     fn predicted(&self) -> Result<&Prediction> {
@@ -126,6 +136,14 @@ impl Base<'_> {
         }
         Ok(())
     }
+}
+
+/// Makes `bytes` as long as `len`, with any content, in no more memory than that.
+pub(super) fn resize(bytes: &mut Vec<u8>, len: usize) {
+    if bytes.capacity() < len {
+        *bytes = Vec::with_capacity(len);
+    }
+    bytes.resize(len, 0);
 }
 
 /// Decoded bytes of the longest extent that holds some of the `len` bytes from `offset` on of `inode`, a file or the packed inode.

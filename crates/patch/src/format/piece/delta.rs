@@ -88,7 +88,7 @@ pub fn decode(delta: &[u8], dictionary: &[u8], len: usize, payload: &mut Vec<u8>
     }
     let mut differences = columns.bytes(usize::try_from(total).map_err(|_| malformed())?)?;
     payload.clear();
-    payload.reserve(len);
+    payload.reserve_exact(len);
     let mut end = 0u64;
     // Bytes until the next ones that differ, and the number of these.
     let (mut gap, mut run) = (0usize, 0usize);

@@ -105,7 +105,7 @@ pub(crate) fn make(inputs: &Inputs<'_>) -> Result<Vec<Piece>> {
                 threads: 1,
                 longest_extent: u64::MAX,
             };
-            base.read(&plan.references, dictionary)?;
+            base.read(&plan.references, dictionary, || Ok(()))?;
             let (compressed, delta_len) = shortest(&payload, dictionary, level)?;
             let plan = match &compressed {
                 Some(_) => plan,
