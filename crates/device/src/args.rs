@@ -25,13 +25,7 @@ pub(crate) enum Command {
     Repair {
         image: PathBuf,
     },
-    Delta {
-        old: PathBuf,
-        delta: PathBuf,
-        new: PathBuf,
-        resume: bool,
-        signature: Option<SignatureArgs>,
-    },
+    Delta(DeltaArgs),
     DeltaShow {
         delta: PathBuf,
     },
@@ -46,6 +40,17 @@ pub(crate) enum Command {
     Mount(MountArgs),
     /// The same as [`Self::Mount`], for the process that answers requests. Its standard input is the FUSE device.
     Serve(MountArgs),
+}
+
+/// The arguments of `delta`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct DeltaArgs {
+    pub(crate) old: PathBuf,
+    pub(crate) delta: PathBuf,
+    pub(crate) new: PathBuf,
+    pub(crate) resume: bool,
+    pub(crate) force: bool,
+    pub(crate) signature: Option<SignatureArgs>,
 }
 
 /// The signature that an input must have.
@@ -88,6 +93,7 @@ struct Options {
     grow_over: bool,
     deep: bool,
     resume: bool,
+    force: bool,
     low_memory: bool,
 }
 
@@ -120,7 +126,7 @@ fn allowed(command: &str) -> Option<&'static [&'static str]> {
         "apply" => &["grow-over", "signature", "cert"],
         "rollback" => &["to", "grow-over"],
         "repair" | "delta-show" => &[],
-        "delta" => &["resume", "signature", "cert"],
+        "delta" => &["resume", "force", "signature", "cert"],
         "check" => &["deep"],
         "verify" => &["hash-file", "hash-offset"],
         "mount" | "serve" => &["roothash", "hash-file", "hash-offset", "patch", "low-memory"],
@@ -162,6 +168,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command,
             "grow-over" => options.grow_over = true,
             "deep" => options.deep = true,
             "resume" => options.resume = true,
+            "force" => options.force = true,
             _ => options.low_memory = true,
         }
     }
@@ -178,7 +185,8 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command,
         "delta" => {
             let delta = next("DELTA")?.into();
             let (new, signature) = (next("NEW")?.into(), options.signature()?);
-            Command::Delta { old: image, delta, new, resume: options.resume, signature }
+            let (resume, force) = (options.resume, options.force);
+            Command::Delta(DeltaArgs { old: image, delta, new, resume, force, signature })
         }
         "delta-show" => Command::DeltaShow { delta: image },
         "check" => Command::Check { image, deep: options.deep },
@@ -226,13 +234,14 @@ mod tests {
         assert_eq!(parsed("check a"), Ok(Command::Check { image: image(), deep: false }));
         assert_eq!(
             parsed("delta a d --resume n --cert x --signature s --cert y"),
-            Ok(Command::Delta {
+            Ok(Command::Delta(DeltaArgs {
                 old: image(),
                 delta: "d".into(),
                 new: "n".into(),
                 resume: true,
+                force: false,
                 signature: Some(SignatureArgs { file: "s".into(), certs: vec!["x".into(), "y".into()] })
-            })
+            }))
         );
         let root = "0f".repeat(32);
         let seal = |hash_offset| SealArgs { root: root.parse().unwrap(), hash_file: None, hash_offset };

@@ -5,7 +5,7 @@ use std::path::Path;
 use ferofs::patch::DeltaFile;
 use ferofs::read::Hex;
 
-use crate::args::SignatureArgs;
+use crate::args::DeltaArgs;
 use crate::change::cancel_on_signals;
 use crate::failure::{Failure, Outcome, print, summary};
 
@@ -15,17 +15,13 @@ fn open(path: &Path) -> Result<DeltaFile, Failure> {
 }
 
 /// Makes `new` from `old`.
-pub(crate) fn apply(
-    old: &Path,
-    delta: &Path,
-    new: &Path,
-    resume: bool,
-    signature: Option<&SignatureArgs>,
-) -> Outcome {
+pub(crate) fn apply(args: &DeltaArgs) -> Outcome {
+    let DeltaArgs { old, delta, new, resume, force, signature } = args;
     let delta = open(delta)?;
-    signature.map_or(Ok(()), |signature| signature.check(&delta.delta().digest()))?;
+    signature.as_ref().map_or(Ok(()), |signature| signature.check(&delta.delta().digest()))?;
     let cancel = cancel_on_signals()?;
-    let applied = delta.apply(old, new, resume, |_| {}, &cancel).map_err(Failure::without_subject)?;
+    let applied =
+        delta.apply(old, new, *resume, *force, |_| {}, &cancel).map_err(Failure::without_subject)?;
     // Standard output has the image.
     if new.as_os_str() == "-" {
         return Ok(0);

@@ -27,6 +27,7 @@ ferofs-device rollback IMAGE         make the state before the current one curre
 ferofs-device repair IMAGE           restore a damaged superblock, remove the remains of an interrupted change
 ferofs-device delta OLD DELTA NEW    make an exact new image; DELTA and NEW can be -
     --resume                         keep the right bytes at the start of NEW
+    --force                          replace other data than an EROFS image
     --signature FILE --cert FILE     as above
 ferofs-device delta-show DELTA       digests of both images, and the memory for applying
 ferofs-device check IMAGE            check an image against the rules of the format
@@ -67,9 +68,7 @@ fn run(command: Command) -> Outcome {
         }
         Command::Rollback { image, to, grow_over } => change::rollback(&image, to, grow_over),
         Command::Repair { image } => change::repair(&image),
-        Command::Delta { old, delta, new, resume, signature } => {
-            delta::apply(&old, &delta, &new, resume, signature.as_ref())
-        }
+        Command::Delta(args) => delta::apply(&args),
         Command::DeltaShow { delta } => delta::show(&delta),
         Command::Check { image, deep } => check::run(&image, deep),
         Command::Verify { image, seal } => check::verify(&image, &seal),

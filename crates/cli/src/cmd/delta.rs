@@ -205,7 +205,8 @@ fn apply(args: &ApplyArgs) -> Outcome {
         bar.set_message(format!("{done} of {total} written"));
     });
     let written = |len| done.store(len, Ordering::Relaxed);
-    let applied = delta.apply(&args.old, &args.new, args.resume, written, &cancel);
+    // What it replaces was checked above.
+    let applied = delta.apply(&args.old, &args.new, args.resume, true, written, &cancel);
     drop(display);
     let applied = applied.map_err(Failure::without_subject)?;
     if is_stream {

@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -42,15 +43,16 @@ impl DeltaFile {
     }
 
     /// Makes the image `new`, a file or a device, or standard output for `-`, from the image `old`, as [`Delta::apply_to_file`]. A new file of
-    /// which nothing was written is removed after an error.
+    /// which nothing was written is removed after an error. Only with `force`, a file or device with other data than an EROFS image is replaced.
     ///
     /// # Errors
-    /// As [`Delta::apply_to_file`]; [`Error::Io`] if `new` is `old`, the delta, or a mounted device. Each names its file.
+    /// As [`Delta::apply_to_file`]; [`Error::Io`] if `new` is `old`, the delta, a mounted device, or has other data. Each names its file.
     pub fn apply(
         self,
         old: &Path,
         new: &Path,
         resume: bool,
+        force: bool,
         written: impl FnMut(u64),
         cancel: &AtomicBool,
     ) -> Result<Applied> {
@@ -65,6 +67,10 @@ impl DeltaFile {
             }
             false if [old, &name].iter().any(|input| is_same(new, input)) => {
                 let problem = "it is also the old image or the delta";
+                Err(of(Role::New)(Error::io("write", new, io::Error::other(problem))))
+            }
+            false if !force && has_other_data(new).unwrap_or(true) => {
+                let problem = "it has other data than an EROFS image: --force replaces it";
                 Err(of(Role::New)(Error::io("write", new, io::Error::other(problem))))
             }
             false => source(old).and_then(|source| make(delta, &source, new, resume, written, cancel)),
@@ -86,14 +92,50 @@ impl std::fmt::Debug for DeltaFile {
     }
 }
 
-/// Whether both are the same file or block device, perhaps by different names.
-fn is_same(path: &Path, other: &Path) -> bool {
-    let identity = |path: &Path| {
-        let metadata = std::fs::metadata(path).ok()?;
-        let is_device = metadata.file_type().is_block_device();
-        Some(if is_device { (true, metadata.rdev(), 0) } else { (false, metadata.dev(), metadata.ino()) })
+/// Whether a file or device has data that is no EROFS image, and that replacing it would lose.
+fn has_other_data(path: &Path) -> io::Result<bool> {
+    const SUPERBLOCK: usize = 1024;
+    const MAGIC: [u8; 4] = 0xE0F5_E1E2_u32.to_le_bytes();
+    let kind = match std::fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        metadata => metadata?.file_type(),
     };
-    identity(path).is_some_and(|own| identity(other) == Some(own))
+    // A pipe loses nothing.
+    if !kind.is_file() && !kind.is_block_device() {
+        return Ok(false);
+    }
+    let mut start = Vec::new();
+    File::open(path)?.take(4096).read_to_end(&mut start)?;
+    let is_image = start.get(SUPERBLOCK..).is_some_and(|superblock| superblock.starts_with(&MAGIC));
+    Ok(!is_image && start.iter().any(|byte| *byte != 0))
+}
+
+/// Whether both are the same file or block device, perhaps by different names. A loop device is the same as its file.
+fn is_same(path: &Path, other: &Path) -> bool {
+    let place = |path: &Path| {
+        let own = identity(path)?;
+        Some(backing_file(own).unwrap_or((own, 0)))
+    };
+    place(path).is_some_and(|own| place(other) == Some(own))
+}
+
+/// Whether it is a block device, and its numbers.
+fn identity(path: &Path) -> Option<(bool, u64, u64)> {
+    let metadata = std::fs::metadata(path).ok()?;
+    let is_device = metadata.file_type().is_block_device();
+    Some(if is_device { (true, metadata.rdev(), 0) } else { (false, metadata.dev(), metadata.ino()) })
+}
+
+/// The file that a loop device shows, and the offset there. Two slots can be in one file.
+fn backing_file((is_device, number, _): (bool, u64, u64)) -> Option<((bool, u64, u64), u64)> {
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let read = |name: &str| {
+        let path = format!("/sys/dev/block/{major}:{minor}/loop/{name}");
+        std::fs::read(path).ok().filter(|_| is_device)
+    };
+    let (file, offset) = (read("backing_file")?, String::from_utf8(read("offset")?).ok()?);
+    let file = Path::new(std::ffi::OsStr::from_bytes(file.strip_suffix(b"\n")?));
+    Some((identity(file)?, offset.trim().parse().ok()?))
 }
 
 fn source(old: &Path) -> Tagged<Arc<dyn Source>> {

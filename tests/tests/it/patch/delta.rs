@@ -2,7 +2,7 @@
 //! memory that the delta states.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ferofs_tests::content::Content;
 use ferofs_tests::rng::Rng;
@@ -101,6 +101,11 @@ fn each_error_names_its_file() {
     let create = |old: &Path| ferofs().args(["delta", "create", "-o"]).args([&delta, old, &new]);
     create(&old).run().success();
     let whole = fs::read(&delta).unwrap();
+    let loop_device = need::root("a loop device") && need::tool("losetup", "a loop device").is_some();
+    let loop_device = loop_device.then(|| {
+        let attached = Run::new("losetup").args(["--find", "--show"]).arg(&old).run().success();
+        PathBuf::from(String::from_utf8(attached.stdout).unwrap().trim())
+    });
     let mut programs = vec![vec![ferofs_path().to_owned(), "delta".into(), "apply".into()]];
     let device = device_path();
     if device.exists() || need::lacks("the program for devices", "ferofs-device beside ferofs") {
@@ -128,6 +133,16 @@ fn each_error_names_its_file() {
             assert!(fs::read(input).unwrap() == before, "an input was written");
             fs::remove_file(&link).unwrap();
         }
+        if let Some(device) = &loop_device {
+            refused(apply().args([&old, &delta, device]), &name(device), "also");
+        }
+        // Other data is replaced by request only.
+        fs::write(&out, "a letter").unwrap();
+        refused(apply().args([&old, &delta, &out]), &name(&out), "--force replaces it");
+        assert_eq!(fs::read(&out).unwrap(), b"a letter");
+        apply().arg("--force").args([&old, &delta, &out]).run().success();
+        assert!(is_same(&new, &out));
+        fs::remove_file(&out).unwrap();
         // Nothing was written, so there is no empty file.
         fs::write(&bad, b"other").unwrap();
         refused(apply().args([&bad, &delta, &out]), &name(&bad), "");
@@ -150,6 +165,9 @@ fn each_error_names_its_file() {
             "File too large",
         );
         fs::remove_file(&out).unwrap();
+    }
+    if let Some(device) = &loop_device {
+        Run::new("losetup").arg("-d").arg(device).run().success();
     }
     fs::write(&bad, [0; 9000]).unwrap();
     refused(create(&bad), &format!("{}: ", bad.display()), "not an EROFS image");
