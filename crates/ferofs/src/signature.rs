@@ -55,6 +55,10 @@ fn about_key(key: &Path, cert: &Path, problem: SignatureProblem) -> Error {
         SignatureProblem::OpenSsl(text) if text.contains("does not match") || text.contains("mismatch") => {
             SignatureProblem::OtherKey(cert.to_owned())
         }
+        // PKCS #7 has no identifiers for them.
+        SignatureProblem::OpenSsl(text) if text.contains("add signature") => SignatureProblem::Not(
+            "a key of a kind that PKCS #7 does not have, as Ed25519 and RSA-PSS: RSA and ECDSA keys sign",
+        ),
         problem => problem,
     };
     Error::signature(key, problem)

@@ -13,7 +13,7 @@ use crate::exit::Failure;
 /// The key that signs.
 #[derive(clap::Args)]
 pub(crate) struct SignArgs {
-    /// The private key, in PEM
+    /// The private key, RSA or ECDSA, in PEM
     #[arg(long, value_name = "FILE")]
     key: PathBuf,
 

@@ -181,6 +181,7 @@ fn envelopes_are_checked(keys: &Keys, root: &str, text: &str) {
         (&other, &cert, "not the key of the certificate"),
         (&cert, &cert, "good.pem: no private key in PEM"),
         (&other, &der_cert, "der.crt: in DER"),
+        (&keys.path("edwards.key"), &keys.path("edwards.pem"), "RSA and ECDSA keys sign"),
     ] {
         let sign = ferofs().args(["verity", "sign", root, "--key", key, "--cert", cert, "--output", &output]);
         let stderr = sign.run().failure(1).stderr;
@@ -195,6 +196,7 @@ fn signatures_are_those_of_openssl() {
     for (name, algorithm, days) in [
         ("good", "rsa:2048", "10"),
         ("curve", "ec", "10"),
+        ("edwards", "ed25519", "10"),
         ("other", "rsa:2048", "10"),
         ("weak", "rsa:1024", "10"),
         // openssl's level 2 accepts it.
