@@ -30,12 +30,14 @@ const LINE: f64 = 18.0;
 /// Space around the text.
 const MARGIN: f64 = 16.0;
 
-/// What is shown. The folder `rootfs` is a small Debian; `next` is the same with one changed file.
-const COMMANDS: [&str; 8] = [
+/// What is shown; each command fits in a line. The folder `rootfs` is a small Debian; `next` is the same with one changed file.
+const COMMANDS: [&str; 10] = [
     "du -sh rootfs",
     "ferofs build rootfs rootfs.erofs",
-    "ferofs check rootfs.erofs",
-    "ferofs mount rootfs.erofs mnt && head -n 1 mnt/etc/os-release && ferofs umount mnt",
+    "ferofs check --deep rootfs.erofs",
+    "ferofs mount rootfs.erofs mnt",
+    "head -n 1 mnt/etc/os-release",
+    "ferofs umount mnt",
     "ferofs patch create rootfs.erofs next -o update.patch",
     "ferofs patch apply rootfs.erofs update.patch",
     "ferofs patch log rootfs.erofs",
@@ -132,10 +134,7 @@ fn draw(steps: &[Step], theme: Theme) -> Picture {
     for step in steps {
         let prompt = Style::new(FONT, theme.pick("#1a7f37", "#3fb950")).bold().mono();
         let typed = Style::new(FONT, theme.text()).bold().mono();
-        for (number, line) in wrapped(&step.command).into_iter().enumerate() {
-            let mark = if number == 0 { "$" } else { ">" };
-            lines.push(vec![(0, mark.into(), prompt), (2, line, typed)]);
-        }
+        lines.push(vec![(0, "$".into(), prompt), (2, step.command.clone(), typed)]);
         lines.extend(screen(&step.output, theme));
     }
     let width = 2.0 * MARGIN + f64::from(COLUMNS) * COLUMN;
@@ -149,19 +148,6 @@ fn draw(steps: &[Step], theme: Theme) -> Picture {
         }
     }
     picture
-}
-
-/// A command in lines that fit behind the prompt.
-fn wrapped(command: &str) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for part in command.split_inclusive("&& ") {
-        let fits = lines.last().is_some_and(|line| line.len() + part.len() <= usize::from(COLUMNS) - 2);
-        match lines.last_mut() {
-            Some(line) if fits => line.push_str(part),
-            _ => lines.push(part.to_owned()),
-        }
-    }
-    lines
 }
 
 /// What the output leaves on an empty screen.
@@ -228,6 +214,7 @@ mod tests {
         let steps: Vec<Step> =
             serde_json::from_str(&fs::read_to_string(repository.join(RECORD)).unwrap()).unwrap();
         assert_eq!(steps.iter().map(|step| step.command.as_str()).collect::<Vec<_>>(), COMMANDS);
+        assert!(COMMANDS.iter().all(|command| command.len() <= usize::from(COLUMNS) - 2));
         for (theme, name) in Theme::ALL {
             let published =
                 fs::read_to_string(repository.join(format!("docs/pictures/terminal-{name}.svg"))).unwrap();
