@@ -192,6 +192,9 @@ fn warn_of_unused(options: &Options) -> Result<(), Failure> {
     unused.iter().try_for_each(|pattern| warn(format_args!("{pattern}: no name in the image matches it")))
 }
 
+/// Extensions of archives that tar(1) compresses.
+const COMPRESSED: [&str; 8] = ["gz", "tgz", "xz", "txz", "zst", "tzst", "bz2", "lz4"];
+
 /// Writes `from` to the tar archive `archive`.
 fn execute_tar(
     name: &Path,
@@ -203,6 +206,11 @@ fn execute_tar(
 ) -> Outcome {
     crate::signals::cancel_on_signals(&options.cancel, crate::signals::GRACE_PERIOD)?;
     let to_stdout = archive == Path::new("-");
+    let extension = archive.extension().unwrap_or_default();
+    if COMPRESSED.iter().any(|compressed| extension == *compressed) {
+        let hint = "--tar - writes to standard output, which gzip, xz or zstd can compress";
+        warn(format_args!("{}: the archive is not compressed; {hint}", Escaped::path(archive)))?;
+    }
     let write = |out: &mut dyn Write| {
         let _display = display(image, options);
         let summary =

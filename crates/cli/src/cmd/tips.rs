@@ -7,13 +7,14 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Commands that do not exist, and what does their task.
-const COMMANDS: [(&str, &str); 20] = [
+const COMMANDS: [(&str, &str); 22] = [
     ("add", "ferofs patch add IMAGE DIR"),
     ("append", "ferofs patch add IMAGE DIR"),
     ("apply", "ferofs patch apply IMAGE PATCH"),
     ("compare", "ferofs diff A B"),
     ("create", "ferofs build DIR IMAGE"),
     ("dump", "ferofs inspect IMAGE"),
+    ("find", "ferofs ls IMAGE '/etc/*.conf'"),
     ("fsck", "ferofs check IMAGE"),
     ("info", "ferofs inspect IMAGE"),
     ("list", "ferofs ls IMAGE"),
@@ -27,12 +28,24 @@ const COMMANDS: [(&str, &str); 20] = [
     ("tree", "ferofs ls --recursive IMAGE"),
     ("unpack", "ferofs extract IMAGE DIR"),
     ("unsquashfs", "ferofs extract IMAGE DIR"),
+    ("version", "ferofs --version"),
     ("verify", "ferofs verity verify IMAGE ROOTHASH, or ferofs check --deep IMAGE"),
 ];
 
 /// Commands, options that they do not have, and what does the same.
-const OPTIONS: [(&str, &str, &str); 6] = [
+const OPTIONS: [(&str, &str, &str); 9] = [
     ("build", "-e", "`--exclude /NAME` leaves a file out; one option for each name"),
+    ("build", "--dedupe", "`-E dedupe` stores the same data once"),
+    (
+        "build",
+        "--owner",
+        "`--force-uid UID --force-gid GID` gives all files to one user, `--all-root` to root",
+    ),
+    (
+        "check",
+        "--repair",
+        "build the image again, or take another copy; `ferofs patch repair` restores one that was patched",
+    ),
     ("build", "-f", "images replace images; `--force` replaces files of other kinds"),
     ("extract", "-d", "the directory follows the image: ferofs extract IMAGE DIR"),
     ("extract", "-f", "`--overwrite` replaces files that exist"),

@@ -129,6 +129,8 @@ fn a_part_of_an_image_can_be_archived() {
     assert_eq!(listed(&["--include=file"]), "./\ndir/\ndir/below/\ndir/below/file\n");
     let both = ferofs().args(["extract", "--tar=-"]).arg(&image).arg(fixture.path("dir")).run();
     assert_eq!(both.code, 2, "an archive or a directory");
+    let named = ferofs().args(["extract", "--tar"]).args([&fixture.path("x.tar.gz"), &image]).run().success();
+    assert!(named.stderr.contains("x.tar.gz: the archive is not compressed; --tar -"), "{}", named.stderr);
     assert_eq!(ferofs().args(["extract", "--tar=/dev/full"]).arg(&image).run().code, 1);
 }
 
