@@ -285,3 +285,25 @@ fn a_delta_takes_no_more_memory_than_it_says() {
     assert!(apply(&old, &crafted(&old, &bytes, &plan, 1 << 30)).unwrap() == bytes);
     assert!(is_malformed(apply(&old, &crafted(&old, &bytes, &plan, 80 << 20))));
 }
+
+#[test]
+fn large_pclusters_are_encoded_again() {
+    let dir = trees();
+    let dir = dir.path();
+    let mut state = 9u64;
+    let mut number = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state >> 44
+    };
+    let mut large: Vec<u8> = (0..900_000).flat_map(|_| format!("{} ", number()).into_bytes()).collect();
+    std::fs::write(dir.join("old/numbers"), &large).unwrap();
+    large[3_000_000] ^= 1;
+    std::fs::write(dir.join("new/numbers"), &large).unwrap();
+    let options = |options: &mut Options| {
+        options.data.compression = Some(compression(Algorithm::Zstd, 3, 512 << 10));
+    };
+    let (old, new) = (image(dir, "old", options), image(dir, "new", options));
+    let (delta, summary) = delta(dir, &old, &new);
+    assert!(apply(&old, &delta).unwrap() == new);
+    assert!(summary.encoded > 1 << 20 && summary.carried * 8 < summary.encoded, "{summary:?}");
+}

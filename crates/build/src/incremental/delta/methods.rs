@@ -9,7 +9,8 @@ use ferofs_patch::format::reencode::Encoders;
 use ferofs_read::Image;
 
 use super::content::{FileExtent, ImageContent};
-use super::units::Run;
+use super::units::{AHEAD, Run};
+use crate::data::encode::SEGMENT;
 use crate::error::Result;
 use crate::incremental::create::describe::units::{Shape, StoredExtent, encode_again};
 use crate::options::compression::PCLUSTER_MAX;
@@ -104,8 +105,11 @@ impl Sample {
         });
         let taken: Vec<&FileExtent> = taken.collect();
         let (first, last) = (taken[0], taken[taken.len() - 1]);
-        let mut own = vec![0; (last.offset - first.offset) as usize + last.len];
-        let inode = image.inode(content.files[first.file].nid)?;
+        // The compressor looks ahead.
+        let (file, end) = (&content.files[first.file], last.offset + last.len as u64);
+        let ahead = file.size.min(end.next_multiple_of(SEGMENT)).min(end + AHEAD[AHEAD.len() - 1]);
+        let mut own = vec![0; (ahead.max(end) - first.offset) as usize];
+        let inode = image.inode(file.nid)?;
         image.read_at(&inode, FileOffset::new(first.offset), &mut own)?;
         let extents = taken.iter().map(|extent| stored(extent)).collect();
         Ok(Self { extents, content: own, bytes: bytes[first.at..last.at + last.size].to_vec() })

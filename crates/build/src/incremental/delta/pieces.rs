@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ferofs_format::FileOffset;
 use ferofs_patch::format::delta_file::{COPIES_MAX, Copy, DeltaPiece};
 use ferofs_patch::format::delta_memory::PieceMemory;
-use ferofs_patch::format::piece::PIECE_LEN;
 use ferofs_patch::format::piece::base::Base;
+use ferofs_patch::format::piece::{PAYLOAD_MAX, PIECE_LEN};
 use ferofs_patch::format::plan::{ExtentKind, Item, Plan, Reference, Unit};
 use ferofs_patch::format::reencode::Encoders;
 use ferofs_read::Image;
@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use super::content::{FileExtent, ImageContent};
 use super::methods::{Methods, stored};
 use super::options::DeltaOptions;
-use super::units::{Part, RawBytes, Run};
+use super::units::{AHEAD, Part, RawBytes, Run};
 use crate::data::encode::SEGMENT;
 use crate::error::Result;
 use crate::incremental::create::describe::pieces::{GAP, WORKERS_MAX, merge, shortest};
@@ -34,9 +34,6 @@ const AROUND: u64 = 1 << 20;
 const RANGES_MAX: usize = 64;
 /// Bytes before and after old metadata that lies beside new one.
 const BESIDE: u64 = 8 << 10;
-/// Bytes of content behind a run that its compressor gets, too, if it makes the same bytes only then. liblz4 encodes the last 64 KiB of its input
-/// in another way.
-const AHEAD: [u64; 3] = [0, 4 << 10, 66 << 10];
 /// Bytes of copies after which a piece ends, so that progress is seen and few bytes are made again after an interruption.
 const COPIED_MAX: usize = 32 << 20;
 /// Bytes of content for each byte of its pclusters at most: `apply` limits the work for each byte of the new image. Pclusters with more are carried.
@@ -108,11 +105,8 @@ fn groups(context: &DeltaContext<'_>, parts: Vec<Part>) -> Vec<Group> {
     let (mut known, mut referred, mut made, mut copied, mut copies) = (HashSet::new(), 0, 0, 0, 0);
     let mut kind = false;
     for part in parts {
-        let (len, copy) = match &part {
-            Part::Copy { len, .. } => (0, *len),
-            Part::Run(run) => (content_len(context, run), 0),
-            Part::Raw { range, .. } => (range.len(), 0),
-        };
+        let len = made_len(context, &part);
+        let copy = if let Part::Copy { len, .. } = &part { *len } else { 0 };
         let old = resembles(context, &metadata, &part);
         let new = |known: &HashSet<OldRange>| {
             let new = old.iter().filter(|range| !known.contains(range));
@@ -159,6 +153,15 @@ fn extents<'a>(context: &DeltaContext<'a>, run: &Run) -> &'a [FileExtent] {
 
 fn content_len(context: &DeltaContext<'_>, run: &Run) -> usize {
     extents(context, run).iter().map(|extent| extent.len).sum()
+}
+
+/// Bytes of content or as they are that the piece of `part` has for it.
+fn made_len(context: &DeltaContext<'_>, part: &Part) -> usize {
+    match part {
+        Part::Copy { .. } => 0,
+        Part::Run(run) => content_len(context, run),
+        Part::Raw { range, .. } => range.len(),
+    }
 }
 
 /// Old content that `part` resembles.
@@ -285,7 +288,11 @@ fn make_one(
     let (mut items, mut payload, mut copies) = (Vec::new(), Vec::new(), Vec::new());
     let (mut made, mut after, mut raw) = (0, 0, 0);
     let [mut copied, mut encoded, mut carried] = [0; 3];
+    // Each run may take twice its content, for bytes that are carried or ahead, and what is left by all parts.
+    let total: usize = group.parts.iter().map(|part| made_len(context, part)).sum();
+    let mut spare = PAYLOAD_MAX.saturating_sub(total * 2);
     for part in &group.parts {
+        let (most, before) = (spare + made_len(context, part) * 2, payload.len());
         let size = match part {
             Part::Copy { old, len } => {
                 copies.push(Copy { after, pos: *old as u64, len: *len as u64 });
@@ -298,7 +305,7 @@ fn make_one(
                 range.len()
             }
             Part::Run(run) => {
-                let (unit, size) = checked(context, run, encoders)?;
+                let (unit, size) = checked(context, run, most, encoders)?;
                 match unit.unit {
                     Some(unit) => {
                         let kept = carried_len(&unit);
@@ -316,6 +323,7 @@ fn make_one(
             }
         };
         (made, after) = (made + size, after + size as u64);
+        spare = most.saturating_sub(payload.len() - before);
     }
     if raw > 0 {
         items.push(Item::Raw { len: raw as u32 });
@@ -352,8 +360,13 @@ fn make_one(
     Ok((piece, [copied, encoded, carried]))
 }
 
-/// How the pclusters of `run` are made, and the number of their bytes.
-fn checked(context: &DeltaContext<'_>, run: &Run, encoders: &mut Encoders) -> Result<(CheckedUnit, usize)> {
+/// How the pclusters of `run` are made, with a payload of at most `most` bytes, and the number of their bytes.
+fn checked(
+    context: &DeltaContext<'_>,
+    run: &Run,
+    most: usize,
+    encoders: &mut Encoders,
+) -> Result<(CheckedUnit, usize)> {
     let extents = extents(context, run);
     let (first, last) = (&extents[0], &extents[extents.len() - 1]);
     let bytes = &context.new[first.at..last.at + last.size];
@@ -375,7 +388,8 @@ fn checked(context: &DeltaContext<'_>, run: &Run, encoders: &mut Encoders) -> Re
         let own = content[..len + wanted.min(ahead) as usize].to_vec();
         let unit = encode_again(&stored, own, bytes, &context.methods.params, encoders, shape)?;
         let carried = unit.unit.as_ref().map_or(bytes.len() as u64, carried_len);
-        if best.as_ref().is_none_or(|(least, _)| carried + wanted / 8 < *least) {
+        if unit.payload.len() <= most && best.as_ref().is_none_or(|(least, _)| carried + wanted / 8 < *least)
+        {
             best = Some((carried, unit));
         }
         // More content is of no use, or the compressor is another one.

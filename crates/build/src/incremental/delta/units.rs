@@ -17,6 +17,9 @@ const METADATA_COPY_MIN: usize = 64 << 10;
 /// Bytes by which the distance of equal bytes in both images may change from one range of metadata to the next, if both are to be in one
 /// dictionary.
 const NEAR: usize = 64 << 10;
+/// Bytes of content behind a run that its compressor gets, too, if it makes the same bytes only then. liblz4 encodes the last 64 KiB of its input
+/// in another way, and Zstandard's output is filled in pieces of 128 KiB, of which the last one does not fit.
+pub(super) const AHEAD: [u64; 4] = [0, 4 << 10, 66 << 10, 160 << 10];
 /// Bytes of a part of other bytes at most.
 const RAW_MAX: usize = PIECE_LEN / 4;
 
