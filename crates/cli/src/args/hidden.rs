@@ -32,6 +32,11 @@ pub(crate) fn are_hidden() -> bool {
     std::env::var_os(format!("{VARIABLE}0")).is_some()
 }
 
+/// The root hash that the first process of this mount has read.
+pub(crate) fn root_hash() -> Option<String> {
+    are_hidden().then(|| std::env::var(ROOT_HASH).ok()).flatten()
+}
+
 /// This program again with the same arguments, of which a list of processes shows only `shown`.
 pub(crate) fn again<'a>(shown: impl IntoIterator<Item = &'a OsStr>) -> io::Result<Command> {
     with(&args(), shown)

@@ -7,7 +7,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use ferofs::read::{FileSource, Source};
 use ferofs::verity::{Digest, ParseDigestError, Seal, appended_position, check_end};
 
-use crate::args::{IMAGE, byte_size, hidden};
+use crate::args::{IMAGE, byte_size};
 use crate::exit::{About, Failure};
 
 /// The options that give the root hash.
@@ -49,7 +49,8 @@ pub(crate) struct OpenSeal {
 
 /// Reads a file with a root hash. A process of a mount takes what the first one has read.
 pub(crate) fn read_root(path: &Path) -> Result<Digest, String> {
-    if let Some(root) = std::env::var(hidden::ROOT_HASH).ok().filter(|_| hidden::are_hidden()) {
+    #[cfg(target_os = "linux")]
+    if let Some(root) = super::hidden::root_hash() {
         return root.parse().map_err(|error: ParseDigestError| error.to_string());
     }
     let mut text = String::new();
