@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use ferofs::escape::Escaped;
 
 use crate::cmd::mount::memory::NAMES_TIME;
-use crate::cmd::mount::mount_table::{MountEntry, is_mounted};
+use crate::cmd::mount::mount_table::{FuseMounts, MountEntry};
 use crate::cmd::mount::unmount_helper;
 use crate::exit::{Failure, warn};
 
@@ -23,8 +23,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
 /// The processes of a mount, found before the unmount.
 pub(super) struct DaemonEnd {
-    /// The device number of the file system.
-    device: String,
+    /// All mounts of the file system.
+    mounts: FuseMounts,
     /// The unmount helpers of this directory, with their parents: those of other mounts there, too.
     pairs: Vec<[Option<Process>; 2]>,
     /// The access profile that the helper will write.
@@ -40,7 +40,7 @@ struct Process {
 impl DaemonEnd {
     /// Of the mount on `dir`, an absolute path without symbolic links.
     pub(super) fn of(dir: &Path, mount: &MountEntry) -> Self {
-        let mut found = Self { device: mount.device.clone(), pairs: Vec::new(), profile: None };
+        let mut found = Self { mounts: FuseMounts::of(&mount.device), pairs: Vec::new(), profile: None };
         if !mount.kind.starts_with("fuse.") {
             return found;
         }
@@ -65,7 +65,7 @@ impl DaemonEnd {
         let (start, mut pause) = (Instant::now(), Duration::from_millis(1));
         let has_ended = |pair: &[Option<Process>; 2]| pair.iter().flatten().all(Process::has_ended);
         while !self.pairs.is_empty() && !self.pairs.iter().any(has_ended) {
-            if is_mounted(&self.device) || start.elapsed() >= limit {
+            if self.mounts.are_left() || start.elapsed() >= limit {
                 let Some(profile) = self.profile else { break };
                 let reason = "not written yet: the image is in use elsewhere, or its server does not answer";
                 return warn(format_args!("{}: {reason}", Escaped::path(&profile)));

@@ -5,6 +5,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const TABLE: &str = "/proc/self/mountinfo";
@@ -34,13 +35,36 @@ pub(crate) fn mount_at(dir: &Path) -> io::Result<Option<MountEntry>> {
     }
 }
 
-/// Whether a FUSE file system is mounted in this or, where fusectl shows it, in another namespace.
-pub(crate) fn is_mounted(device: &str) -> bool {
-    let number = device.strip_prefix("0:").unwrap_or_default();
-    let is_connected = !number.is_empty() && Path::new("/sys/fs/fuse/connections").join(number).exists();
-    let table = std::fs::read(TABLE).unwrap_or_default();
-    let mut lines = table.split(|byte| *byte == b'\n');
-    is_connected || lines.any(|line| line.split(|byte| *byte == b' ').nth(2) == Some(device.as_bytes()))
+/// The mounts of a FUSE file system. Linux gives its device number to another one as soon as it is unmounted.
+pub(crate) struct FuseMounts {
+    /// Lines of the table.
+    lines: Vec<Vec<u8>>,
+    /// The folder of the connection in fusectl, which is there while a mount in any namespace is, and its inode number.
+    connection: Option<(PathBuf, u64)>,
+}
+
+impl FuseMounts {
+    /// Of the file system with this device number.
+    pub(crate) fn of(device: &str) -> Self {
+        let table = std::fs::read(TABLE).unwrap_or_default();
+        let lines = table.split(|byte| *byte == b'\n');
+        let is_own = |line: &&[u8]| line.split(|byte| *byte == b' ').nth(2) == Some(device.as_bytes());
+        let lines = lines.filter(is_own).map(<[u8]>::to_vec).collect();
+        let number = device.strip_prefix("0:").unwrap_or("none");
+        let folder = Path::new("/sys/fs/fuse/connections").join(number);
+        let connection = std::fs::metadata(&folder).ok().map(|metadata| (folder, metadata.ino()));
+        Self { lines, connection }
+    }
+
+    /// Whether one of them is left.
+    pub(crate) fn are_left(&self) -> bool {
+        let is_connected = |(folder, number): &(PathBuf, u64)| {
+            std::fs::metadata(folder).is_ok_and(|metadata| metadata.ino() == *number)
+        };
+        let table = std::fs::read(TABLE).unwrap_or_default();
+        self.connection.as_ref().is_some_and(is_connected)
+            || table.split(|byte| *byte == b'\n').any(|line| self.lines.iter().any(|known| known == line))
+    }
 }
 
 /// A mount point below `dir`, an absolute path without symbolic links.
