@@ -74,6 +74,8 @@ const LEFT_OUT: &[(&str, &str, &str)] = &[
     ("build", "--estimate", "builds nothing: tests/it/build/estimate.rs"),
     ("build", "--pseudo-file", "tests/it/build/definitions.rs"),
     ("build", "--sort", "tests/it/build/definitions.rs"),
+    ("build", "--like", "tests/it/build/like.rs: needs an earlier image"),
+    ("build", "--like-waste", "goes with --like"),
     ("build", "--versions", "tests/it/build/versions.rs: takes several directories"),
     ("build", "--exclude-from", "tests/it/build/definitions.rs"),
     ("build", "--force", "tests/it/cli/overwrite.rs: no output replaces another kind of file"),

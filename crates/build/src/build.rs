@@ -44,13 +44,23 @@ use crate::verify::Verifier;
 /// [`Error::Io`] and [`Error::SourceChanged`] with the file concerned, [`Error::DoesNotFit`], [`Error::Option`] for an option out
 /// of range, [`Error::Interrupted`]. No new file exists after an error.
 pub fn build(options: &Options, image: &Path) -> Result<Summary> {
+    build_with(options, image, &data::run)
+}
+
+/// The data stage: appends the content of every regular file to an image that has only the space for its superblock.
+pub(crate) type DataStage<'s> =
+    &'s dyn for<'a> Fn(WorkerContext<'a>, &mut Output, &mut Spill, &mut Vec<Warning>) -> Result<StoredData>;
+
+/// [`build`] with this data stage.
+pub(crate) fn build_with(options: &Options, image: &Path, data_stage: DataStage<'_>) -> Result<Summary> {
     sources::check(options)?;
     new_superblock(options)?;
     let mut output = Output::create(image, options.output.offset)?;
     let temporary = temporary_dir(image);
-    let summary = build_from(options, &mut output, temporary, |own_files, time, warnings| {
+    let read = |own_files: &[OwnFile], time, warnings: &mut Vec<Warning>| {
         sources::read_source(options, own_files, temporary, time, warnings)
-    })?;
+    };
+    let summary = build_from_with(options, &mut output, temporary, data_stage, read)?;
     let timings = &options.run.progress.timings;
     timings.time(Activity::Sync, 0, || output.finish())?;
     Ok(summary)
@@ -92,6 +102,16 @@ pub(crate) fn build_from(
     temporary: &Path,
     read: impl FnOnce(&[OwnFile], Timestamp, &mut Vec<Warning>) -> Result<(Tree, Contents)>,
 ) -> Result<Summary> {
+    build_from_with(options, output, temporary, &data::run, read)
+}
+
+fn build_from_with(
+    options: &Options,
+    output: &mut Output,
+    temporary: &Path,
+    data_stage: DataStage<'_>,
+    read: impl FnOnce(&[OwnFile], Timestamp, &mut Vec<Warning>) -> Result<(Tree, Contents)>,
+) -> Result<Summary> {
     let started = Instant::now();
     let superblock = new_superblock(options)?;
     check_sealer(options)?;
@@ -110,7 +130,7 @@ pub(crate) fn build_from(
     progress.enter(Stage::Data);
     let mut stages = Stages::plan(options, &tree, &contents, superblock, build_time)?;
     let mut spill = Spill::new(temporary);
-    let data = stages.store_data(output, &mut spill, &mut warnings)?;
+    let data = stages.store_data(data_stage, output, &mut spill, &mut warnings)?;
     let encoded = Instant::now();
     warn_of_other_names(&tree, &contents, &data.contents, &mut warnings);
 
@@ -141,6 +161,7 @@ pub(crate) fn build_from(
         bytes_in: kept().map(|(node, _)| node.size).sum(),
         bytes_out: superblock.blocks * options.image.block_size.bytes64(),
         bytes_shared: data.bytes_shared,
+        bytes_kept: data.bytes_kept,
         walk_time: walked - started,
         data_time: encoded - walked,
         metadata_time: encoded.elapsed() - verify_time,
@@ -253,6 +274,7 @@ impl<'a> Stages<'a> {
     /// Appends the content of all files.
     fn store_data(
         &mut self,
+        data_stage: DataStage<'_>,
         output: &mut Output,
         spill: &mut Spill,
         warnings: &mut Vec<Warning>,
@@ -284,7 +306,7 @@ impl<'a> Stages<'a> {
         } else if let Some(chunks) = &options.data.chunks {
             deduplicated::run(context, chunks, self.is_wide, output, self.device.as_mut(), spill, warnings)?
         } else {
-            data::run(context, output, spill, warnings)?
+            data_stage(context, output, spill, warnings)?
         };
         contents.check_unchanged()?;
         options.check_size(output.position())?;
@@ -308,7 +330,8 @@ impl<'a> Stages<'a> {
             root_has_no_tail: false,
         };
         let behind_superblock = behind_superblock(&self.superblock, &self.superblock_area, output.position());
-        MetadataWriter { options, inodes, packed: data.packed.as_ref(), behind_superblock }
+        let earlier = data.earlier_inodes.as_ref();
+        MetadataWriter { options, inodes, packed: data.packed.as_ref(), behind_superblock, earlier }
             .write(&mut self.superblock, output)?;
         options.check_size(output.position())
     }

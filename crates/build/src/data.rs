@@ -15,6 +15,7 @@
 //! | [`worker`] | does jobs |
 //! | [`append`], [`packed_inode`] | append results to the image |
 //! | [`stored`] | where content is stored, for the metadata stage; what patches add: data of an existing image |
+//! | [`zeroes`] | encodes the pcluster to which holes refer |
 //! | [`chunks`] | the other form of this stage: files in chunks, or left in their sources |
 
 mod append;
@@ -29,6 +30,7 @@ mod read_ahead;
 pub(crate) mod schedule;
 pub(crate) mod stored;
 pub(crate) mod worker;
+pub(crate) mod zeroes;
 
 use ferofs_threads::{Pipeline, Queue, with_pipeline};
 

@@ -2,10 +2,11 @@
 //! docs/PATCH_FORMAT.md describes the format and the reasons; the crate `ferofs-patch` applies patches.
 //!
 //! `create` makes a patch: it compares, encodes and lays out. This file has what makes one patch of several ([`compose`]), creates and applies
-//! at once ([`add`]), and builds the current tree again ([`squash`]).
+//! at once ([`add`]), and builds the current tree again ([`squash`]). `like` builds a whole image that shares most of its bytes with another one.
 
 mod create;
 mod delta;
+mod like;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,6 +28,7 @@ pub use crate::incremental::create::options::{
 pub use crate::incremental::create::{PatchFile, create};
 use crate::incremental::create::{append_patch, encoding};
 pub use crate::incremental::delta::{DeltaOptions, DeltaSummary, create_delta};
+pub use crate::incremental::like::{LikeOptions, build_like};
 use crate::options::Options;
 use crate::options::compression::Fragments;
 use crate::options::source::SourceFormat;

@@ -3,6 +3,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`compressed`] | encodes directories and the metabox |
+//! | [`earlier`] | finds the places that an earlier image has for inodes |
 //! | [`inodes`] | counts and writes inodes and directories, of images and of patches |
 //! | [`places`] | holds the places of all inodes and blocks |
 //! | [`self_check`] | parses each inode again before it is written |
@@ -13,6 +14,7 @@
 //! has few bits for their positions.
 
 pub(crate) mod compressed;
+mod earlier;
 pub(crate) mod inodes;
 pub(crate) mod places;
 pub(crate) mod self_check;

@@ -1,6 +1,7 @@
 //! Writes the image to a file, a block device or standard output. A file gets its name when the image is complete.
 
 mod background;
+pub(crate) mod free_space;
 pub(crate) mod new_file;
 pub(crate) mod spill;
 
@@ -34,7 +35,9 @@ use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::options::image::Sealer;
 use crate::output::background::{Background, ImageWriter};
+use crate::output::free_space::FreeSpace;
 use crate::output::new_file::PendingName;
+use ferofs_format::BlockSize;
 use ferofs_read::FileSource;
 
 /// Identifies a file: the numbers of its device and inode.
@@ -80,6 +83,8 @@ pub(crate) struct Output {
     writer: Arc<ImageWriter>,
     /// Writes full buffers; there is none before the first one.
     background: Option<Background>,
+    /// Where content can go instead of the end.
+    free_space: FreeSpace,
 }
 
 #[derive(Debug)]
@@ -170,6 +175,7 @@ impl Output {
             sealer: None,
             writer,
             background: None,
+            free_space: FreeSpace::default(),
         }
     }
 
@@ -362,6 +368,55 @@ impl Output {
             return Ok(());
         }
         self.file.set_len(self.offset + position).map_err(|e| Error::io("truncate", &self.path, e))
+    }
+
+    /// Says where the bytes so far are free; returns how many were free before.
+    pub(crate) fn set_free_space(&mut self, free_space: FreeSpace) -> u64 {
+        std::mem::replace(&mut self.free_space, free_space).len()
+    }
+
+    /// Moves what was appended from `start` on into free space, at the same offset in a block. Returns where it is: `start` if content shall
+    /// not go into free space, or does not fit there.
+    pub(crate) fn move_to_free_space(&mut self, start: u64, block: BlockSize) -> Result<u64> {
+        match self.free_space.take(self.position() - start, start, block) {
+            Some(at) => self.move_from(start, at).map(|()| at),
+            None => Ok(start),
+        }
+    }
+
+    /// The start and the length of the longest free range, if content shall go into free space.
+    pub(crate) fn longest_free(&self) -> Option<(u64, u64)> {
+        self.free_space.longest_free()
+    }
+
+    /// Moves the last `len` bytes to the start of the free range at `at`, which is long enough.
+    pub(crate) fn move_end(&mut self, len: u64, at: u64) -> Result<()> {
+        self.free_space.take_start(at, len);
+        self.move_from(self.position() - len, at)
+    }
+
+    /// Moves everything that was appended from `start` on to `at`, which is before it.
+    fn move_from(&mut self, start: u64, at: u64) -> Result<()> {
+        // Earlier bytes there may still be under way.
+        self.wait()?;
+        match start.checked_sub(self.written) {
+            // The buffer is in memory, so its length fits.
+            Some(buffered) => self.write(&self.buffer[buffered as usize..], at)?,
+            None => {
+                self.flush()?;
+                let mut buffer = vec![0; (self.written - start).min(BUFFER as u64) as usize];
+                let mut moved = 0;
+                while moved < self.written - start {
+                    let len = (self.written - start - moved).min(BUFFER as u64) as usize;
+                    let piece = &mut buffer[..len];
+                    let read = self.file.read_exact_at(piece, self.offset + start + moved);
+                    read.map_err(|e| Error::io("read", &self.path, e))?;
+                    self.write(piece, at + moved)?;
+                    moved += len as u64;
+                }
+            }
+        }
+        self.rewind(start)
     }
 
     /// Writes everything that was appended.

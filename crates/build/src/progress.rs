@@ -73,6 +73,8 @@ pub struct Summary {
     pub bytes_out: u64,
     /// Bytes of regular files that share the data of identical files.
     pub bytes_shared: u64,
+    /// Bytes of the image that are data of an earlier image, at the same place.
+    pub bytes_kept: u64,
     /// Time spent listing the source.
     pub walk_time: Duration,
     /// Time spent on content.

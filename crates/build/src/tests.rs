@@ -59,12 +59,12 @@ impl TestBuild {
 }
 
 /// Bytes that compress moderately.
-fn text(len: usize) -> Vec<u8> {
+pub(crate) fn text(len: usize) -> Vec<u8> {
     (0..len).map(|n| ((n / 7) as u32).wrapping_mul(2_654_435_761).to_be_bytes()[n % 3]).collect()
 }
 
 /// Bytes that do not compress.
-fn noise(len: usize) -> Vec<u8> {
+pub(crate) fn noise(len: usize) -> Vec<u8> {
     let mut state = 88_172_645_463_325_252u64;
     std::iter::repeat_with(|| {
         state ^= state << 13;
@@ -93,7 +93,7 @@ fn write_files(test: &TestBuild) -> Vec<(String, Vec<u8>)> {
 }
 
 /// Each algorithm with each index, and with several ways to store tails.
-fn settings() -> Vec<Compression> {
+pub(crate) fn settings() -> Vec<Compression> {
     let methods = [(Algorithm::Lz4, 0), (Algorithm::Zstd, 1), (Algorithm::Deflate, 1), (Algorithm::Lzma, 0)];
     let mut settings = Vec::new();
     for (n, (algorithm, level)) in methods.into_iter().enumerate() {
@@ -119,7 +119,7 @@ fn settings() -> Vec<Compression> {
 }
 
 /// Bytes that compress and contain no long repetition.
-fn prose(len: usize, seed: u32) -> Vec<u8> {
+pub(crate) fn prose(len: usize, seed: u32) -> Vec<u8> {
     let mut state = seed;
     let words = std::iter::repeat_with(|| {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

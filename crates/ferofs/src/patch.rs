@@ -36,8 +36,9 @@
 
 #[cfg(feature = "build")]
 pub use ferofs_build::incremental::{
-    CreateOptions, DeltaOptions, DeltaSummary, Encoding, GrowthParts, IgnoredAttributes, PatchFile,
-    PatchSummary, add, compose, create, create_delta, squash, squash_in_place, squash_options,
+    CreateOptions, DeltaOptions, DeltaSummary, Encoding, GrowthParts, IgnoredAttributes, LikeOptions,
+    PatchFile, PatchSummary, add, build_like, compose, create, create_delta, squash, squash_in_place,
+    squash_options,
 };
 pub use ferofs_patch::{
     Applied, AppliedPatches, ApplyProgress, Change, ChangeKind, Delta, DeltaFile, DeltaOutput,

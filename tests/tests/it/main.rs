@@ -29,6 +29,7 @@ mod build {
     mod estimate;
     mod holes;
     mod layers;
+    mod like;
     mod linux_versions;
     mod mkfs;
     mod pinned;

@@ -2,12 +2,13 @@
 //! positions in the image, offsets of fragments, and which file or extent of several equal ones is stored.
 
 mod extents;
+mod free_space;
 mod large_file;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
 
-use ferofs_format::{BlockAddr, BytePos};
+use ferofs_format::BytePos;
 
 use crate::data::chunks::ChunkPlan;
 use crate::data::encode::EncodedTail;
@@ -20,6 +21,7 @@ use crate::data::stored::{BaseImage, PackedInode, StoredContent, StoredData};
 use crate::data::worker::context::WorkerContext;
 use crate::data::worker::{FileResult, FileResultKind, JobResult};
 use crate::error::{Error, Result, Warning};
+use crate::options::compression::IndexKind;
 use crate::output::Output;
 use crate::output::spill::Spill;
 use crate::sources::reader::Reader;
@@ -71,16 +73,17 @@ impl<'a> Appender<'a> {
         warnings: &'a mut Vec<Warning>,
     ) -> Self {
         let contents = vec![StoredContent::None; context.tree.nodes.len()];
-        let block = context.block_size;
+        let (block, segment) = (context.block_size, context.segment());
+        let earlier = context.base_image.and_then(BaseImage::packed).map_or(0, |earlier| earlier.size);
+        // In indexes by lclusters no two extents can start in one, so that all other parts start with one.
+        let in_blocks =
+            context.compression.is_some_and(|compression| compression.index != IndexKind::Extents);
+        let first_part = segment - if in_blocks { earlier & block.mask() } else { 0 };
+        let placer = context.deflate_placer(0);
+        let packed = PackedInodeBuilder::new(spill.dir(), [first_part, segment], block, placer, earlier);
         Self {
             context,
-            packed: PackedInodeBuilder::new(
-                spill.dir(),
-                context.segment(),
-                block.bytes64(),
-                context.deflate_placer(0),
-                context.base_image.and_then(BaseImage::packed).map_or(0, |earlier| earlier.size),
-            ),
+            packed,
             reader: Reader::new(context.contents, context.tree),
             output,
             spill,
@@ -148,14 +151,13 @@ impl<'a> Appender<'a> {
         match piece.kind {
             FileResultKind::Stored => {
                 self.align()?;
-                let start = self.address();
+                let start = self.output.position();
                 let method = self.context.file_compression(node).map_or(0, |(_, file)| file.method);
                 let blocks =
                     piece.fingerprints.into_iter().map(|block| (self.context.block_size.bytes64(), block));
                 self.index_stored(blocks, method, bytes.len())?;
                 self.output.append(bytes)?;
-                let tail = self.spill.push(tail)?;
-                Ok(StoredContent::Flat { start, tail })
+                Ok(StoredContent::Flat { start: self.settle(start)?, tail: self.spill.push(tail)? })
             }
             FileResultKind::Encoded(encoded, method) => {
                 // With deduplication the extent index does this, and more.
@@ -170,6 +172,7 @@ impl<'a> Appender<'a> {
                     None => {
                         let first = BytePos::new(self.output.position());
                         let log = self.append_extents(&encoded, method, bytes)?;
+                        let (first, log) = self.settle_extents(first, log, method)?;
                         if let Some(fingerprint) = fingerprint {
                             self.stored_extents.insert(fingerprint, first);
                             if log.size() != encoded.log.size() {
@@ -188,8 +191,9 @@ impl<'a> Appender<'a> {
             }
             FileResultKind::Copied(source) => {
                 self.align()?;
-                let (start, size) = (self.address(), self.context.tree.node(node).size);
-                Ok(StoredContent::Flat { start, tail: self.copy(node, source, size, true)? })
+                let (start, size) = (self.output.position(), self.context.tree.node(node).size);
+                let tail = self.copy(node, source, size, true)?;
+                Ok(StoredContent::Flat { start: self.settle(start)?, tail })
             }
             // The first file with this content comes before its duplicates and was read completely. It has no entry only if its
             // content changed meanwhile.
@@ -211,18 +215,19 @@ impl<'a> Appender<'a> {
     /// Appends the packed inode's data, and returns the result of the stage.
     pub(super) fn finish(mut self, peak_jobs: usize) -> Result<StoredData> {
         self.data.peak_jobs = peak_jobs;
-        if self.packed.size() > 0 {
+        let earlier = self.context.base_image.and_then(BaseImage::packed);
+        if self.packed.size() > 0 || earlier.is_some_and(|earlier| earlier.is_changed) {
             // Behind earlier content, extents are placed to the byte.
-            if self.context.base_image.and_then(BaseImage::packed).is_none() {
+            if earlier.is_none() {
                 self.align()?;
             }
             let first = BytePos::new(self.output.position());
             self.packed.append_to(self.output)?;
-            let (mut log, mut size) = (self.packed.log().clone(), self.packed.size());
-            if let Some(earlier) = self.context.base_image.and_then(BaseImage::packed) {
-                let mut all = earlier.log.clone();
-                all.extend(&log);
-                (log, size) = (all, earlier.size + size);
+            let (log, mut size) = (self.packed.log().clone(), self.packed.size());
+            let (mut first, mut log) = self.settle_extents(first, log, 0)?;
+            if let Some(earlier) = earlier {
+                (first, log) = earlier.followed_by(&log, first);
+                size += earlier.size;
             }
             let (tail, algorithm) = (&FileTail::None, self.algorithm(0));
             let zeroes = self.zero_cluster(&log, 0)?;
@@ -241,9 +246,5 @@ impl<'a> Appender<'a> {
     fn align(&mut self) -> Result<()> {
         let position = self.output.position().next_multiple_of(self.context.block_size.bytes64());
         self.output.pad_to(position)
-    }
-
-    fn address(&self) -> BlockAddr {
-        BytePos::new(self.output.position()).block(self.context.block_size)
     }
 }

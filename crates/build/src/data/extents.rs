@@ -200,6 +200,11 @@ impl ExtentLog {
         self.bytes.push(rest as u8);
     }
 
+    /// The usual size of an extent.
+    pub(crate) const fn unit(&self) -> u64 {
+        self.unit
+    }
+
     /// Number of extents.
     pub(crate) const fn count(&self) -> u64 {
         self.count

@@ -8,6 +8,8 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use ferofs_format::BlockSize;
+
 use crate::data::encode::Encoded;
 use crate::data::encode::deflate_pages::DeflatePlacer;
 use crate::data::extents::ExtentLog;
@@ -25,6 +27,8 @@ pub(crate) struct PackedInodeBuilder {
     dir: PathBuf,
     /// Bytes of a part.
     segment: usize,
+    /// Bytes of the part that is being collected.
+    part_len: usize,
     /// Where the first fragment is in the packed inode: content of an earlier image can be before it.
     start: u64,
     /// Bytes of all fragments.
@@ -41,23 +45,24 @@ pub(crate) struct PackedInodeBuilder {
 }
 
 impl PackedInodeBuilder {
-    /// Parts have `segment` bytes. Encoded parts go to a temporary file in `dir`; extents usually take `unit` bytes.
-    /// The first fragment is at `start`.
+    /// The first part has as many bytes as the first of `part_lens`, all others as the second. Encoded parts go to a temporary file in `dir`. The
+    /// first fragment is at `start`.
     pub(crate) fn new(
         dir: &Path,
-        segment: u64,
-        unit: u64,
+        [part_len, segment]: [u64; 2],
+        block: BlockSize,
         placer: Option<DeflatePlacer>,
         start: u64,
     ) -> Self {
         Self {
             dir: dir.to_owned(),
             segment: segment as usize,
+            part_len: part_len as usize,
             start,
             size: 0,
             filling: Vec::new(),
             parts: VecDeque::new(),
-            log: ExtentLog::new(unit),
+            log: ExtentLog::new(block.bytes64()),
             file: None,
             placer,
         }
@@ -78,10 +83,11 @@ impl PackedInodeBuilder {
         let offset = self.start + self.size;
         self.size += bytes.len() as u64;
         while !bytes.is_empty() {
-            let (now, later) = bytes.split_at(bytes.len().min(self.segment - self.filling.len()));
+            let (now, later) = bytes.split_at(bytes.len().min(self.part_len - self.filling.len()));
             self.filling.extend_from_slice(now);
             bytes = later;
-            if self.filling.len() == self.segment {
+            if self.filling.len() == self.part_len {
+                self.part_len = self.segment;
                 self.parts.push_back(std::mem::take(&mut self.filling));
             }
         }

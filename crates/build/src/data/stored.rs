@@ -2,10 +2,10 @@
 //! existing image that a new one is built on, which `crate::incremental` implements.
 
 use ferofs_format::inode::{DataLayout, Inode, Place};
-use ferofs_format::{BlockAddr, Incompat};
+use ferofs_format::{BlockAddr, BytePos, Incompat};
 
 use crate::data::encode::dedupe::Match;
-use crate::data::extents::ExtentLog;
+use crate::data::extents::{Extent, ExtentLog, ExtentPlace};
 use crate::error::Result;
 use crate::host::Ranges;
 use crate::output::spill::SpillRange;
@@ -90,8 +90,38 @@ pub(crate) struct StoredData {
     pub features: Incompat,
     /// Bytes of files that share the data of other files.
     pub bytes_shared: u64,
+    /// Bytes of extents that the base image has, of files that it has in another version.
+    pub bytes_found: u64,
+    /// Bytes of data that an earlier image has at the same place.
+    pub bytes_kept: u64,
     /// The largest number of jobs that were in progress at once.
     pub peak_jobs: usize,
+    /// Those of an earlier image that the new one is built like.
+    pub earlier_inodes: Option<EarlierInodes>,
+}
+
+/// The inodes of an earlier image, whose places new inodes take if they fit there.
+#[derive(Debug)]
+pub(crate) struct EarlierInodes {
+    /// The inode of each node.
+    pub by_node: Vec<Option<EarlierInode>>,
+    /// Where the packed inode is, in bytes from the start of the metadata.
+    pub packed: Option<u64>,
+    /// How many bytes of metadata may be unused, in percent.
+    pub waste: u64,
+    /// How many more may be unused, because there is less unused data than may be.
+    pub unused_left: u64,
+}
+
+/// An inode of an earlier image.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EarlierInode {
+    /// Where it is, in bytes from the start of the metadata.
+    pub pos: u64,
+    /// The number that `stat` shows.
+    pub ino: u32,
+    /// Its first block of a directory or symbolic link, from the start of the metadata.
+    pub first_block: Option<u64>,
 }
 
 /// The content of a file that exists in the image, and that new content follows.
@@ -101,6 +131,39 @@ pub(crate) struct EarlierContent {
     pub size: u64,
     /// Its extents, all of them shared.
     pub log: ExtentLog,
+    /// Its extents are not those that its inode has in the image, so that it is written again even if nothing follows it.
+    pub is_changed: bool,
+}
+
+impl EarlierContent {
+    /// The extents of the whole content, with those of `new` behind the earlier ones, and where the first one is that is not shared. New extents
+    /// are at `first` and behind it.
+    pub(crate) fn followed_by(&self, new: &ExtentLog, first: BytePos) -> (BytePos, ExtentLog) {
+        let mut all = self.log.clone();
+        if let Some(start) = self.start_if_consecutive(first) {
+            // Without places of their own, extents have a shorter index.
+            all = ExtentLog::new(self.log.unit());
+            let earlier = self.log.iter().map(|extent| Extent { place: ExtentPlace::Next, ..extent });
+            earlier.for_each(|extent| all.push_without_dedupe(extent));
+            all.extend(new);
+            return (start, all);
+        }
+        all.extend(new);
+        (first, all)
+    }
+
+    /// Where the extents start, if they have no holes, are whole, and are stored one after another up to `end`.
+    fn start_if_consecutive(&self, end: BytePos) -> Option<BytePos> {
+        let mut extents = self.log.iter().map(|extent| match extent.place {
+            ExtentPlace::Shared { at, partial: false } if !extent.is_hole() => Some((at.get(), extent.size)),
+            _ => None,
+        });
+        let (start, size) = extents.next()??;
+        let last = extents.try_fold(start + size, |next, extent| {
+            extent.filter(|(at, _)| *at == next).map(|(at, size)| at + size)
+        })?;
+        (last == end.get()).then_some(BytePos::new(start))
+    }
 }
 
 /// An existing image whose data the new image can use. Several workers call it at the same time.

@@ -50,7 +50,7 @@ use ferofs_patch::{PatchFault, format};
 
 /// Bytes of the old image's metadata that the reader caches: each inode is read several times. Above this, metadata is read
 /// from the file again.
-const METADATA_CACHE: usize = 64 << 20;
+pub(crate) const METADATA_CACHE: usize = 64 << 20;
 /// The bytes of content of the longest new extent.
 const EXTENT_MAX: u32 = PIECE_LEN as u32;
 

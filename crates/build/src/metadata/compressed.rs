@@ -218,7 +218,7 @@ impl Queue<'_, '_> {
                 }
                 let first = BytePos::new(self.output.position());
                 match self.earlier.take() {
-                    Some(EarlierContent { size, log }) => {
+                    Some(EarlierContent { size, log, .. }) => {
                         PendingContent { log: log.clone(), first, size: *size }
                     }
                     None => PendingContent { log: ExtentLog::new(block), first, size: 0 },

@@ -103,7 +103,16 @@ impl Planner {
     /// The places, and the areas, where more can be allocated.
     pub(crate) fn finish(self, block: BlockSize) -> (MetadataAreas, Places) {
         let Self { areas, mut places } = self;
-        let Places { nids, inodes, others, blocks, .. } = &mut places;
+        places.sort(block);
+        places.total_blocks = areas.blocks();
+        (areas, places)
+    }
+}
+
+impl Places {
+    /// Sorts all lists, after the last place was added.
+    fn sort(&mut self, block: BlockSize) {
+        let Self { nids, inodes, others, blocks, .. } = self;
         inodes.sort_unstable_by_key(|id| nids[id.index()]);
         let item = |(id, first): &(NodeId, u64)| PlacedItem {
             pos: first * block.bytes64(),
@@ -112,12 +121,25 @@ impl Planner {
         others.extend(blocks.iter().map(item));
         others.sort_unstable();
         blocks.sort_unstable_by_key(|(node, _)| *node);
-        places.total_blocks = areas.blocks();
-        (areas, places)
     }
-}
 
-impl Places {
+    /// Places in one area of `total_blocks`: of inodes, in bytes from its start, and of the first block of those that have blocks.
+    pub(super) fn in_area(
+        nodes: usize,
+        inodes: &[(NodeId, u64)],
+        blocks: Vec<(NodeId, u64)>,
+        total_blocks: u64,
+        block: BlockSize,
+    ) -> Self {
+        let mut places = Self { nids: vec![Nid::default(); nodes], blocks, total_blocks, ..Self::default() };
+        for (id, pos) in inodes {
+            places.nids[id.index()] = Nid::new(pos / SLOT_SIZE);
+            places.inodes.push(*id);
+        }
+        places.sort(block);
+        places
+    }
+
     /// Moves the area `slots` on: behind 2^32 blocks, inode numbers do not count from its start.
     pub(super) fn move_by(&mut self, slots: u64) {
         if slots == 0 {

@@ -1,7 +1,7 @@
 //! Writes the metadata of an image: plans a place for every inode first, and then writes everything in the order of places.
 //! Source: FORMAT.md 2, 3, 4.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use ferofs_format::area::{MetadataAreas, MetadataSize};
@@ -10,9 +10,10 @@ use ferofs_format::superblock::Superblock;
 use ferofs_format::units::SLOT_SIZE;
 use ferofs_format::{BlockAddr, BlockSize, BytePos, Incompat, Nid};
 
-use crate::data::stored::{PackedInode, StoredContent};
+use crate::data::stored::{EarlierInodes, PackedInode, StoredContent};
 use crate::error::{Error, Result};
 use crate::metadata::compressed::{EncodedContent, MetadataEncoder, Queue};
+use crate::metadata::earlier::EarlierArea;
 use crate::metadata::inodes::{ALL_BLOCKS, InodeWriter, UnnamedInode};
 use crate::metadata::places::{Places, Planner, meta_block, slots_before};
 use crate::options::Options;
@@ -31,6 +32,20 @@ pub(crate) struct MetadataWriter<'a> {
     pub(crate) inodes: InodeWriter<'a>,
     pub(crate) packed: Option<&'a PackedInode>,
     pub(crate) behind_superblock: Option<BehindSuperblock>,
+    /// The inodes of an earlier image that the new one is built like.
+    pub(crate) earlier: Option<&'a EarlierInodes>,
+}
+
+/// How often places like those of an earlier image are planned at most, each time with fewer of its places.
+const PLANS_MAX: u64 = 8;
+
+/// Places like those of an earlier image.
+struct PlacesLikeEarlier {
+    places: Places,
+    /// The place of the packed inode, in bytes from the start of the area.
+    packed: Option<u64>,
+    /// The numbers of inodes that `stat` shows, by node.
+    inos: Vec<u32>,
 }
 
 /// Free space in the last block of the superblock's area.
@@ -78,7 +93,16 @@ impl MetadataWriter<'_> {
         let encoder = compression.as_ref().map(encoder).transpose()?;
         let in_metabox = superblock.incompat.contains(Incompat::METABOX);
         let (mut areas, mut places) = self.plan(block, encoder.as_ref(), in_metabox, RESERVED);
-        let behind_superblock = self.plan_behind_superblock(block, in_metabox, &mut areas, &mut places);
+        let like_earlier = self.plan_like_earlier(block, in_metabox, areas.blocks());
+        let behind_superblock = match &like_earlier {
+            Some(_) => None,
+            None => self.plan_behind_superblock(block, in_metabox, &mut areas, &mut places),
+        };
+        let mut earlier_packed = None;
+        let is_like_earlier = like_earlier.is_some();
+        if let Some(planned) = like_earlier {
+            (places, earlier_packed, self.inodes.inos) = (planned.places, planned.packed, planned.inos);
+        }
         if behind_superblock.is_none() {
             self.append_shared_xattrs(superblock, output)?;
         }
@@ -112,13 +136,15 @@ impl MetadataWriter<'_> {
             unnamed.push(UnnamedInode::metabox(&metabox, nodes + 2, mtime));
         }
         if let Some(packed) = self.packed {
-            let pos = allocate_packed(&mut areas, packed);
+            let pos = earlier_packed.unwrap_or_else(|| allocate_packed(&mut areas, packed));
             superblock.packed = Some(places.nid_in_area(pos));
             positions.push(pos);
             unnamed.push(UnnamedInode::packed(packed, nodes + 1, mtime, self.inodes.spill)?);
         }
         places.set_unnamed(&positions);
-        places.total_blocks = areas.blocks();
+        if !is_like_earlier {
+            places.total_blocks = areas.blocks();
+        }
         superblock.root = places.nid(NodeId::ROOT);
         superblock.inodes = places.inodes.len() as u64;
         let len = places.total_blocks * block.bytes64();
@@ -266,6 +292,79 @@ impl MetadataWriter<'_> {
         Some(base)
     }
 
+    /// Plans places as in the earlier image, if there is one, for inodes that are not in a metabox and directories that are not encoded. `None`
+    /// also if too much space would stay free; without this, the metadata has `fresh` blocks.
+    fn plan_like_earlier(&self, block: BlockSize, in_metabox: bool, fresh: u64) -> Option<PlacesLikeEarlier> {
+        let earlier = self.earlier?;
+        let compression = self.options.data.compression.as_ref();
+        if in_metabox || compression.is_some_and(|compression| compression.directories) {
+            return None;
+        }
+        let unused = fresh.saturating_mul(earlier.waste) / 100 + earlier.unused_left / block.bytes64() / 2;
+        // One block is for the packed inode.
+        let most = fresh.saturating_add(unused).saturating_add(1);
+        let mut limit = most;
+        while limit > 0 {
+            let planned = self.plan_like(earlier, block, limit.saturating_mul(block.bytes64()))?;
+            let excess = planned.places.total_blocks.saturating_sub(most);
+            if excess == 0 {
+                return Some(planned);
+            }
+            limit = limit.saturating_sub(excess.max(most / PLANS_MAX));
+        }
+        None
+    }
+
+    /// Plans places as in the earlier image before `limit`. `None` if the root's number gets too large.
+    fn plan_like(&self, earlier: &EarlierInodes, block: BlockSize, limit: u64) -> Option<PlacesLikeEarlier> {
+        let tree = self.inodes.tree;
+        let ids: Vec<(NodeId, MetadataSize)> =
+            self.ids().map(|id| (id, self.inodes.size(id, block))).collect();
+        let mut area = EarlierArea::new(block, RESERVED, limit);
+        let packed = self.packed.map(packed_size);
+        let mut packed_pos = packed.and_then(|size| earlier.packed.filter(|pos| area.take(*pos, size)));
+        let (mut inodes, mut blocks) = (Vec::new(), Vec::new());
+        let (mut new_inodes, mut new_blocks) = (Vec::new(), Vec::new());
+        let mut numbers = HashSet::new();
+        let mut inos = vec![None; tree.nodes.len()];
+        for (id, size) in &ids {
+            let earlier = earlier.by_node.get(id.index()).copied().flatten();
+            inos[id.index()] = earlier.map(|earlier| earlier.ino).filter(|ino| numbers.insert(*ino));
+            match earlier.filter(|earlier| area.take(earlier.pos, *size)) {
+                Some(earlier) => inodes.push((*id, earlier.pos)),
+                None => new_inodes.push((*id, *size)),
+            }
+            if size.blocks > 0 {
+                let first = earlier.and_then(|earlier| earlier.first_block);
+                match first.filter(|first| area.take_blocks(*first, size.blocks)) {
+                    Some(first) => blocks.push((*id, first)),
+                    None => new_blocks.push((*id, size.blocks)),
+                }
+            }
+        }
+        inodes.extend(new_inodes.into_iter().map(|(id, size)| (id, area.allocate(size))));
+        blocks.extend(new_blocks.into_iter().map(|(id, count)| (id, area.allocate_blocks(count))));
+        if packed_pos.is_none() {
+            packed_pos = packed.map(|size| area.allocate(size));
+        }
+        let places = Places::in_area(tree.nodes.len(), &inodes, blocks, area.blocks(), block);
+        // The superblock has 16 bits for the number of the root.
+        if places.nid(NodeId::ROOT).get() > u16::MAX.into() {
+            return None;
+        }
+        let mut free = (1..).filter(|ino| !numbers.contains(ino));
+        let inos = inos.into_iter().map(|ino| ino.or_else(|| free.next()).unwrap_or_default()).collect();
+        Some(PlacesLikeEarlier { places, packed: packed_pos, inos })
+    }
+
+    /// All nodes with an inode, directories first: whoever looks up a path reads only them, and reads neighbours with each.
+    fn ids(&self) -> impl Iterator<Item = NodeId> {
+        let tree = self.inodes.tree;
+        let is_dir = |id: &NodeId| matches!(tree.node(*id).kind, Kind::Directory(_));
+        let (dirs, others) = (tree.ids().filter(is_dir), tree.ids().filter(move |id| !is_dir(id)));
+        dirs.chain(others).filter(|id| !self.inodes.is_skipped(*id))
+    }
+
     /// Plans the place of every inode, in the metadata area or in the metabox, and of the blocks of directories and symbolic
     /// links. The first `reserved` bytes of the area stay free. Returns the areas, where more can be allocated.
     fn plan(
@@ -282,11 +381,8 @@ impl MetadataWriter<'_> {
             self.options.data.compression.as_ref().is_some_and(|compression| compression.directories);
         let encoder = encoder.filter(|_| encoded_dirs);
         let mut encoded_dirs = HashMap::new();
-        // Directories first: whoever looks up a path reads only them, and reads neighbours with each.
-        let is_dir = |id: &NodeId| matches!(tree.node(*id).kind, Kind::Directory(_));
-        let (dirs, others) = (tree.ids().filter(is_dir), tree.ids().filter(|id| !is_dir(id)));
-        for id in dirs.chain(others).filter(|id| !self.inodes.is_skipped(*id)) {
-            let encoder = encoder.filter(|_| is_dir(&id));
+        for id in self.ids() {
+            let encoder = encoder.filter(|_| matches!(tree.node(id).kind, Kind::Directory(_)));
             let index = encoder.and_then(|encoder| {
                 let size = self.inodes.own_size(id, block);
                 (size > block.bytes64()).then(|| encoder.max_index_size(size))
@@ -307,9 +403,14 @@ impl MetadataWriter<'_> {
     }
 }
 
+/// The bytes that the packed inode needs.
+fn packed_size(packed: &PackedInode) -> MetadataSize {
+    unnamed_size(packed.content.len_after(), packed.content.inline_len())
+}
+
 /// Allocates a place for the packed inode.
 fn allocate_packed(areas: &mut MetadataAreas, packed: &PackedInode) -> u64 {
-    areas.allocate_inode(unnamed_size(packed.content.len_after(), packed.content.inline_len()))
+    areas.allocate_inode(packed_size(packed))
 }
 
 /// Lets the area begin at `base`.

@@ -2,6 +2,7 @@
 
 mod compress;
 mod estimate;
+mod like;
 mod metadata;
 pub(crate) mod preset;
 mod requirement;
@@ -25,6 +26,7 @@ use ferofs::build::{
 };
 
 use ferofs::escape::Escaped;
+use ferofs::patch::{LikeOptions, build_like};
 use ferofs::seal::{BuildSeal, BuiltSeal};
 
 use crate::args::SOURCES;
@@ -39,6 +41,7 @@ use crate::print::output::{OUTPUT, is_strict, json_text, message, print_line};
 use crate::print::progress::Display;
 use crate::signals::{GRACE_PERIOD, cancel_on_signals};
 use compress::CompressArgs;
+use like::LikeArgs;
 use metadata::{MetadataArgs, OwnerArgs};
 pub(crate) use metadata::{parse_uuid, source_date_epoch};
 use preset::{Form, Order};
@@ -196,6 +199,9 @@ pub(crate) struct Args {
     verify: bool,
 
     #[command(flatten)]
+    like: LikeArgs,
+
+    #[command(flatten)]
     seal: SealArgs,
 
     #[command(flatten)]
@@ -277,6 +283,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     let (mut options, form) = args.options(source, upper, image)?;
     refuse_sources_as_output(&options, image)?;
+    let like = args.like.options(image)?;
     args.overwrite.check(image, OutputKind::Image { offset: options.output.offset })?;
     if let Some(device) = options.data.chunks.as_ref().and_then(|chunks| chunks.device.as_ref()) {
         args.overwrite.check(device, OutputKind::Chunks)?;
@@ -291,16 +298,17 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let Args { quiet, verbose, json, timings, .. } = *args;
     let printed = PrintOptions { quiet, verbose, json, timings, hides: |_| false, form: Some(&form) };
     let sealed = seal.as_deref().map(|seal| (seal, &args.seal));
-    let code = execute(&options, image, sealed, printed)?;
+    let code = execute(&options, image, like.as_ref(), sealed, printed)?;
     seal.map_or(Ok(()), |seal| SealArgs::print(&seal, image, !args.json))?;
     Ok(code)
 }
 
 /// Builds an image. Shows a progress bar if standard error is a terminal, and a summary if standard output is a terminal.
-/// `sealed` is the seal of the image, if it gets one, and its files.
+/// `like` names an earlier image that the new one is built like; `sealed` is the seal of the image, if it gets one, and its files.
 pub(crate) fn execute(
     options: &Options,
     image: &Path,
+    like: Option<&LikeOptions>,
     sealed: Option<(&BuildSeal, &SealArgs)>,
     printed: PrintOptions<'_>,
 ) -> Outcome {
@@ -309,12 +317,16 @@ pub(crate) fn execute(
     let interactive = !printed.quiet && std::io::stderr().is_terminal();
     let progress = Arc::clone(&options.run.progress);
     let display = interactive.then(|| Display::start(move |bar| summary::show_progress(bar, &progress)));
-    let result = build(options, image);
+    let result = match like {
+        Some(like) => build_like(options, like, image),
+        None => build(options, image),
+    };
     drop(display);
     let summary = result.map_err(|error| {
         let is_output = image == Path::new("-")
             && matches!(&error, ferofs::build::Error::Io { action: "write", path: Some(path), .. } if path.as_os_str() == "standard output");
-        let is_unreadable = !options.source.skip_unreadable && is_unreadable(&error, options, image);
+        let may_skip = like.is_none() && !options.source.skip_unreadable;
+        let is_unreadable = may_skip && is_unreadable(&error, options, image);
         let failure = Failure::without_subject(error);
         if is_output {
             failure.with_code(OUTPUT_FAILURE)

@@ -450,7 +450,7 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
         hides: if quiet { hides_when_quiet } else { hides },
         form: None,
     };
-    let code = crate::cmd::build::execute(&options, &args.image, None, printed)?;
+    let code = crate::cmd::build::execute(&options, &args.image, None, None, printed)?;
     if let Some(path) = &args.block_list_file {
         let image = args
             .files(&options, "--block-list-file")

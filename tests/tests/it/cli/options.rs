@@ -420,6 +420,7 @@ fn a_verified_build_reports_what_it_did() {
             "files",
             "bytes_in",
             "bytes_shared",
+            "bytes_kept",
             "seconds",
             "verify",
             "timings",

@@ -1,15 +1,15 @@
 //! Appends extents, refers to equal ones that the image has already, and encodes the index of a file.
 
-use ferofs_codec::{Fit, right_align};
-use ferofs_format::{Algorithm, BytePos, Fault, FormatError, Incompat, Structure};
+use ferofs_format::{Algorithm, BytePos, Incompat};
 
 use crate::data::append::Appender;
+use crate::data::encode::Encoded;
 use crate::data::encode::dedupe::{ExtentFingerprint, StoredExtent};
 use crate::data::encode::deflate_pages::Placed;
-use crate::data::encode::{Encoded, SEGMENT};
 use crate::data::extents::index::{FileExtents, FileTail, ZeroCluster};
 use crate::data::extents::{Extent, ExtentLog, ExtentPlace};
 use crate::data::stored::StoredContent;
+use crate::data::zeroes::encode_zeroes;
 use crate::error::{Error, Result};
 use crate::options::compression::IndexKind;
 use crate::tree::NodeId;
@@ -24,6 +24,10 @@ impl Appender<'_> {
         mut bytes: &[u8],
     ) -> Result<ExtentLog> {
         let needs_placer = self.context.deflate_placer(method).is_some();
+        if self.context.base_image.is_some() {
+            let found = encoded.log.iter().filter(|extent| extent.place != ExtentPlace::Next);
+            self.data.bytes_found += found.map(|extent| extent.size).sum::<u64>();
+        }
         let Some(index) = self.context.extent_index else {
             let position = self.output.position();
             let placed = match needs_placer {
@@ -126,25 +130,9 @@ impl Appender<'_> {
         if let Some(known) = self.zero_clusters.get(&method) {
             return Ok(Some(*known));
         }
-        let block = self.context.block_size;
-        let mut bytes = vec![0; block.bytes()];
-        let least = ZeroCluster::BLOCKS_MIN * block.bytes64();
-        let mut len = compression.max_extent.map_or(SEGMENT, u64::from).clamp(least, SEGMENT);
-        let mut compressor = compression.compressor(method, block)?;
-        // A compressor for large clusters may not find out how many zeroes fit into one block.
-        let consumed = loop {
-            compressor.begin();
-            match compressor.fit(&vec![0; len as usize], 0, &mut bytes).map_err(Error::Encode)? {
-                Fit::Encoded { consumed, produced, .. } if consumed as u64 >= least => {
-                    right_align(&mut bytes, produced);
-                    break consumed;
-                }
-                _ if len > least => len = (len / 2).max(least),
-                _ => return Err(Error::Layout(FormatError::new(Structure::Extent, Fault::Decode))),
-            }
-        };
+        let (bytes, len) = encode_zeroes(compression, method, self.context.block_size)?;
         self.align()?;
-        let zeroes = ZeroCluster { at: BytePos::new(self.output.position()), len: consumed as u64 };
+        let zeroes = ZeroCluster { at: BytePos::new(self.output.position()), len };
         self.output.append(&bytes)?;
         self.zero_clusters.insert(method, zeroes);
         Ok(Some(zeroes))

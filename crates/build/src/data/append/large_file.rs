@@ -98,7 +98,7 @@ impl Appender<'_> {
             }
             FileResultKind::Copied(source) => {
                 let tail = self.copy(node, source, read, last)?;
-                return Ok(last.then_some(StoredContent::Flat { start: start.block(block), tail }));
+                return if last { self.settled(start, tail).map(Some) } else { Ok(None) };
             }
             FileResultKind::Reserved => {
                 let size = self.context.tree.node(node).size;
@@ -108,7 +108,7 @@ impl Appender<'_> {
                     self.align()?;
                 }
                 let tail = self.spill.push(&vec![0; tail])?;
-                return Ok(last.then_some(StoredContent::Flat { start: start.block(block), tail }));
+                return if last { self.settled(start, tail).map(Some) } else { Ok(None) };
             }
             // All parts so far are uncompressed, and the whole file may stay so.
             kind => {
@@ -137,7 +137,7 @@ impl Appender<'_> {
                         0 => SpillRange::default(),
                         len => self.spill.push(&bytes[whole..whole + len])?,
                     };
-                    return Ok(Some(StoredContent::Flat { start: start.block(block), tail }));
+                    return self.settled(start, tail).map(Some);
                 }
             }
         }
@@ -145,10 +145,21 @@ impl Appender<'_> {
             return Ok(None);
         }
         let content = match &file.plan {
-            Some(plan) => self.chunked(node, plan, start.block(block)),
-            None => self.compressed(node, &file.log, &file_tail, start, file.method),
+            Some(plan) => {
+                let start = self.settle(start.get())?;
+                self.chunked(node, plan, start)
+            }
+            None => {
+                let (start, log) = self.settle_extents(start, file.log.clone(), file.method)?;
+                self.compressed(node, &log, &file_tail, start, file.method)
+            }
         };
         content.map(Some)
+    }
+
+    /// The content of an uncompressed file that was appended from `start` on.
+    fn settled(&mut self, start: BytePos, tail: SpillRange) -> Result<StoredContent> {
+        Ok(StoredContent::Flat { start: self.settle(start.get())?, tail })
     }
 
     /// Copies uncompressed `len` bytes from the source. Returns the tail if this is the `last` part of the file and has one.

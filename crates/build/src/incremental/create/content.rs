@@ -2,7 +2,7 @@
 //! the rest.
 
 mod blocks;
-mod extents;
+pub(crate) mod extents;
 
 use crate::data;
 use crate::data::encode::SEGMENT;

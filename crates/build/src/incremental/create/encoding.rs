@@ -7,7 +7,7 @@ use ferofs_codec::{Method, Params};
 use ferofs_format::algorithm::{CompressionConfigs, LZ4_MAX_DISTANCE, Lz4Config};
 use ferofs_format::inode::FileType;
 use ferofs_format::superblock::{self, Superblock};
-use ferofs_format::{Algorithm, FileOffset, Incompat};
+use ferofs_format::{Algorithm, BlockSize, FileOffset, Incompat};
 use ferofs_patch::PatchFault;
 use ferofs_read::{ExtentData, Image};
 
@@ -119,19 +119,7 @@ pub(crate) fn update_configs(
 ) -> Result<Option<Vec<u8>>> {
     let Some(compression) = &context.compression else { return Ok(None) };
     let old = context.inputs.old.configs();
-    let mut alone = Superblock::new(superblock.block_size);
-    let bytes = compression.configure(&mut alone);
-    let new = match alone.compression {
-        superblock::Compression::Configured { available } => {
-            CompressionConfigs::parse(available, &bytes).map_err(crate::error::Error::Layout)?
-        }
-        superblock::Compression::Lz4Only { max_distance } => {
-            let max_distance = if max_distance == 0 { LZ4_MAX_DISTANCE } else { max_distance };
-            let lz4 = Some(Lz4Config { max_distance, max_pcluster_blocks: 1 });
-            CompressionConfigs { lz4, ..CompressionConfigs::default() }
-        }
-    };
-    let all = union(old, &new);
+    let all = union(old, &configs(compression, superblock.block_size)?);
     let is_configured = superblock.incompat.contains(Incompat::COMPR_CFGS);
     let one_block = all.lz4.is_none_or(|lz4| lz4.max_pcluster_blocks <= 1);
     let only_lz4 = all == CompressionConfigs { lz4: all.lz4, ..CompressionConfigs::default() };
@@ -155,8 +143,24 @@ pub(crate) fn update_configs(
     Ok(Some(bytes))
 }
 
+/// The configurations of an image with this compression.
+pub(crate) fn configs(compression: &Compression, block: BlockSize) -> Result<CompressionConfigs> {
+    let mut alone = Superblock::new(block);
+    let bytes = compression.configure(&mut alone);
+    Ok(match alone.compression {
+        superblock::Compression::Configured { available } => {
+            CompressionConfigs::parse(available, &bytes).map_err(crate::error::Error::Layout)?
+        }
+        superblock::Compression::Lz4Only { max_distance } => {
+            let max_distance = if max_distance == 0 { LZ4_MAX_DISTANCE } else { max_distance };
+            let lz4 = Some(Lz4Config { max_distance, max_pcluster_blocks: 1 });
+            CompressionConfigs { lz4, ..CompressionConfigs::default() }
+        }
+    })
+}
+
 /// Configurations with which a reader can decode the extents of both images.
-fn union(a: &CompressionConfigs, b: &CompressionConfigs) -> CompressionConfigs {
+pub(crate) fn union(a: &CompressionConfigs, b: &CompressionConfigs) -> CompressionConfigs {
     let lz4 = match (a.lz4, b.lz4) {
         (Some(a), Some(b)) => Some(Lz4Config {
             max_distance: a.max_distance.max(b.max_distance),

@@ -29,9 +29,13 @@ pub(super) fn text(summary: &Summary, form: Option<(&Form, Requirement)>) -> Str
         0 => String::new(),
         bytes => format!(", {} of it shared", HumanBytes(bytes)),
     };
+    let kept = match summary.bytes_kept {
+        0 => String::new(),
+        bytes => format!(", {} of it as in the earlier image", HumanBytes(bytes)),
+    };
     let form = form.map_or(String::new(), |(form, linux)| format!("\n{form}; {linux} mounts it"));
     format!(
-        "{} files in {} directories\n{} became {} ({:.1} %){shared}\n{total:.1} s: {}{form}",
+        "{} files in {} directories\n{} became {} ({:.1} %){kept}{shared}\n{total:.1} s: {}{form}",
         summary.inodes - summary.directories,
         summary.directories,
         HumanBytes(summary.bytes_in),
@@ -94,6 +98,7 @@ pub(super) fn json(
         "bytes_in": summary.bytes_in,
         "bytes_out": summary.bytes_out,
         "bytes_shared": summary.bytes_shared,
+        "bytes_kept": summary.bytes_kept,
         "percent": percent(summary),
         "seconds": {
             "walk": summary.walk_time.as_secs_f64(),

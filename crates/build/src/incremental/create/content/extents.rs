@@ -20,17 +20,17 @@ use crate::output::spill::{Spill, SpillRange};
 use crate::tree::NodeId;
 
 /// The old image for the builder's data stage.
-pub(super) struct OldExtents<'a> {
-    pub(super) old: &'a Image,
+pub(crate) struct OldExtents<'a> {
+    pub(crate) old: &'a Image,
     /// Nodes whose content has its place already.
-    pub(super) placed: Vec<bool>,
+    pub(crate) placed: Vec<bool>,
     /// The old inode that a node's content is a changed version of.
-    pub(super) from: Vec<Option<Nid>>,
-    pub(super) compression: Option<&'a Compression>,
+    pub(crate) from: Vec<Option<Nid>>,
+    pub(crate) compression: Option<&'a Compression>,
     /// File sizes in the new tree, by node.
-    pub(super) sizes: Vec<u64>,
+    pub(crate) sizes: Vec<u64>,
     /// The old packed inode, if it grows.
-    pub(super) packed: Option<&'a EarlierContent>,
+    pub(crate) packed: Option<&'a EarlierContent>,
 }
 
 impl OldExtents<'_> {
@@ -178,7 +178,7 @@ const COPY_MAX: u64 = 1 << 30;
 
 /// The content of old `inode`, for a new inode that has `head_len` bytes with its attributes. `None` when the bytes after the
 /// old inode (tail, table or index) cannot follow the new one.
-pub(super) fn copy(
+pub(crate) fn copy(
     old: &Image,
     inode: &Inode,
     head_len: usize,

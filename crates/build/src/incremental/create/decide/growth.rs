@@ -59,7 +59,7 @@ impl Growth {
         let mut growth = Self::default();
         // Whether this saves space is found out later, when all metadata is known.
         if let Some(nid) = superblock.metabox
-            && let Some(old) = OldContent::of(inputs.old, nid)?
+            && let Some(old) = OldContent::of(inputs.old, nid, false)?
         {
             let OldContent { earlier, algorithm, largest } = old;
             let mut compression = Compression::new(encoding::params(inputs.old, algorithm, largest)?);
@@ -70,7 +70,7 @@ impl Growth {
         if let Some(nid) = superblock.packed
             && content > 0
             && inputs.old.extents(&inputs.old.inode(nid)?, FileOffset::new(0))?.are_records()
-            && let Some(old) = OldContent::of(inputs.old, nid)?
+            && let Some(old) = OldContent::of(inputs.old, nid, false)?
             && old.earlier.log.count() * RECORD * CONTENT_PER_INDEX <= content
         {
             growth.packed = Some(GrowingPacked { nid, algorithm: old.algorithm, earlier: old.earlier });
@@ -80,17 +80,18 @@ impl Growth {
 }
 
 /// Content that can grow.
-struct OldContent {
-    earlier: EarlierContent,
-    algorithm: Algorithm,
+pub(crate) struct OldContent {
+    pub(crate) earlier: EarlierContent,
+    pub(crate) algorithm: Algorithm,
     /// The largest pcluster.
     largest: u32,
 }
 
 impl OldContent {
-    /// The content of the inode `nid`. `None` if it cannot grow: because it is not compressed by one algorithm, in pclusters of the image's
-    /// own device; or by DEFLATE, whose clusters Linux does not decode at each place.
-    fn of(image: &Image, nid: Nid) -> Result<Option<Self>> {
+    /// The content of the inode `nid`, for an index whose extents have whole blocks (`in_blocks`), or start at any byte. `None` if it cannot grow:
+    /// because it is not compressed by one algorithm, in pclusters of the image's own device; or by DEFLATE, whose clusters Linux does not decode
+    /// at each place; or because an index by blocks has holes, which refer to a pcluster that is not read.
+    pub(crate) fn of(image: &Image, nid: Nid, in_blocks: bool) -> Result<Option<Self>> {
         let inode = image.inode(nid)?;
         let mut log = ExtentLog::new(image.superblock().block_size.bytes64());
         let (mut used, mut largest) = (None, 0);
@@ -103,28 +104,33 @@ impl OldContent {
                     }
                     (at, encoded_len, true, partial)
                 }
+                ExtentData::Stored { at } if in_blocks => {
+                    (at, extent.len.next_multiple_of(image.superblock().block_size.bytes64()), false, false)
+                }
                 ExtentData::Stored { at } => (at, extent.len, false, false),
-                ExtentData::Hole => {
+                ExtentData::Hole if !in_blocks => {
                     log.push_without_dedupe(Extent::hole(extent.len));
                     continue;
                 }
-                ExtentData::Interlaced { .. } | ExtentData::Fragment { .. } => {
+                ExtentData::Hole | ExtentData::Interlaced { .. } | ExtentData::Fragment { .. } => {
                     return Ok(None);
                 }
             };
             let Location::Device(device, at) = at else { return Ok(None) };
             let size_32 = u32::try_from(size).unwrap_or(u32::MAX);
-            if device != DeviceId::new(0) || size_32 > PCLUSTER_MAX {
+            let is_long = in_blocks && !encoded && size > image.superblock().block_size.bytes64();
+            if device != DeviceId::new(0) || size_32 > PCLUSTER_MAX || is_long {
                 return Ok(None);
             }
             largest = largest.max(size_32);
             let place = ExtentPlace::Shared { at, partial };
             log.push_without_dedupe(Extent { len: extent.len, encoded, size, place });
         }
-        let algorithm = used.filter(|used| *used != Algorithm::Deflate && log.decoded_len() == inode.size());
+        let can_grow = |used: &Algorithm| *used != Algorithm::Deflate || in_blocks;
+        let algorithm = used.filter(can_grow).filter(|_| log.decoded_len() == inode.size());
         let block = image.superblock().block_size;
         let largest = largest.next_power_of_two().max(block.bytes() as u32);
-        let earlier = EarlierContent { size: inode.size(), log };
+        let earlier = EarlierContent { size: inode.size(), log, is_changed: false };
         Ok(algorithm.map(|algorithm| Self { earlier, algorithm, largest }))
     }
 }
