@@ -12,6 +12,7 @@
 //! - [`redundant`]: the size of images of many versions of the same trees.
 //! - [`scale`]: many names, cold sources, and large indexes.
 //! - [`terminal`]: the picture of a terminal in README.md.
+//! - [`like`]: what programs transfer of images like earlier ones.
 //! - [`paper`]: the evaluation of the EROFS paper, with a report.
 #![forbid(unsafe_code)]
 
@@ -35,6 +36,7 @@ mod fleet;
 mod front;
 mod gate;
 mod kernel;
+mod like;
 mod paper;
 mod patch;
 mod published;
@@ -82,6 +84,8 @@ enum Bench {
     ///
     /// Images are in DIR (target). Needs root.
     Kernel(PartArgs),
+    /// Bytes that programs fetch of images of real updates, with `build --like` and without
+    Like(SizeArgs),
     /// Repeat the evaluation of the EROFS paper in 14 minutes and write a report; an interrupted run continues
     Paper(paper::PaperArgs),
     /// Sizes of patches of real updates, compared with bsdiff, xdelta3, zstd and casync
@@ -123,6 +127,7 @@ fn run(bench: Bench) -> Result<()> {
         Bench::Fleet(args) => fleet::fleet(args),
         Bench::Gate(args) => gate::gate(&args),
         Bench::Kernel(args) => kernel::kernel(&args),
+        Bench::Like(args) => like::like(&args),
         Bench::Paper(args) => paper::paper(&args),
         Bench::Patch(args) => patch::patch(&args),
         Bench::Policy(args) => paper::policy::policy(&args),

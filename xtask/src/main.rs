@@ -49,7 +49,7 @@ Usage: cargo xtask COMMAND
   soak [--minutes N] [--memory MIB]
                              24 processes read FUSE mounts of nine layouts and compare each byte; one is killed each second; as
                              root, a control group limits the memory of all: MIB (512), then four times as much, each for a minute
-  bench COMMAND [OPTIONS]    measure speed, size and memory: all, build, charts, codec, fleet, gate, kernel, paper, patch, random,
+  bench COMMAND [OPTIONS]    measure speed, size and memory: all, build, charts, codec, fleet, gate, kernel, like, paper, patch, random,
                              redundant, scale, terminal; `bench --help` prints their options
   fuzz [TARGET] [--seconds N]
                              fuzz a parser, a codec or whole images (all of them) for N seconds (60) each; needs nightly

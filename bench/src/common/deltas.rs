@@ -78,7 +78,7 @@ pub(crate) fn show(
 }
 
 /// Bytes of the chunks of the new image that the old one does not have, and of their index.
-fn casync(old: &Path, new: &Path, dir: &Path) -> Result<u64> {
+pub(crate) fn casync(old: &Path, new: &Path, dir: &Path) -> Result<u64> {
     let store = dir.join("store");
     if store.exists() {
         fs::remove_dir_all(&store)?;
