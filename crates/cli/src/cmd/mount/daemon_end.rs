@@ -116,7 +116,14 @@ mod tests {
     #[test]
     fn an_ended_process_is_noticed_before_and_after_its_parent_looks() {
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
-        let process = Process::of(Path::new("/proc").join(child.id().to_string())).unwrap();
+        let folder = Path::new("/proc").join(child.id().to_string());
+        // While the program starts, it has no arguments.
+        let process = loop {
+            let Some(process) = Process::of(folder.clone()) else { continue };
+            if process.words().any(|word| word == "100") {
+                break process;
+            }
+        };
         assert!(!process.has_ended());
         // `sleep` is another program than its parent.
         assert!(process.parent().is_none());
