@@ -73,11 +73,10 @@ fn measure(
     build(new_tree, &[], &fresh)?;
     build(new_tree, &["--like".as_ref(), &old], &like)?;
     let mut cells = vec![size(&fresh)? as f64, size(&like)? as f64 / size(&fresh)? as f64];
-    let chunks = |old: &Path, new: &Path| casync(old, new, dir);
-    let tools: [&dyn Fn(&Path, &Path) -> Result<u64>; 2] = [&blocks, &chunks];
-    for fetched in tools {
-        let (without, with) = (fetched(&old, &fresh)? as f64, fetched(&old, &like)? as f64);
-        cells.extend([without, with, with / without]);
+    let blocks = [blocks(&old, &fresh)?, blocks(&old, &like)?];
+    let chunks = [casync(&old, &fresh, dir)?, casync(&old, &like, dir)?];
+    for [without, with] in [blocks, chunks] {
+        cells.extend([without as f64, with as f64, with as f64 / without as f64]);
     }
     Ok(cells.into_iter().map(number).collect())
 }
