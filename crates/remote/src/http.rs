@@ -1,7 +1,7 @@
 //! Objects on web servers, by requests for ranges (RFC 9110, sections 13 and 14).
 //!
 //! `client` sends requests. `object` fetches ranges of one object and checks each answer; where the object is and with what credentials is
-//! a matter of its [`Access`], which other protocols over HTTP implement as well. `range` reads headers. `tls` makes connections secure. `web` and `s3` say where objects of web
+//! a matter of its [`Access`], which other protocols over HTTP implement as well. `range` reads headers. `tls` makes connections secure, with the certificates that `verifiers` accepts. `web` and `s3` say where objects of web
 //! servers and of S3 stores are.
 
 mod client;
@@ -9,6 +9,7 @@ mod object;
 mod range;
 mod s3;
 mod tls;
+mod verifiers;
 mod web;
 
 pub use self::client::Client;

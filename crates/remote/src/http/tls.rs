@@ -9,19 +9,16 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{
-    ALL_VERSIONS, ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme,
-    StreamOwned,
-};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ALL_VERSIONS, ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use ureq::unversioned::transport::time::{Duration, Instant};
 use ureq::unversioned::transport::{
     Buffers, ConnectionDetails, Connector, Either, LazyBuffers, NextTimeout, Transport, TransportAdapter,
 };
 
+use super::verifiers::{AcceptAny, Trusted};
 use crate::error::{Error, Result};
 
 /// How servers and this client identify themselves.
@@ -49,10 +46,11 @@ impl TlsOptions {
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(ALL_VERSIONS)
             .map_err(|error| wrong(Path::new("TLS"), error))?;
+        let builder = builder.dangerous();
         let builder = if self.accept_any {
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAny(provider)))
+            builder.with_custom_certificate_verifier(Arc::new(AcceptAny(provider)))
         } else {
-            builder.with_root_certificates(self.roots()?)
+            builder.with_custom_certificate_verifier(Arc::new(self.trusted(provider)?))
         };
         let config = match &self.client {
             None => builder.with_no_client_auth(),
@@ -65,20 +63,23 @@ impl TlsOptions {
         Ok(Arc::new(config))
     }
 
-    fn roots(&self) -> Result<RootCertStore> {
+    fn trusted(&self, provider: Arc<CryptoProvider>) -> Result<Trusted> {
         let mut roots = RootCertStore::empty();
-        match &self.authorities {
+        let certificates = match &self.authorities {
             Some(path) => {
-                for certificate in certificates(path)? {
-                    roots.add(certificate).map_err(|error| wrong(path, error))?;
+                let certificates = certificates(path)?;
+                for certificate in &certificates {
+                    roots.add(certificate.clone()).map_err(|error| wrong(path, error))?;
                 }
+                certificates
             }
-            // Without any, https fails with an error of its own, and http works.
             None => {
-                roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+                let certificates = rustls_native_certs::load_native_certs().certs;
+                roots.add_parsable_certificates(certificates.iter().cloned());
+                certificates
             }
-        }
-        Ok(roots)
+        };
+        Trusted::new(roots, &certificates, provider).map_err(|error| wrong(Path::new("TLS"), error))
     }
 }
 
@@ -208,46 +209,5 @@ impl Transport for TlsTransport {
 
     fn is_tls(&self) -> bool {
         true
-    }
-}
-
-/// Accepts any certificate. The signatures of the handshake are still those of the certificate's key.
-#[derive(Debug)]
-struct AcceptAny(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AcceptAny {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
     }
 }

@@ -102,6 +102,55 @@ fn certificates_and_passwords() {
     assert!(wrong.stderr.contains("server.key"), "{}", wrong.stderr);
 }
 
+/// As in Docker's instructions for a registry.
+#[test]
+fn a_certificate_that_is_its_own_authority() {
+    let Some(openssl) = need::tool("openssl", "certificates that are their own authority") else { return };
+    let (fixture, image, root) = sealed();
+    std::fs::copy(&image, fixture.directory("www").join("image")).unwrap();
+    let certificates = Certificates { openssl, folder: fixture.directory("certificates") };
+    let make = |name: &str, address: &str| {
+        certificates.run(&format!(
+            "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=server -addext subjectAltName=IP:{address} -keyout {name}.key -out {name}.crt"
+        ));
+    };
+    // nginx wants a certificate of clients, too.
+    make("ca", "127.0.0.1");
+    make("other", "127.0.0.1");
+    let target = fixture.path("pulled");
+    for (address, refusal) in [("127.0.0.1", None), ("127.0.0.2", Some("not valid for name"))] {
+        make("server", address);
+        let _ = std::fs::remove_dir_all(fixture.path("nginx"));
+        let Some(server) = nginx(&fixture, &certificates) else { return };
+        let pull = |trusted: &str| {
+            let url = format!("https://{}/image", server.address);
+            let run = isolated(&fixture).args(["pull", "--roothash", &root, &url]).arg(&target);
+            let certificate = certificates.path(trusted);
+            [
+                run.args(["--cacert", &certificate]).run(),
+                isolated(&fixture)
+                    .args(["pull", "--roothash", &root, &url])
+                    .arg(&target)
+                    .env("SSL_CERT_FILE", certificate)
+                    .run(),
+            ]
+        };
+        for run in pull("server.crt") {
+            match refusal {
+                None => drop(run.success()),
+                Some(reason) => {
+                    let run = run.failure(1);
+                    assert!(run.stderr.contains(reason), "{}", run.stderr);
+                }
+            }
+        }
+        for run in pull("other.crt") {
+            let run = run.failure(1);
+            assert!(run.stderr.contains("TLS"), "{}", run.stderr);
+        }
+    }
+}
+
 pub(super) fn store(what: &str) -> Option<Server> {
     let Some(program) = need::find_tool("moto_server") else {
         need::lacks(what, need::MOTO);
