@@ -16,6 +16,7 @@ mod resolve;
 mod upload;
 
 pub use self::config::ImageConfig;
+pub use self::credentials::credential_files;
 pub use self::image::{Layer, RegistryImage};
 pub use self::manifest::LayerKind;
 pub use self::options::{LayerChoice, OciOptions};

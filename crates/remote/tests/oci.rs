@@ -161,6 +161,20 @@ fn with_user(password: &str) -> OciOptions {
     options
 }
 
+/// As a server with TLS answers a request without.
+#[test]
+fn a_registry_on_this_machine_that_refuses_http_may_be_asked_by_https() {
+    let server = registry(&manifest(EROFS, ""));
+    server.add(Rule::new(Fault::Status(400)));
+    let error = |plain_http| {
+        let mut options = OciOptions::default();
+        options.plain_http = plain_http;
+        open_named(&server, "app:1", &options).err().unwrap().to_string()
+    };
+    assert!(error(None).contains("--plain-http=false"), "{}", error(None));
+    assert!(error(Some(true)).ends_with("the server answered with status 400"), "{}", error(Some(true)));
+}
+
 #[test]
 fn tokens_are_asked_for_and_asked_for_again() {
     let server = registry(&manifest(EROFS, ""));

@@ -179,21 +179,22 @@ impl ServerArgs {
     /// Files that hold credentials, which the fetcher of a mount reads when it connects.
     pub(crate) fn credential_files(&self) -> Vec<PathBuf> {
         let home = std::env::var_os("HOME").map(PathBuf::from);
-        let of_home = [".docker", ".aws", ".netrc", ".config/containers"];
+        let of_home = [".aws", ".netrc"];
         let mut files: Vec<PathBuf> =
             home.iter().flat_map(|home| of_home.map(|name| home.join(name))).collect();
         let variables = [
             "SSL_CERT_FILE",
             "SSL_CERT_DIR",
             "REGISTRY_AUTH_FILE",
-            "DOCKER_CONFIG",
             "AWS_SHARED_CREDENTIALS_FILE",
             "AWS_CONFIG_FILE",
             "NETRC",
         ];
         files.extend(self.remote.files().cloned());
         files.extend(variables.iter().filter_map(std::env::var_os).map(PathBuf::from));
-        files.extend(std::env::var_os("XDG_RUNTIME_DIR").map(|dir| PathBuf::from(dir).join("containers")));
+        // Folders: a login replaces the file.
+        let of_logins = ferofs_remote::oci::credential_files();
+        files.extend(of_logins.iter().filter_map(|file| file.parent()).map(Path::to_owned));
         files
     }
 

@@ -56,6 +56,8 @@ pub(super) struct Auth {
     more_scopes: Vec<String>,
     /// The registry's address.
     registry: Url,
+    /// The caller gave a token.
+    has_token: bool,
     state: Mutex<Login>,
 }
 

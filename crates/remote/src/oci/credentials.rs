@@ -58,25 +58,43 @@ const HELPED_MAX: u64 = 1 << 20;
 /// # Errors
 /// [`Error::Credentials`] for files that cannot be read or parsed, and helpers that fail.
 pub(super) fn find(reference: &Reference, file: Option<&Path>) -> Result<Option<Credentials>> {
-    let path = |name: &str| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
-    let asked = file.map(Path::to_owned).or_else(|| path("REGISTRY_AUTH_FILE"));
+    let asked = file.map(Path::to_owned).or_else(|| path_in("REGISTRY_AUTH_FILE"));
     if let Some(asked) = asked {
         return find_in(reference, &asked, true);
     }
-    let home = |inner: &str| path("HOME").map(|home| home.join(inner));
-    let files = [
-        path("XDG_RUNTIME_DIR").map(|dir| dir.join("containers/auth.json")),
-        path("XDG_CONFIG_HOME")
-            .map(|dir| dir.join("containers/auth.json"))
-            .or_else(|| home(".config/containers/auth.json")),
-        path("DOCKER_CONFIG").map(|dir| dir.join("config.json")).or_else(|| home(".docker/config.json")),
-    ];
-    for file in files.into_iter().flatten() {
+    for file in credential_files() {
         if let Some(found) = find_in(reference, &file, false)? {
             return Ok(Some(found));
         }
     }
     Ok(None)
+}
+
+/// The files in which podman, skopeo and docker keep the credentials of this user, in the order of containers-auth.json(5). They are there only
+/// after a login.
+#[must_use]
+pub fn credential_files() -> Vec<PathBuf> {
+    default_files(path_in)
+}
+
+/// The path in this environment variable.
+fn path_in(variable: &str) -> Option<PathBuf> {
+    std::env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
+fn default_files(variable: impl Fn(&str) -> Option<PathBuf>) -> Vec<PathBuf> {
+    let home = |inner: &str| variable("HOME").map(|home| home.join(inner));
+    // Other users may not look into the folder that podman of root makes.
+    let of_user = || {
+        let folder = Path::new("/run/containers").join(rustix::process::geteuid().as_raw().to_string());
+        std::fs::read_dir(&folder).is_ok().then_some(folder)
+    };
+    let files = [
+        variable("XDG_RUNTIME_DIR").map(|dir| dir.join("containers")).or_else(of_user),
+        variable("XDG_CONFIG_HOME").or_else(|| home(".config")).map(|dir| dir.join("containers")),
+    ];
+    let docker = variable("DOCKER_CONFIG").or_else(|| home(".docker")).map(|dir| dir.join("config.json"));
+    files.into_iter().flatten().map(|dir| dir.join("auth.json")).chain(docker).collect()
 }
 
 fn find_in(reference: &Reference, path: &Path, must_exist: bool) -> Result<Option<Credentials>> {
@@ -207,6 +225,32 @@ mod tests {
         assert_eq!(found("token.x/app").as_deref(), Some("<refresh>"));
         assert_eq!(found("empty.x/app"), None);
         assert_eq!(found("other.x/app"), None);
+    }
+
+    #[test]
+    fn logins_are_where_podman_and_docker_keep_them() {
+        let files = |set: &[&str]| {
+            let path = |name: &str| set.contains(&name).then(|| Path::new("/").join(name));
+            let files = default_files(path);
+            files.iter().map(|file| file.to_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        let all = ["XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "DOCKER_CONFIG", "HOME"];
+        let expected = [
+            "/XDG_RUNTIME_DIR/containers/auth.json",
+            "/XDG_CONFIG_HOME/containers/auth.json",
+            "/DOCKER_CONFIG/config.json",
+        ];
+        assert_eq!(files(&all), expected);
+        let expected = [
+            "/XDG_RUNTIME_DIR/containers/auth.json",
+            "/HOME/.config/containers/auth.json",
+            "/HOME/.docker/config.json",
+        ];
+        assert_eq!(files(&["XDG_RUNTIME_DIR", "HOME"]), expected);
+        // Without XDG_RUNTIME_DIR: a folder of the user's number.
+        let of_user = format!("/run/containers/{}", rustix::process::geteuid().as_raw());
+        let expected = std::fs::read_dir(&of_user).is_ok().then(|| format!("{of_user}/auth.json"));
+        assert_eq!(files(&[]), Vec::from_iter(expected));
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub(super) struct Registry {
     base: Url,
     pub(super) reference: Reference,
     auth: Auth,
+    /// It is asked by http only because it is on this machine.
+    is_assumed_plain: bool,
 }
 
 /// A document of a registry, and its digest, which was checked.
@@ -62,13 +64,17 @@ impl Registry {
         let scope = format!("repository:{}:{actions}", reference.repository);
         let more = from.iter().map(|name| format!("repository:{name}:pull")).collect();
         let auth = Auth::new(client.clone(), known, options.token.clone(), scope, more, base.clone());
-        Ok(Self { client, base, reference: reference.clone(), auth })
+        let is_assumed_plain = is_plain && options.plain_http.is_none();
+        Ok(Self { client, base, reference: reference.clone(), auth, is_assumed_plain })
     }
 
     /// The reason of a failed request, with the location.
     pub(super) fn failed(&self, kind: FetchErrorKind) -> Error {
         let kind = match kind {
             FetchErrorKind::Unauthorized if self.auth.is_anonymous() => FetchErrorKind::NoCredentials,
+            FetchErrorKind::Status(400) if self.is_assumed_plain => FetchErrorKind::Protocol(
+                "the registry refuses http (status 400): --plain-http=false asks a registry on this machine by https".into(),
+            ),
             kind => kind,
         };
         Error::Fetch { location: format!("oci://{}", self.reference), error: kind.into() }

@@ -30,10 +30,11 @@ fn isolated(fixture: &Fixture) -> Run {
     let home = fixture.path("home");
     std::fs::create_dir_all(&home).unwrap();
     let run = ferofs().env("HOME", &home).env("FEROFS_CACHE_DIR", fixture.path("cache"));
+    // Without it, podman's folder in /run would be looked into.
+    let run = run.env("XDG_RUNTIME_DIR", &home);
     [
         "REGISTRY_AUTH_FILE",
         "DOCKER_CONFIG",
-        "XDG_RUNTIME_DIR",
         "XDG_CONFIG_HOME",
         "AWS_PROFILE",
         "http_proxy",

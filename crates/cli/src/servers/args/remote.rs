@@ -76,9 +76,9 @@ pub(crate) struct RemoteArgs {
     #[arg(help_heading = SERVERS, hide_short_help = true, long)]
     s3_anonymous: bool,
 
-    /// Ask a registry by http. Registries on this machine (localhost) are asked by http anyway
-    #[arg(help_heading = SERVERS, hide_short_help = true, long)]
-    plain_http: bool,
+    /// Ask a registry by http, or with `=false` by https [default: http for registries on this machine (localhost)]
+    #[arg(help_heading = SERVERS, hide_short_help = true, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    plain_http: Option<bool>,
 
     /// File with credentials of registries [default: REGISTRY_AUTH_FILE, or the files of podman and docker]
     #[arg(help_heading = SERVERS, hide_short_help = true, long, value_name = "FILE")]
@@ -158,7 +158,7 @@ impl RemoteArgs {
         options.s3.keys = self.s3_passwd_file.as_deref().map(s3_keys).transpose()?;
         options.oci.user = user;
         options.oci.token = options.web.token().map_err(Failure::complete)?;
-        options.oci.plain_http = self.plain_http.then_some(true);
+        options.oci.plain_http = self.plain_http;
         options.oci.auth_file.clone_from(&self.auth_file);
         options.oci.platform.clone_from(&self.oci_platform);
         options.oci.layer.clone_from(&self.oci_layer);
@@ -200,7 +200,7 @@ impl RemoteArgs {
             let password = registry.password.map_or(String::new(), |password| format!(":{password}"));
             (self.user, self.token_file) = (Some(Secret(name + &password)), None);
         }
-        self.plain_http |= registry.plain_http;
+        self.plain_http = registry.plain_http.then_some(true).or(self.plain_http);
         self.oci_platform = registry.platform.or(self.oci_platform.take());
         self.oci_layer = registry.layer.or(self.oci_layer.take());
     }
