@@ -198,6 +198,12 @@ impl ServerArgs {
         files
     }
 
+    /// Whether files of these options have names that start at the current directory.
+    pub(crate) fn needs_directory(&self) -> bool {
+        let given = self.remote.files().chain(&self.cache.cache_dir);
+        given.into_iter().any(|path| path.is_relative() && !path.as_os_str().is_empty())
+    }
+
     fn open_options(&self, seal: &SealArgs) -> OpenRemote {
         let mut options = OpenRemote::default();
         (options.root, options.hash_offset) = (seal.root(), seal.hash_offset);

@@ -12,7 +12,7 @@ use std::os::unix::process::CommandExt;
 
 use crate::args::hidden;
 use crate::cmd::mount::args::Args;
-use crate::cmd::mount::daemon::{self, Served, is_daemon};
+use crate::cmd::mount::daemon::{self, Served};
 use crate::cmd::mount::{remount, written_files};
 use crate::exit::Failure;
 use crate::servers::mount::fetcher::Fetched;
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &mut Args) -> Result<Option<u8>, Failure> {
         return remount::remount(args, &sorted).map(Some);
     }
     let confined = !(args.no_sandbox || sorted.no_sandbox);
-    if let Some(outcome) = fetcher::run_role(&args.image, confined, prefetch.as_ref()) {
+    if let Some(outcome) = fetcher::run_role(args, confined) {
         return outcome.map(Some);
     }
     args.image.check_remote()?;
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &mut Args) -> Result<Option<u8>, Failure> {
 /// Starts a fetcher, and opens the image with it.
 fn open(args: &Args) -> Result<Served, Failure> {
     let image = &args.image;
-    let Fetched { source, entry, client } = fetcher::start(image, is_daemon())?;
+    let Fetched { source, entry, client } = fetcher::start(image)?;
     let files = image.with_source(source.clone().into(), &args.patches)?;
     let memory_files = args.memory.open_files(|| image.with_source(source.into(), &[]))?;
     let prefetch = args.memory.servers.prefetch.as_ref();

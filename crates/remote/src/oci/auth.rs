@@ -57,7 +57,6 @@ pub(super) struct Auth {
     /// The registry's address.
     registry: Url,
     /// The caller gave a token.
-    has_token: bool,
     state: Mutex<Login>,
 }
 

@@ -3,6 +3,7 @@
 //! - `base`: `ferofs push --base`.
 //! - `convert`: images of tar archives become images of EROFS images.
 //! - `faults`: a web server that fails in all ways, and `ferofs pull`.
+//! - `fetcher`: the processes beside the daemon of a mount.
 //! - `mount_erofs`: `mount.erofs` with the options of erofs-utils.
 //! - `prefetch`: what a mount fetches before readers need it, by `ferofs-test-server`.
 //! - `registry`: docker-registry with passwords and with tokens; skopeo judges what was pushed.
@@ -12,6 +13,7 @@
 mod base;
 mod convert;
 mod faults;
+mod fetcher;
 mod mount_erofs;
 mod prefetch;
 mod registry;

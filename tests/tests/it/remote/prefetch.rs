@@ -13,9 +13,10 @@ use ferofs_tests::mount::Mount;
 use ferofs_tests::rng::Rng;
 use ferofs_tests::run::ferofs_path;
 use ferofs_tests::{ferofs, need};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 use sha2::{Digest, Sha256};
 
+use super::fetcher::processes;
 use super::{isolated, sealed, sealed_image, serve};
 use crate::common::fixture::{Fixture, counter, full, stats};
 
@@ -267,72 +268,6 @@ fn wrong_values_of_prefetch() {
     }
 }
 
-/// The processes that fetch from `location`.
-fn fetchers(location: &str) -> Vec<Pid> {
-    with_role(location, "fetcher")
-}
-
-/// The processes of mounts of `location` with this role.
-fn with_role(location: &str, role: &str) -> Vec<Pid> {
-    let has = |path: PathBuf, text: &str| {
-        std::fs::read(path)
-            .is_ok_and(|bytes| bytes.split(|byte| *byte == 0).any(|part| part == text.as_bytes()))
-    };
-    let processes = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
-    let is_fetcher = |process: &PathBuf| {
-        has(process.join("environ"), &format!("FEROFS_MOUNT_FETCHER={role}"))
-            && has(process.join("cmdline"), location)
-    };
-    let number = |process: PathBuf| Pid::from_raw(process.file_name()?.to_str()?.parse().ok()?);
-    processes.filter(is_fetcher).filter_map(number).collect()
-}
-
-/// A fetcher works in the root directory, and one that is started later must not need the file.
-#[test]
-fn fetchers_need_the_file_with_the_root_hash_only_once() {
-    require!(need::fuse("a file with a root hash"));
-    let (fixture, image, _) = sealed();
-    let server = serve(&image);
-    let (location, dir) = (server.url("/image"), fixture.directory("dir"));
-    let file = fixture.path("relative");
-    for option in ["--roothash-file=relative", "-overity.roothashfile=relative"] {
-        std::fs::rename(fixture.path("image.erofs.root"), &file).unwrap();
-        let cache = fixture.path(option.trim_start_matches('-'));
-        let mount = ferofs().dir(fixture.path(".")).args(["mount", "--cache-dir"]).arg(cache);
-        mount.arg(option).args([OsStr::new(&location), dir.as_os_str()]).run().success();
-        let mount = Mount::adopt(&dir);
-        std::fs::rename(&file, fixture.path("image.erofs.root")).unwrap();
-        let [fetcher] = fetchers(&location)[..] else { panic!("{:?}", fetchers(&location)) };
-        kill_process(fetcher, Signal::KILL).unwrap();
-        assert_reads(&fixture, &mount);
-        ferofs().arg("umount").arg(&dir).run().success();
-        drop(mount);
-        let start = Instant::now();
-        while !fetchers(&location).is_empty() {
-            assert!(start.elapsed() < LIMIT);
-        }
-    }
-}
-
-#[test]
-fn the_supervisor_ends_with_the_daemon_also_if_no_fetcher_can_start() {
-    require!(need::fuse("a fetcher that cannot start"));
-    let (fixture, image, root) = sealed();
-    let server = serve(&image);
-    let location = server.url("/image");
-    let mount = mount(&fixture, &root, &location, "dir", &[]);
-    std::fs::remove_dir_all(fixture.path("cache")).unwrap();
-    std::fs::write(fixture.path("cache"), "no directory").unwrap();
-    let [fetcher] = fetchers(&location)[..] else { panic!("{:?}", fetchers(&location)) };
-    kill_process(fetcher, Signal::KILL).unwrap();
-    assert_eq!(with_role(&location, "supervisor").len(), 1);
-    assert_eq!(mount.unmount().unwrap().0, Some(0));
-    let start = Instant::now();
-    while !with_role(&location, "supervisor").is_empty() {
-        assert!(start.elapsed() < LIMIT);
-    }
-}
-
 #[test]
 fn stats_does_not_wait_for_a_fetcher_that_is_stopped() {
     require!(need::fuse("counters of a fetcher that is stopped"));
@@ -342,7 +277,8 @@ fn stats_does_not_wait_for_a_fetcher_that_is_stopped() {
     let mount = mount(&fixture, &root, &location, "dir", &[]);
     assert_reads(&fixture, &mount);
     let before = stats(mount.path());
-    let [fetcher] = fetchers(&location)[..] else { panic!("{:?}", fetchers(&location)) };
+    let fetchers = || processes(&location, "fetcher");
+    let [fetcher] = fetchers()[..] else { panic!("{:?}", fetchers()) };
     kill_process(fetcher, Signal::STOP).unwrap();
     let stopped = stats(mount.path());
     assert_eq!(stopped["fetcher state"], "silent");
@@ -357,9 +293,7 @@ fn stats_does_not_wait_for_a_fetcher_that_is_stopped() {
     }
     // A fetcher that is killed is replaced.
     kill_process(fetcher, Signal::KILL).unwrap();
-    while fetchers(&location).iter().all(|now| *now == fetcher)
-        || stats(mount.path())["fetcher state"] != "running"
-    {
+    while fetchers().iter().all(|now| *now == fetcher) || stats(mount.path())["fetcher state"] != "running" {
         assert!(start.elapsed() < LIMIT);
     }
     assert_eq!(mount.unmount().unwrap().0, Some(0));

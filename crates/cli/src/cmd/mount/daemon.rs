@@ -281,7 +281,7 @@ const SYSLOG: &str = "/dev/log";
 /// the foreground keeps its standard error (`None`).
 ///
 /// Must be called before the sandbox starts: the sandbox forbids opening files.
-fn open_log(file: Option<&Path>, background: bool) -> Result<Option<OwnedFd>, Failure> {
+pub(crate) fn open_log(file: Option<&Path>, background: bool) -> Result<Option<OwnedFd>, Failure> {
     if let Some(path) = file {
         let file = open_without_waiting(File::options().append(true).create(true), path)?;
         return Ok(Some(file.into()));

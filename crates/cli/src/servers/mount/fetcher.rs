@@ -6,6 +6,7 @@
 //! daemon's requests at the other end of a socket, its standard input, until the daemon closes its end.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -17,15 +18,18 @@ use std::time::{Duration, Instant};
 use ferofs_remote::cache::Entry;
 use ferofs_remote::channel::{self, Client};
 use ferofs_remote::open::{Known, RemoteImage};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::args::hidden;
 use crate::args::image::ImageArgs;
+use crate::cmd::mount::args::Args;
+use crate::cmd::mount::daemon;
 use crate::exit::{FAILURE, Failure, Outcome};
 use crate::print::output::message;
 use crate::servers::mount::prefetch::Prefetch;
 use ferofs::escape::Escaped;
 use ferofs::read::Source;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 /// Tells this program that it is the supervisor or the fetcher.
 const ROLE: &str = "FEROFS_MOUNT_FETCHER";
@@ -61,13 +65,13 @@ enum Report {
 }
 
 /// Runs the supervisor or the fetcher if this process is one of them.
-pub(crate) fn run_role(image: &ImageArgs, confined: bool, prefetch: Option<&Prefetch>) -> Option<Outcome> {
+pub(crate) fn run_role(args: &Args, confined: bool) -> Option<Outcome> {
     let role = std::env::var(ROLE).ok()?;
-    Some(if role == SUPERVISOR { supervise(image) } else { fetch(image, confined, prefetch) })
+    Some(if role == SUPERVISOR { supervise(args) } else { fetch(args, confined) })
 }
 
 /// Starts a fetcher for the daemon.
-pub(crate) fn start(image: &ImageArgs, quiet: bool) -> Result<Fetched, Failure> {
+pub(crate) fn start(image: &ImageArgs) -> Result<Fetched, Failure> {
     image.check_remote()?;
     let (own, other) = channel::pair()?;
     let directory =
@@ -77,7 +81,6 @@ pub(crate) fn start(image: &ImageArgs, quiet: bool) -> Result<Fetched, Failure> 
         .stdout(Stdio::piped())
         // Ctrl-C in the terminal must reach only the daemon.
         .process_group(0)
-        .stderr(if quiet { Stdio::null() } else { Stdio::inherit() })
         .spawn()?;
     let mut line = String::new();
     if let Some(stdout) = supervisor.stdout.take() {
@@ -108,8 +111,9 @@ fn again(image: &ImageArgs, directory: &Path, role: &str) -> io::Result<Command>
     Ok(command)
 }
 
-/// Starts fetchers until the daemon has ended.
-fn supervise(image: &ImageArgs) -> Outcome {
+/// Starts fetchers until one ends because the daemon has ended.
+fn supervise(args: &Args) -> Outcome {
+    let image = &args.image;
     let directory = std::env::var_os(DIRECTORY).map_or_else(|| PathBuf::from("/"), PathBuf::from);
     let socket = io::stdin().as_fd().try_clone_to_owned()?;
     let (mut known, mut pause) = (None, PAUSES.0);
@@ -131,11 +135,11 @@ fn supervise(image: &ImageArgs) -> Outcome {
             out.flush()?;
             if matches!(serde_json::from_str(&line), Ok(Report::Opened(_))) {
                 known = Some(line);
-                release_output()?;
+                Streams::open(args, &directory)?.replace()?;
             }
         }
-        // One that is killed, or cannot start any more, does not see the end of the daemon.
-        if fetcher.wait()?.success() || is_closed(&socket) {
+        let status = fetcher.wait()?;
+        if status.success() {
             return Ok(0);
         }
         if known.is_none() {
@@ -143,31 +147,58 @@ fn supervise(image: &ImageArgs) -> Outcome {
             return Ok(FAILURE);
         }
         pause = if started.elapsed() > WORKED { PAUSES.0 } else { (pause * 2).min(PAUSES.1) };
-        std::thread::sleep(pause);
+        if has_closed(&socket, pause)? {
+            return Ok(0);
+        }
     }
 }
 
-/// Whether nobody has the other end of the socket.
-fn is_closed(socket: &OwnedFd) -> bool {
-    let mut polled = [PollFd::new(socket, PollFlags::empty())];
-    poll(&mut polled, Some(&Timespec::default())).is_ok() && polled[0].revents().contains(PollFlags::HUP)
+/// Waits for this time, or until the daemon has closed its end of the socket: then there is nobody to fetch for.
+fn has_closed(socket: &OwnedFd, time: Duration) -> io::Result<bool> {
+    let time = Timespec::try_from(time).map_err(io::Error::other)?;
+    match poll(&mut [PollFd::new(socket, PollFlags::empty())], Some(&time)) {
+        Ok(count) => Ok(count > 0),
+        Err(Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
-/// Lets the daemon see the end of the supervisor's report.
-fn release_output() -> io::Result<()> {
-    let null = std::fs::OpenOptions::new().write(true).open("/dev/null")?;
-    Ok(rustix::stdio::dup2_stdout(&null)?)
+/// What replaces the standard streams when the image is open. The sandbox forbids opening it.
+struct Streams {
+    null: File,
+    /// `None`: standard error stays.
+    log: Option<OwnedFd>,
+}
+
+impl Streams {
+    /// Names of files start at `directory`.
+    fn open(args: &Args, directory: &Path) -> Result<Self, Failure> {
+        let null = File::options().write(true).open("/dev/null")?;
+        let log = args.log_file.as_ref().map(|file| directory.join(file));
+        Ok(Self { null, log: daemon::open_log(log.as_deref(), daemon::is_daemon())? })
+    }
+
+    /// Lets the daemon see the end of the report, and the user's terminal see the end of messages: further ones go to the log.
+    fn replace(self) -> io::Result<()> {
+        rustix::stdio::dup2_stdout(&self.null)?;
+        Ok(self.log.map_or(Ok(()), rustix::stdio::dup2_stderr)?)
+    }
 }
 
 /// The fetcher: opens the image, gives up what it does not need, and serves the daemon.
-fn fetch(image: &ImageArgs, confined: bool, prefetch: Option<&Prefetch>) -> Outcome {
-    if let Some(directory) = std::env::var_os(DIRECTORY) {
-        std::env::set_current_dir(directory)?;
+fn fetch(args: &Args, confined: bool) -> Outcome {
+    let (image, prefetch) = (&args.image, args.memory.servers.prefetch.as_ref());
+    if let Some(directory) = std::env::var_os(DIRECTORY)
+        && let Err(error) = std::env::set_current_dir(&directory)
+        && image.servers.needs_directory()
+    {
+        return Err(Failure::about(Path::new(&directory), error));
     }
     let known = std::env::var(KNOWN).ok().and_then(|text| match serde_json::from_str(&text) {
         Ok(Report::Opened(known)) => Some(known),
         _ => None,
     });
+    let is_next = known.is_some();
     let opened = match known {
         Some(known) => image.servers.open_known(&image.path.given, &image.seal, known),
         None => image.servers.open_image(&image.path.given, &image.seal),
@@ -179,19 +210,22 @@ fn fetch(image: &ImageArgs, confined: bool, prefetch: Option<&Prefetch>) -> Outc
             {
                 message!("{}: access profile: {error}", Escaped::path(&image.path));
             }
-            serve(image, &opened, confined, Prefetch::wants_metadata(prefetch))
+            serve(args, &opened, confined, Prefetch::wants_metadata(prefetch))
         }
+        // The log gets it.
+        Err(failure) if is_next => Err(failure),
         Err(failure) => {
-            report(&Report::Failed(failure.reason().to_string()))?;
+            report(&Report::Failed(failure.to_string()))?;
             Ok(FAILURE)
         }
     }
 }
 
-fn serve(image: &ImageArgs, opened: &RemoteImage, confined: bool, prefetch_metadata: bool) -> Outcome {
+fn serve(args: &Args, opened: &RemoteImage, confined: bool, prefetch_metadata: bool) -> Outcome {
+    let image = &args.image;
+    let streams = Streams::open(args, Path::new(""))?;
     let folder = std::path::absolute(image.servers.cache.folder())?;
     std::env::set_current_dir("/")?;
-    let null = std::fs::OpenOptions::new().write(true).open("/dev/null")?;
     if confined {
         let confined = ferofs_remote::confine::confine(&folder, &image.servers.credential_files());
         confined.map_err(|e| Failure::about(&folder, format!("sandbox of the fetcher: {e}")))?;
@@ -199,7 +233,7 @@ fn serve(image: &ImageArgs, opened: &RemoteImage, confined: bool, prefetch_metad
     let socket: OwnedFd = io::stdin().as_fd().try_clone_to_owned()?;
     let fetcher = image.servers.fetcher(opened, prefetch_metadata)?;
     report(&Report::Opened(opened.known().clone()))?;
-    rustix::stdio::dup2_stdout(&null).map_err(io::Error::from)?;
+    streams.replace()?;
     channel::serve(socket, &fetcher)?;
     Ok(0)
 }
