@@ -66,7 +66,8 @@ impl OverwriteArgs {
     /// Fails if writing `path` would replace something of another kind than `kind`, and --force is not given.
     pub(crate) fn check(self, path: &Path, kind: OutputKind) -> Result<(), Failure> {
         if path == Path::new("-") {
-            return Ok(());
+            let reason = "this option writes to a file, not to standard output; ./- is a file with this name";
+            return if kind.may_be_standard_output() { Ok(()) } else { Err(Failure::about(path, reason)) };
         }
         if let Some(dir) = fuse_mount_of(path) {
             return Err(Failure::about(path, format!("is mounted through FUSE on {dir}: unmount it first")));
@@ -190,6 +191,11 @@ impl OutputKind {
         }
     }
 
+    /// Whether the commands that write it take `-` for standard output.
+    const fn may_be_standard_output(self) -> bool {
+        matches!(self, Self::Image { .. } | Self::Tar | Self::Json | Self::Html)
+    }
+
     /// Whether `file`, which begins with `start`, is of this kind. An empty file is of every kind.
     fn is_that_of(self, file: &File, start: &[u8]) -> io::Result<bool> {
         if start.is_empty() {
@@ -285,6 +291,15 @@ mod tests {
         assert!(refusal(b"x", OutputKind::Chunks).is_some());
         // The image would start behind all that is there.
         assert_eq!(refusal(b"text", OutputKind::Image { offset: 4096 }), None);
+    }
+
+    #[test]
+    fn a_file_is_not_called_as_standard_output_by_mistake() {
+        let check = |name: &str, kind| OverwriteArgs { force: true }.check(Path::new(name), kind);
+        check("-", OutputKind::Tar).unwrap();
+        check("./-", OutputKind::RootHash).unwrap();
+        let error = check("-", OutputKind::RootHash).unwrap_err().to_string();
+        assert!(error.starts_with("-: this option writes to a file"), "{error}");
     }
 
     #[test]

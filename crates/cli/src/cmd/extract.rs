@@ -178,7 +178,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
 /// A file of the image could have the name of an output in the target.
 fn refuse_below_target(target: Option<&Path>, outputs: &[&Path]) -> Result<(), Failure> {
     let Some(Ok(target)) = target.map(std::fs::canonicalize) else { return Ok(()) };
-    match outputs.iter().find(|output| writes_below(output, &target)) {
+    let is_file = |output: &&&Path| **output != Path::new("-");
+    match outputs.iter().filter(is_file).find(|output| writes_below(output, &target)) {
         Some(output) => {
             Err(Failure::about(output, "lies in the directory to extract to; choose another one"))
         }

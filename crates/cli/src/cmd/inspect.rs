@@ -48,7 +48,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     block: Option<u64>,
 
-    /// Write the report to FILE as one HTML page
+    /// Write the report to FILE as one HTML page; `-` is standard output
     ///
     /// It loads no other file.
     #[cfg(target_os = "linux")]
@@ -113,6 +113,11 @@ pub(crate) fn run(args: &Args) -> Outcome {
                 comparison = compare::data(name, (&old, &old_inspection), (&image, &inspection));
             }
             let page = html::page(subject, &image, &inspection, comparison);
+            if target == Path::new("-") {
+                out.write_all(page.as_ref())?;
+                out.flush()?;
+                return Ok(code);
+            }
             let mut file = NewFile::create(target).map_err(Failure::without_subject)?;
             file.write_all(page.as_ref()).map_err(|error| Failure::about(target, error))?;
             file.finish().map_err(Failure::without_subject)?;

@@ -172,6 +172,13 @@ fn metadata_files_have_owners_modes_and_labels() {
     for part in ["\"path\":\"/bin/tool[1].sh\"", "\"gid\":2000", "\"mode\":\"0750\"", "security.capability"] {
         assert!(json.contains(part), "{part}: {json}");
     }
-    let to_stdout = ferofs().args(["extract", "--metadata", "-"]).arg(&image).run().success();
-    assert!(to_stdout.stdout == json.as_bytes() && !Path::new("-").exists());
+    let current = fixture.directory("current");
+    let to_stdout = ferofs().dir(&current).args(["extract", "--metadata", "-"]).arg(&image).arg(".").run();
+    assert_eq!(String::from_utf8(to_stdout.success().stdout).unwrap(), json);
+    assert!(!current.join("-").exists());
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut command = ferofs().args(["extract", "--metadata=-"]).arg(&image).command();
+    assert_eq!(command.stdout(full).status().unwrap().code(), Some(2));
+    let page = ferofs().dir(&current).args(["inspect", "--html", "-"]).arg(&image).run().success();
+    assert!(page.stdout.starts_with(b"<!DOCTYPE html>") && !current.join("-").exists());
 }

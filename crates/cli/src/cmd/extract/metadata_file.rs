@@ -16,7 +16,7 @@ use ferofs::{Error, NewFile};
 use serde_json::{Value, json};
 
 use crate::args::overwrite::OutputKind;
-use crate::exit::{FAILURE, Failure, Outcome};
+use crate::exit::{FAILURE, Failure, OUTPUT_FAILURE, Outcome};
 use crate::print::output::{json_text, message};
 use ferofs::escape::Escaped;
 
@@ -30,7 +30,7 @@ enum Form {
     Json,
 }
 
-/// Writes the metadata below `from` to `file`, or to standard output for `-`. The name of `file` selects the form.
+/// Writes the metadata below `from` to `file`. The name of `file` selects the form.
 pub(super) fn write(
     image: &Image,
     from: &Inode,
@@ -39,41 +39,14 @@ pub(super) fn write(
     options: &Options,
     print_error: OnError<'_>,
 ) -> Outcome {
-    let failed = |source| Failure::about(file, source);
-    let write_to =
-        |out: &mut dyn Write| write_to(out, (image, from), file, mount_point, options, print_error);
-    let left_out = if file == Path::new("-") {
-        let mut out = BufWriter::new(io::stdout().lock());
-        let left_out = write_to(&mut out)?;
-        out.flush()?;
-        left_out
-    } else {
-        let mut out = BufWriter::new(NewFile::create(file).map_err(Failure::without_subject)?);
-        let left_out = write_to(&mut out)?;
-        let out = out.into_inner().map_err(|e| failed(e.into_error()))?;
-        out.finish().map_err(Failure::without_subject)?;
-        left_out
-    };
-    if left_out > 0 {
-        message!(
-            "{}: {left_out} names left out: the format allows no white space in names",
-            Escaped::path(file)
-        );
-    }
-    let failures = options.progress.failures.load(std::sync::atomic::Ordering::Relaxed);
-    Ok(if left_out == 0 && failures == 0 { 0 } else { FAILURE })
-}
-
-/// Returns the number of names that were left out.
-fn write_to(
-    out: &mut dyn Write,
-    (image, from): (&Image, &Inode),
-    file: &Path,
-    mount_point: &Path,
-    options: &Options,
-    print_error: OnError<'_>,
-) -> Result<u64, Failure> {
     let form = Form::of(file);
+    let to_stdout = file == Path::new("-");
+    let code = if to_stdout { OUTPUT_FAILURE } else { FAILURE };
+    let failed = |source: io::Error| Failure::about(file, source).with_code(code);
+    let mut new =
+        (!to_stdout).then(|| NewFile::create(file)).transpose().map_err(Failure::without_subject)?;
+    let mut stdout = io::stdout();
+    let mut out = BufWriter::new(new.as_mut().map_or(&mut stdout as &mut dyn Write, |new| new));
     let (mut left_out, mut first) = (0_u64, true);
     let mut visit = |entry: Entry<'_>| {
         let line = match form {
@@ -88,12 +61,24 @@ fn write_to(
         left_out += u64::from(line.is_none() && (form != Form::FileContexts || has_label()));
         out.write_all(&line.unwrap_or_default()).map_err(|e| Error::io("write", file, e))
     };
-    inventory(image, from, options, print_error, &mut visit).map_err(Failure::without_subject)?;
+    inventory(image, from, options, print_error, &mut visit).map_err(|error| {
+        let is_output = matches!(&error, Error::Io { path: Some(path), .. } if path == file);
+        Failure::without_subject(error).with_code(if is_output { code } else { FAILURE })
+    })?;
     if form == Form::Json {
-        let end: &[u8] = if first { b"[]\n" } else { b"\n]\n" };
-        out.write_all(end).map_err(|e| Failure::about(file, e))?;
+        out.write_all(if first { b"[]\n" } else { b"\n]\n" }).map_err(failed)?;
     }
-    Ok(left_out)
+    out.flush().map_err(failed)?;
+    drop(out);
+    new.map_or(Ok(()), NewFile::finish).map_err(Failure::without_subject)?;
+    if left_out > 0 {
+        message!(
+            "{}: {left_out} names left out: the format allows no white space in names",
+            Escaped::path(file)
+        );
+    }
+    let failures = options.progress.failures.load(std::sync::atomic::Ordering::Relaxed);
+    Ok(if left_out == 0 && failures == 0 { 0 } else { FAILURE })
 }
 
 /// The kind of `file`, as its name selects it.
