@@ -43,7 +43,8 @@
 //!
 //! # From names to bytes
 //!
-//! Methods that need an inode take a path, a number ([`Nid`]), or an [`Inode`]: see [`InodeRef`].
+//! Methods that look for an inode, as [`Image::read`] and [`Image::read_dir`], take a path, a number ([`Nid`]), or an [`Inode`]: see [`InodeRef`].
+//! Those of what is inside, as [`Image::read_at`], take an [`Inode`].
 //!
 //! ```
 //! use std::io::{Read, Seek, SeekFrom};

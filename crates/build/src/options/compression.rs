@@ -163,6 +163,14 @@ impl Compression {
         Params::new(Algorithm::Lz4, Some(level)).map(Self::new).map_err(Error::Params)
     }
 
+    /// Zstandard at `level` (1 to 22).
+    ///
+    /// # Errors
+    /// [`Error::Params`].
+    pub fn zstd(level: u8) -> Result<Self> {
+        Params::new(Algorithm::Zstd, Some(level)).map(Self::new).map_err(Error::Params)
+    }
+
     /// Whether long runs of zeroes become holes in content that this method encodes. Level 0 of DEFLATE cannot make the pcluster of zeroes that
     /// holes of indexes need.
     pub(crate) fn has_holes(&self, method: usize) -> bool {

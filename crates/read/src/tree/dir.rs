@@ -1,6 +1,6 @@
 //! Directories: listing, and looking up a name.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ferofs_format::dirent::{DirBlock, Side};
 use ferofs_format::inode::FileType;
@@ -39,9 +39,10 @@ impl Image {
     /// # Errors
     /// As [`Self::read_dir`].
     pub fn read_dir_from(&self, dir: impl InodeRef, cookie: DirCookie) -> Result<ReadDir<'_>> {
+        let path = dir.path().map(Path::to_owned);
         let dir = dir.find(self, true)?;
         if !dir.is_dir() {
-            return Err(Error::NotADirectory(nid_path(dir.nid)));
+            return Err(Error::NotADirectory(path.unwrap_or_else(|| nid_path(dir.nid))));
         }
         Ok(ReadDir { image: self, dir, cookie, block: Vec::new(), loaded: None, damaged: 0 })
     }
@@ -182,6 +183,7 @@ fn in_dir<T>(result: Result<T, FormatError>, dir: &Inode) -> Result<T> {
     crate::error::Locate::located_in(result, dir.nid)
 }
 
-fn nid_path(nid: Nid) -> PathBuf {
+/// What errors call an inode without a path.
+pub(super) fn nid_path(nid: Nid) -> PathBuf {
     PathBuf::from(nid.to_string())
 }

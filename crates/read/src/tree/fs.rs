@@ -1,5 +1,7 @@
 //! The methods that [`std::fs`] has, on an image.
 
+use std::path::Path;
+
 use ferofs_format::inode::FileType;
 use ferofs_format::xattr::NamePrefix;
 
@@ -7,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::metadata::inode::Inode;
 use crate::metadata::xattr::Xattr;
+use crate::tree::dir::nid_path;
 use crate::tree::file::File;
 use crate::tree::inode_ref::InodeRef;
 use crate::tree::walk::Walk;
@@ -45,9 +48,10 @@ impl Image {
     /// # Errors
     /// As [`Self::resolve`]; [`Error::NotAFile`].
     pub fn open_file(&self, file: impl InodeRef) -> Result<File> {
+        let path = file.path().map(Path::to_owned);
         let inode = file.find(self, true)?;
         if inode.file_type() != FileType::Regular {
-            return Err(Error::NotAFile(inode.nid().to_string().into()));
+            return Err(Error::NotAFile(path.unwrap_or_else(|| nid_path(inode.nid()))));
         }
         Ok(File::open(self.clone(), inode))
     }
@@ -111,8 +115,6 @@ impl Image {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use ferofs_format::FileOffset;
 
     use super::*;
@@ -129,8 +131,12 @@ mod tests {
         assert!(image.read(&inode).unwrap() == content);
         assert!(image.read(Path::new("/file")).unwrap() == content);
         assert!(matches!(image.read("none"), Err(Error::NotFound(_))));
-        assert!(matches!(image.read("/"), Err(Error::NotAFile(_))));
-        assert!(matches!(image.read_dir("file"), Err(Error::NotADirectory(_))));
+        assert!(matches!(image.read("/"), Err(Error::NotAFile(path)) if path == Path::new("/")));
+        let nid = image.superblock().root;
+        assert!(matches!(image.read(nid), Err(Error::NotAFile(path)) if path == Path::new(&nid.to_string())));
+        assert!(
+            matches!(image.read_dir("file"), Err(Error::NotADirectory(path)) if path == Path::new("file"))
+        );
         assert_eq!(image.walk().count(), 2);
     }
 

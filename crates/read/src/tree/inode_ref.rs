@@ -18,6 +18,11 @@ pub trait InodeRef {
     /// # Errors
     /// As [`Image::resolve`] and [`Image::inode`].
     fn find(self, image: &Image, follow: bool) -> Result<Inode>;
+
+    /// The path, if it is one. Errors name it.
+    fn path(&self) -> Option<&Path> {
+        None
+    }
 }
 
 impl InodeRef for Inode {
@@ -44,6 +49,10 @@ macro_rules! path_is_inode_ref {
         impl InodeRef for $path {
             fn find(self, image: &Image, follow: bool) -> Result<Inode> {
                 image.resolve(self.as_ref(), follow)
+            }
+
+            fn path(&self) -> Option<&Path> {
+                Some(self.as_ref())
             }
         }
     )*};
