@@ -164,9 +164,10 @@ impl Image {
             let Some(first) = file.first().filter(|_| found.may_add() && go_on()) else { break };
             let is_found = Self::request(|| {
                 let inode = self.resolve(&first.path, false).ok()?;
-                // Others, as symbolic links, come with the metadata. The ranges found before an error stay.
-                let mut ranges = file.iter().filter(|_| inode.file_type() == FileType::Regular);
-                ranges.try_for_each(|hot| found.add(&inode, hot)).ok()
+                // The recording counts the targets of links, too.
+                matches!(inode.file_type(), FileType::Regular | FileType::Symlink).then_some(())?;
+                // The ranges found before an error stay.
+                file.iter().try_for_each(|hot| found.add(&inode, hot)).ok()
             });
             missing = missing.saturating_add(is_found.is_none().into());
         }
