@@ -48,7 +48,7 @@ const PUBLISHED: [Published; 10] = [
         &["build small", "check small", "extract ", "mount names"],
         6,
     ),
-    published("random", &["docs/results/random.md"], &["read ", "mount "], 8),
+    published("random", &["docs/results/random.md"], &["read ", "mount "], 13),
     published("patch", &["docs/results/patch.md"], &["patch "], 7),
     published("fleet", &["docs/results/fleet.md"], &["read ", "mount ", "verity "], 7),
     published(
