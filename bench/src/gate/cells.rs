@@ -27,9 +27,10 @@ const SETTINGS: [(&str, &str, &str); 13] = [
 ];
 
 /// The images that the other cells read: name, options, source.
-const IMAGES: [(&str, &str, &str); 6] = [
+const IMAGES: [(&str, &str, &str); 7] = [
     ("lz4", "-z lz4", "trees/mixed"),
     ("zstd", "-z zstd,3 -C 128K -E all-fragments", "trees/mixed"),
+    ("new", "-z zstd,3 -C 128K -E all-fragments", "trees/new"),
     ("lzma", "-z lzma,1 -C 128K", "trees/mixed"),
     ("large", "-z zstd,3 -C 64K", "trees/large"),
     ("small", "-z lz4 -C 64K -E fragments", "trees/small"),
@@ -38,6 +39,8 @@ const IMAGES: [(&str, &str, &str); 6] = [
 
 /// Makes the patch that another cell applies.
 const PATCH: &str = "patch create images/zstd trees/new --output images/patch --workers 1";
+/// Makes the delta that another cell applies.
+const DELTA: &str = "delta create images/zstd images/new --output images/delta --workers 1";
 
 /// The output of a command is this word of its arguments. Each run gets another path of the same length.
 pub(super) const OUTPUT: &str = "OUTPUT";
@@ -81,7 +84,7 @@ pub(super) enum Reads {
 /// The commands that make what the cells read.
 pub(super) fn preparations() -> Vec<Vec<String>> {
     let image = |&(name, options, source): &_| build(options, source, &format!("images/{name}"));
-    IMAGES.iter().map(image).chain([words(PATCH)]).collect()
+    IMAGES.iter().map(image).chain([words(PATCH), words(DELTA)]).collect()
 }
 
 /// All cells. `dir` is the directory of the benchmark, with the trees and the images.
@@ -116,10 +119,14 @@ pub(super) fn all(dir: &Path) -> Result<Vec<Cell>> {
     }
     let create = format!("patch create images/zstd trees/new --output {OUTPUT} --workers 1");
     let apply = format!("patch apply {OUTPUT} images/patch");
+    let create_delta = format!("delta create images/zstd images/new --output {OUTPUT} --workers 1");
+    let apply_delta = format!("delta apply images/zstd images/delta {OUTPUT}");
     let format = format!("verity format --threads 1 {OUTPUT}");
     let verify = format!("verity verify --threads 1 images/sealed {}", root_hash(dir)?);
     cells.push(Cell::command("patch create".into(), words(&create)));
     cells.push(Cell::change("patch apply", &apply, "images/zstd"));
+    cells.push(Cell::command("delta create".into(), words(&create_delta)));
+    cells.push(Cell::command("delta apply".into(), words(&apply_delta)));
     cells.push(Cell::change("verity format", &format, "images/zstd"));
     cells.push(Cell::command("verity verify".into(), words(&verify)));
     for (name, image, reads) in [

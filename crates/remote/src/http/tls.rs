@@ -18,7 +18,7 @@ use ureq::unversioned::transport::{
     Buffers, ConnectionDetails, Connector, Either, LazyBuffers, NextTimeout, Transport, TransportAdapter,
 };
 
-use super::verifiers::{AcceptAny, Trusted};
+use super::verifiers::Verifier;
 use crate::error::{Error, Result};
 
 /// How servers and this client identify themselves.
@@ -48,7 +48,7 @@ impl TlsOptions {
             .map_err(|error| wrong(Path::new("TLS"), error))?;
         let builder = builder.dangerous();
         let builder = if self.accept_any {
-            builder.with_custom_certificate_verifier(Arc::new(AcceptAny(provider)))
+            builder.with_custom_certificate_verifier(Arc::new(Verifier::of_any(provider)))
         } else {
             builder.with_custom_certificate_verifier(Arc::new(self.trusted(provider)?))
         };
@@ -63,7 +63,7 @@ impl TlsOptions {
         Ok(Arc::new(config))
     }
 
-    fn trusted(&self, provider: Arc<CryptoProvider>) -> Result<Trusted> {
+    fn trusted(&self, provider: Arc<CryptoProvider>) -> Result<Verifier> {
         let mut roots = RootCertStore::empty();
         let certificates = match &self.authorities {
             Some(path) => {
@@ -79,7 +79,7 @@ impl TlsOptions {
                 certificates
             }
         };
-        Trusted::new(roots, &certificates, provider).map_err(|error| wrong(Path::new("TLS"), error))
+        Verifier::of_roots(roots, &certificates, provider).map_err(|error| wrong(Path::new("TLS"), error))
     }
 }
 

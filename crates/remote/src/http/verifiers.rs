@@ -11,27 +11,42 @@ use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use sha2::{Digest as _, Sha256};
 
-/// Accepts certificates of authorities, and a trusted certificate that is the server's own, as `openssl req -x509` makes it.
-///
-/// webpki refuses the second kind because it is one of an authority. But its owner, as any trusted authority, could sign another certificate
-/// for the same name: to accept it trusts nobody further.
+/// Checks a server's certificate, and that the handshake is signed by the certificate's key.
 #[derive(Debug)]
-pub(super) struct Trusted {
-    authorities: Option<Arc<WebPkiServerVerifier>>,
-    /// The digests of the trusted certificates.
-    itself: BTreeSet<[u8; 32]>,
+pub(super) struct Verifier {
+    trust: Trust,
     provider: Arc<CryptoProvider>,
 }
 
-impl Trusted {
+/// Which certificates are accepted.
+#[derive(Debug)]
+enum Trust {
+    Any,
+    /// Those of authorities, and a trusted one that is the server's own, as `openssl req -x509` makes it.
+    ///
+    /// webpki refuses the second kind because it is one of an authority. But its owner, as any trusted authority, could sign another
+    /// certificate for the same name: to accept it trusts nobody further.
+    Some {
+        /// Without any, https fails with an error of its own, and http works.
+        authorities: Option<Arc<WebPkiServerVerifier>>,
+        /// The digests of the trusted certificates.
+        itself: BTreeSet<[u8; 32]>,
+    },
+}
+
+impl Verifier {
+    /// Accepts any certificate.
+    pub(super) fn of_any(provider: Arc<CryptoProvider>) -> Self {
+        Self { trust: Trust::Any, provider }
+    }
+
     /// Trusts `roots`, which were made of `certificates`.
-    pub(super) fn new(
+    pub(super) fn of_roots(
         roots: RootCertStore,
         certificates: &[CertificateDer<'_>],
         provider: Arc<CryptoProvider>,
     ) -> Result<Self, VerifierBuilderError> {
         let itself = certificates.iter().map(|certificate| Sha256::digest(certificate).into()).collect();
-        // Without any, https fails with an error of its own, and http works.
         let authorities = match roots.is_empty() {
             true => None,
             false => Some(
@@ -39,11 +54,11 @@ impl Trusted {
                     .build()?,
             ),
         };
-        Ok(Self { authorities, itself, provider })
+        Ok(Self { trust: Trust::Some { authorities, itself }, provider })
     }
 }
 
-impl ServerCertVerifier for Trusted {
+impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
         certificate: &CertificateDer<'_>,
@@ -52,12 +67,15 @@ impl ServerCertVerifier for Trusted {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
+        let Trust::Some { authorities, itself } = &self.trust else {
+            return Ok(ServerCertVerified::assertion());
+        };
         let authorities =
-            self.authorities.as_ref().ok_or(Error::InvalidCertificate(CertificateError::UnknownIssuer))?;
+            authorities.as_ref().ok_or(Error::InvalidCertificate(CertificateError::UnknownIssuer))?;
         let verified = authorities.verify_server_cert(certificate, chain, name, ocsp, now);
         // The time is checked before. A certificate of another time has another error.
         let is_authority = matches!(&verified, Err(Error::InvalidCertificate(CertificateError::Other(error))) if error.to_string() == CA_AS_SERVER);
-        if !is_authority || !self.itself.contains(&<[u8; 32]>::from(Sha256::digest(certificate))) {
+        if !is_authority || !itself.contains(&<[u8; 32]>::from(Sha256::digest(certificate))) {
             return verified;
         }
         verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
@@ -92,47 +110,6 @@ impl ServerCertVerifier for Trusted {
 /// The name of webpki's error for a certificate of an authority that a server has as its own.
 const CA_AS_SERVER: &str = "CaUsedAsEndEntity";
 
-/// Accepts any certificate. The signatures of the handshake are still those of the certificate's key.
-#[derive(Debug)]
-pub(super) struct AcceptAny(pub(super) Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AcceptAny {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -161,7 +138,7 @@ NY93JPSAaTUwYodQ8tNmmcT3oFiH\n\
         let error = |itself: &[CertificateDer<'_>], name: &'static str, seconds| {
             let mut roots = RootCertStore::empty();
             roots.add(certificate.clone()).unwrap();
-            let trusted = Trusted::new(roots, itself, Arc::new(ring::default_provider())).unwrap();
+            let trusted = Verifier::of_roots(roots, itself, Arc::new(ring::default_provider())).unwrap();
             let (name, now) = (
                 ServerName::try_from(name).unwrap(),
                 UnixTime::since_unix_epoch(Duration::from_secs(seconds)),

@@ -63,6 +63,7 @@ impl Methods {
                 samples.push(Sample::of(image, bytes, content, run)?);
             }
             let total: usize = samples.iter().map(Sample::encoded).sum();
+            let last: usize = samples.iter().map(Sample::encoded_last).sum();
             let mut best: Vec<(usize, Params)> = Vec::new();
             for params in candidates(image, algorithm, shape, by_bytes) {
                 if ferofs_codec::encoder_memory(&params, SAMPLE_LEN as u64 * 4) > memory {
@@ -76,8 +77,8 @@ impl Methods {
                 if again > 0 {
                     best.push((again, params));
                 }
-                // All but the last pcluster of each sample, whose content ends there.
-                if again * 10 >= total * 9 {
+                // The last pcluster of a sample may differ, as its content ends there.
+                if (again + last) * 10 >= total * 9 && again * 2 >= total {
                     break;
                 }
             }
@@ -117,6 +118,10 @@ impl Sample {
 
     fn encoded(&self) -> usize {
         self.extents.iter().filter(|extent| extent.algorithm.is_some()).map(|extent| extent.size).sum()
+    }
+
+    fn encoded_last(&self) -> usize {
+        self.extents.last().filter(|extent| extent.algorithm.is_some()).map_or(0, |extent| extent.size)
     }
 
     /// Bytes of pclusters that become the same.
