@@ -462,6 +462,8 @@ fn the_summary_of_an_image_in_chunks_tells_what_it_has() {
     // These are compressed.
     assert!(json(&["--compress-directories"]).contains(r#""linux":"6.10""#));
     assert!(json(&["-m", "4K"]).contains(r#""linux":"6.17""#));
+    assert!(plain.contains(r#""linux_page_size":4096"#), "{plain}");
+    assert!(json(&["-b", "16K"]).contains(r#""linux_page_size":16384"#));
 }
 
 #[test]

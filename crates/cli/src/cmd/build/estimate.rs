@@ -169,6 +169,7 @@ fn to_json(estimator: &Estimator, rows: &[Row], took: Duration) -> Value {
                 "seconds": row.estimate.time.as_secs_f64(),
                 "processor_seconds": row.estimate.processor_time.as_secs_f64(),
                 "linux": row.linux.version.to_string(),
+                "linux_page_size": row.linux.page,
                 "sampled": row.estimate.sampled,
             })
         })

@@ -24,12 +24,10 @@ impl Requirement {
         Self { version: linux_version(options), page: options.image.block_size.bytes64().max(SMALLEST_PAGE) }
     }
 
-    /// The same for an image that has these features, which do not all follow from options: files with holes are stored in chunks, and an index
-    /// of huge archives has wide addresses.
+    /// The same for an image that has these features. Not all follow from options: files with holes are stored in chunks, an index of huge
+    /// archives has wide addresses, and an image that is like an earlier one keeps the features of it.
     pub(super) fn with_features(mut self, incompat: Incompat) -> Self {
-        for (feature, version) in
-            [(Incompat::CHUNKED_FILE, LinuxVersion(5, 15)), (Incompat::BIT48, LinuxVersion(6, 15))]
-        {
+        for (feature, version) in FEATURES {
             if incompat.contains(feature) {
                 self.version = self.version.max(version);
             }
@@ -37,6 +35,18 @@ impl Requirement {
         self
     }
 }
+
+/// The first Linux version that mounts images with a feature: older ones refuse them. A bit that announces two features has the older one's.
+const FEATURES: [(Incompat, LinuxVersion); 8] = [
+    (Incompat::COMPR_CFGS, LinuxVersion(5, 13)),
+    (Incompat::CHUNKED_FILE, LinuxVersion(5, 15)),
+    (Incompat::DEVICE_TABLE, LinuxVersion(5, 16)),
+    (Incompat::ZTAILPACKING, LinuxVersion(5, 17)),
+    (Incompat::FRAGMENTS, LinuxVersion(6, 1)),
+    (Incompat::XATTR_PREFIXES, LinuxVersion(6, 4)),
+    (Incompat::BIT48, LinuxVersion(6, 15)),
+    (Incompat::METABOX, LinuxVersion(6, 17)),
+];
 
 impl fmt::Display for Requirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -101,6 +111,7 @@ fn of_compression(compression: &Compression, block: u64) -> Vec<(bool, LinuxVers
         (largest.is_some_and(|size| u64::from(size) > block), LinuxVersion(5, 13)),
         (compression.inline_tails, LinuxVersion(5, 17)),
         (compression.fragments != Fragments::None || compression.dedupe, LinuxVersion(6, 1)),
+        (compression.directories, LinuxVersion(6, 1)),
         // Linux shows the holes from 7.2 on; before, it reads zeroes.
         (compression.holes, LinuxVersion(6, 1)),
         (compression.index == IndexKind::Extents, LinuxVersion(6, 15)),
@@ -131,6 +142,18 @@ mod tests {
     }
 
     #[test]
+    fn features_of_an_earlier_image_decide_too() {
+        let plain = Requirement::of(&Options::new("tree"));
+        assert_eq!(plain.with_features(Incompat::LZ4_0PADDING).version, LinuxVersion(5, 4));
+        for (feature, version) in FEATURES {
+            assert_eq!(plain.with_features(feature | Incompat::LZ4_0PADDING).version, version);
+        }
+        // All features but the first have a line.
+        let all = FEATURES.iter().fold(Incompat::LZ4_0PADDING, |all, (feature, _)| all | *feature);
+        assert_eq!(all, Incompat::all());
+    }
+
+    #[test]
     fn the_newest_feature_decides() {
         let lz4 = || Compression::lz4(9).unwrap();
         assert_eq!(linux_version(&Options::new("tree")), LinuxVersion(5, 4));
@@ -156,6 +179,9 @@ mod tests {
         assert_eq!(linux_version(&chunks), LinuxVersion(5, 15));
         zstd.directories = true;
         chunks.data.compression = Some(zstd);
+        let mut directories = lz4();
+        directories.directories = true;
+        assert_eq!(with(directories), LinuxVersion(6, 1));
         assert_eq!(linux_version(&chunks), LinuxVersion(6, 10));
         let mut prefixes = Options::new("tree");
         prefixes.xattrs.prefixes.extend(XattrOptions::prefix(b"trusted.overlay."));

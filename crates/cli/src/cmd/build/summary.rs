@@ -108,6 +108,7 @@ pub(super) fn json(
         },
         "options": form.map(|(form, _)| form.to_string()),
         "linux": form.map(|(_, linux)| linux.version.to_string()),
+        "linux_page_size": form.map(|(_, linux)| linux.page),
         "workers": summary.workers,
         "timings": Activity::ALL.iter().map(|activity| {
             let spent = timings.spent(*activity);
