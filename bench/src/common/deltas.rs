@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use ferofs_devtools::install::{BSDIFF, CASYNC, XDELTA, ZSTD};
 use ferofs_tests::Run;
 use ferofs_tests::tools::Tool;
@@ -33,23 +33,33 @@ pub(crate) struct Others {
 }
 
 impl Others {
-    /// Runs the tools, with their files in `dir`.
+    /// Runs the tools at the same time, as only sizes are measured, with their files in `dir`.
     pub(crate) fn measure(old: &Path, new: &Path, dir: &Path) -> Result<Self> {
         let path = |name: &str| dir.join(name);
         let run = |program: &str| Run::limited(program, None, TIMEOUT);
-        let xdelta = run("xdelta3").args(["-e", "-9", "-f", "-B", "1073741824", "-s"]).args([old, new]);
-        succeed("xdelta3", xdelta.arg(path("xdelta")))?;
-        let zstd = run("zstd").args(["-q", "-f", "-19", "--long=27"]);
-        let zstd = zstd.arg(format!("--patch-from={}", old.display()));
-        succeed("zstd", zstd.arg(new).arg("-o").arg(path("zdelta")))?;
-        let bsdiff = if size(old)? <= LARGEST_FOR_BSDIFF {
+        let bsdiff = || {
+            if size(old)? > LARGEST_FOR_BSDIFF {
+                return Ok(None);
+            }
             succeed("bsdiff", run("bsdiff").args([old, new]).arg(path("bsdiff")))?;
-            Some(size(&path("bsdiff"))?)
-        } else {
-            None
+            size(&path("bsdiff")).map(Some)
         };
-        let [xdelta, zstd] = [size(&path("xdelta"))?, size(&path("zdelta"))?];
-        Ok(Self { xdelta, zstd, bsdiff, casync: casync(old, new, dir)? })
+        let others = || {
+            let xdelta = run("xdelta3").args(["-e", "-9", "-f", "-B", "1073741824", "-s"]).args([old, new]);
+            succeed("xdelta3", xdelta.arg(path("xdelta")))?;
+            let zstd = run("zstd").args(["-q", "-f", "-19", "--long=27"]);
+            let zstd = zstd.arg(format!("--patch-from={}", old.display()));
+            succeed("zstd", zstd.arg(new).arg("-o").arg(path("zdelta")))?;
+            anyhow::Ok([size(&path("xdelta"))?, size(&path("zdelta"))?, casync(old, new, dir)?])
+        };
+        let (bsdiff, others) = std::thread::scope(|scope| {
+            let bsdiff = scope.spawn(bsdiff);
+            let others = others();
+            (bsdiff.join(), others)
+        });
+        let bsdiff = bsdiff.map_err(|_| anyhow!("the thread of bsdiff panicked"))??;
+        let [xdelta, zstd, casync] = others?;
+        Ok(Self { xdelta, zstd, bsdiff, casync })
     }
 
     /// The least that a tool needs that makes one file.
