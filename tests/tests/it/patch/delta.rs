@@ -90,6 +90,34 @@ fn lz4_of_erofs_utils_is_encoded_again() {
 }
 
 #[test]
+fn versions_in_names_of_files_and_directories_hide_no_resemblance() {
+    let fixture = Fixture::empty();
+    let mut rng = Rng::new(5);
+    let [mut kernel, mut module] = [1_500_000, 300_000].map(|len| Content::Noise.bytes(len, &mut rng));
+    let other = Content::Noise.bytes(300_000, &mut rng);
+    for (version, image) in [("6.1.0-9", "old"), ("6.1.0-10", "new")] {
+        let dir = fixture.source();
+        fs::remove_dir_all(&dir).unwrap();
+        for (name, bytes) in [("net", &module), ("fs", &other)] {
+            let dir = dir.join("modules").join(version).join(name);
+            fs::create_dir_all(&dir).unwrap();
+            fs::write(dir.join("main.ko"), bytes).unwrap();
+        }
+        fs::write(dir.join(format!("vmlinuz-{version}")), &kernel).unwrap();
+        fixture.build(image, ["-z", "lz4"]);
+        (kernel[7], module[7]) = (!kernel[7], !module[7]);
+    }
+    let [old, new, delta, patch] = ["old", "new", "delta", "patch"].map(|name| fixture.path(name));
+    ferofs().args(["delta", "create", "-o"]).args([&delta, &old, &new]).run().success();
+    let source = fixture.source();
+    ferofs().args(["patch", "create", "-o"]).args([&patch, &old, &source]).run().success();
+    for made in [delta, patch] {
+        let len = fs::metadata(&made).unwrap().len();
+        assert!(len < 20_000, "{}: {len}", made.display());
+    }
+}
+
+#[test]
 fn each_error_names_its_file() {
     let fixture = images("-z lz4");
     let [old, new, delta, out, bad] = ["old", "new", "delta", "out", "bad"].map(|name| fixture.path(name));

@@ -72,8 +72,8 @@ pub(crate) struct OldFile {
     pub(crate) nid: Nid,
     pub(crate) file_type: FileType,
     pub(crate) size: u64,
-    /// The [hash](name_hash) of its name, without directories.
-    pub(crate) name: u64,
+    /// The [hashes](name_hash) of its [names](names_like).
+    pub(crate) names: [u64; 3],
 }
 
 /// The old image's inodes.
@@ -103,12 +103,11 @@ impl Survey {
             }
             survey.ino = survey.ino.max(inode.on_disk().ino);
             survey.is_compressed |= inode.layout().is_compressed();
-            let name = walked.path.file_name().unwrap_or_default();
             survey.files.push(OldFile {
                 nid: inode.nid(),
                 file_type: inode.file_type(),
                 size: inode.size(),
-                name: name_hash(name.as_bytes()),
+                names: names_like(walked.path.as_os_str().as_bytes()).map(|name| name_hash(&name)),
             });
             if inode.xattr_size() > 0
                 && !in_metabox
@@ -128,9 +127,39 @@ impl Survey {
     }
 }
 
+/// Files of one of the [names](names_like) that are compared: numbered files can be very many.
+pub(crate) const NAMED_MAX: usize = 256;
+
+/// The names under which other versions of the file at `path`, without a first slash, are found, the most similar first: a slash and the path
+/// with `0` for each number, which is often a version; the name; and the name with `0` for each number.
+pub(crate) fn names_like(path: &[u8]) -> [Vec<u8>; 3] {
+    let without_numbers = |name: &[u8]| {
+        let mut like: Vec<u8> =
+            name.iter().map(|byte| if byte.is_ascii_digit() { b'0' } else { *byte }).collect();
+        like.dedup_by(|a, b| (*a, *b) == (b'0', b'0'));
+        like
+    };
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    [[b"/", &*without_numbers(path)].concat(), name.to_vec(), without_numbers(name)]
+}
+
 /// A 64-bit hash of a name, to compare names without keeping them.
 pub(crate) fn name_hash(name: &[u8]) -> u64 {
     let hash = blake3::hash(name);
     let (first, _) = hash.as_bytes().split_at(8);
     first.iter().fold(0, |hash, byte| (hash << 8) | u64::from(*byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_other_versions_are_alike() {
+        let names = |path: &str| names_like(path.as_bytes()).map(|name| String::from_utf8(name).unwrap());
+        assert_eq!(names("boot/vmlinuz-6.1-55"), ["/boot/vmlinuz-0.0-0", "vmlinuz-6.1-55", "vmlinuz-0.0-0"]);
+        assert_eq!(names("lib/6.10/a/Kconfig")[0], names("lib/6.9/a/Kconfig")[0]);
+        assert_ne!(names("lib/6.10/a/Kconfig")[0], names("lib/6.9/b/Kconfig")[0]);
+        assert_eq!(names(""), ["/", "", ""]);
+    }
 }

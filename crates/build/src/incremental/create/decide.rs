@@ -126,7 +126,7 @@ impl ReuseDecisions {
             let mut free: Vec<&OldFile> =
                 equals.iter().filter(|file| !self.kept.contains(&file.nid)).take(CANDIDATES_MAX).collect();
             if let Some(named) =
-                equals.iter().find(|file| file.name == name && !self.kept.contains(&file.nid))
+                equals.iter().find(|file| file.names[1] == name && !self.kept.contains(&file.nid))
             {
                 free.insert(0, named);
             }

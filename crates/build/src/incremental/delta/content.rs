@@ -1,6 +1,7 @@
 //! What an image has where: the extents of all its files in the order of their positions, and the fragments in the packed inode.
 
 use std::collections::{HashMap, HashSet};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use ferofs_format::{Algorithm, FileOffset, Nid};
@@ -8,6 +9,7 @@ use ferofs_read::{ExtentData, Image, Location};
 
 use super::copies::Equal;
 use crate::error::Result;
+use crate::incremental::create::context::{NAMED_MAX, names_like};
 
 /// An extent of a file, the packed inode or the metabox.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +58,8 @@ pub(super) struct ImageContent {
     packed: Option<usize>,
     fragment_of: HashMap<usize, Fragment>,
     by_path: HashMap<PathBuf, usize>,
-    by_name: HashMap<std::ffi::OsString, Vec<usize>>,
+    /// By [names](names_like) under which other versions of a file are found.
+    by_name: HashMap<Vec<u8>, Vec<usize>>,
 }
 
 impl ImageContent {
@@ -118,8 +121,8 @@ impl ImageContent {
         let by_path = files.iter().enumerate().map(|(number, file)| (file.path.clone(), number)).collect();
         let mut by_name: HashMap<_, Vec<usize>> = HashMap::new();
         for (number, file) in files.iter().enumerate() {
-            if let Some(name) = file.path.file_name() {
-                by_name.entry(name.to_owned()).or_default().push(number);
+            for name in names_like(file.path.as_os_str().as_bytes()) {
+                by_name.entry(name).or_default().push(number);
             }
         }
         let fragment_of = fragments.iter().map(|fragment| (fragment.file, *fragment)).collect();
@@ -127,11 +130,14 @@ impl ImageContent {
         Ok(Self { files, extents, fragments, packed, fragment_of, by_path, by_name })
     }
 
-    /// The file at the path of `other`, or of the same name and the nearest size.
+    /// The file at the path of `other`, or the one with the most similar name and the nearest size.
     pub(super) fn like(&self, other: &ContentFile) -> Option<usize> {
         self.by_path.get(&other.path).copied().or_else(|| {
-            let same_name = self.by_name.get(other.path.file_name()?)?;
-            same_name.iter().copied().min_by_key(|number| self.files[*number].size.abs_diff(other.size))
+            let named = names_like(other.path.as_os_str().as_bytes())
+                .into_iter()
+                .find_map(|name| self.by_name.get(&name))?;
+            let named = named.iter().copied().take(NAMED_MAX);
+            named.min_by_key(|number| self.files[*number].size.abs_diff(other.size))
         })
     }
 

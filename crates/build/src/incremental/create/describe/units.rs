@@ -12,7 +12,7 @@ use ferofs_read::{ExtentData, Image, Location};
 
 use super::Segments;
 use crate::error::Result;
-use crate::incremental::create::context::CreateContext;
+use crate::incremental::create::context::{CreateContext, NAMED_MAX, name_hash, names_like};
 use crate::incremental::create::decide::{ReuseDecision, ReuseDecisions};
 use crate::incremental::create::metadata::WrittenMetadata;
 use ferofs_patch::format::piece::PIECE_LEN;
@@ -329,14 +329,16 @@ pub(crate) fn old_files(
         if by_name.is_empty() {
             for (number, file) in survey.files.iter().enumerate() {
                 if file.file_type == ferofs_format::inode::FileType::Regular && file.size > 0 {
-                    by_name.entry(file.name).or_default().push(number);
+                    for name in file.names {
+                        by_name.entry(name).or_default().push(number);
+                    }
                 }
             }
         }
-        let file = context.inputs.tree.node(node);
-        let name = crate::incremental::create::context::name_hash(context.inputs.tree.text(file.name));
-        let same_name = by_name.get(&name).into_iter().flatten();
-        let nearest = same_name.min_by_key(|number| survey.files[**number].size.abs_diff(file.size));
+        let size = context.inputs.tree.node(node).size;
+        let names = names_like(&context.inputs.tree.path_bytes(node));
+        let named = names.iter().find_map(|name| by_name.get(&name_hash(name))).into_iter().flatten();
+        let nearest = named.take(NAMED_MAX).min_by_key(|number| survey.files[**number].size.abs_diff(size));
         if let Some(number) = nearest {
             found.insert(node, survey.files[*number].nid);
         }
