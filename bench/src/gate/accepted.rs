@@ -67,10 +67,11 @@ pub(super) enum Verdict {
 }
 
 impl AcceptedFile {
-    /// Instructions of a cell, or requests of a mount; `None` if it has neither.
-    pub(crate) fn cost(&self, cell: &str) -> Option<u64> {
-        let [instructions, _, _, _, requests, _] = self.cells.get(cell)?.figures;
-        instructions.or(requests)
+    /// What a cell costs, without cache misses: published figures follow these.
+    pub(crate) fn costs(&self, cell: &str) -> Option<[Option<u64>; METRICS.len() - 1]> {
+        let [instructions, _, rest @ ..] = self.cells.get(cell)?.figures;
+        let [memory, bytes, requests, calls] = rest;
+        Some([instructions, memory, bytes, requests, calls])
     }
 
     pub(crate) fn parse(text: &str) -> Result<Self> {
@@ -122,23 +123,22 @@ impl AcceptedFile {
         verdicts
     }
 
-    /// Takes over the values that changed. Those within the tolerance stay as they are, so that many small steps add up to one that is
-    /// noticed.
+    /// Takes over the values that changed, with the reason. Those within the tolerance stay as they are, so that many small steps add up to one
+    /// that is noticed.
     pub(super) fn accept(&mut self, machine: &str, measured: &BTreeMap<String, Figures>, why: &str) {
+        // Also values of another machine are compared: their change has a reason, too.
+        self.machine = machine.to_owned();
         for (cell, figures) in measured {
             let verdicts = self.compare(cell, machine, figures);
             let new = || Accepted { figures: *figures, why: why.to_owned() };
             let accepted = self.cells.entry(cell.clone()).or_insert_with(new);
             for (number, verdict) in verdicts.into_iter().enumerate() {
-                if verdict != Some(Verdict::Same) {
-                    accepted.figures[number] = figures[number];
-                }
                 if matches!(verdict, Some(Verdict::Better | Verdict::Worse)) {
+                    accepted.figures[number] = figures[number];
                     why.clone_into(&mut accepted.why);
                 }
             }
         }
-        machine.clone_into(&mut self.machine);
     }
 }
 
@@ -238,7 +238,7 @@ mod tests {
         assert_eq!(file().compare("build lz4", "rustc 2", &twice)[0], None);
         let mut accepted = file();
         accepted.accept("rustc 2", &BTreeMap::from([("build lz4".into(), twice)]), "x");
-        assert_eq!(accepted.cells["build lz4"], Accepted { figures: twice, why: "first values".into() });
+        assert_eq!(accepted.cells["build lz4"], Accepted { figures: twice, why: "x".into() });
         assert_eq!(accepted.machine, "rustc 2");
     }
 

@@ -69,6 +69,12 @@ pub(crate) fn gate(options: &GateArgs) -> Result<()> {
         Err(_) => AcceptedFile::default(),
     };
     let machine = describe_machine()?;
+    if options.accept.is_some() && !options.only.is_empty() && machine != accepted.machine {
+        bail!(
+            "{} names another machine or compiler: accept all cells together, without --only",
+            page.display()
+        );
+    }
     let scratch = scratch::scratch_in_memory();
     prepare(scratch.path(), program.as_ref())?;
     let mut cells = cells::all(scratch.path())?;
@@ -242,6 +248,9 @@ fn describe_machine() -> Result<String> {
     let facts = machine::versions(&programs)?;
     let versions: Vec<&str> =
         programs.iter().filter_map(|(name, ..)| facts.get(*name)).map(String::as_str).collect();
+    if let Some(line) = versions.iter().find(|line| !line.contains(|char: char| char.is_ascii_digit())) {
+        bail!("no version of a program that the instructions depend on: {line}");
+    }
     Ok(format!("{}; {} {}", versions.join("; "), std::env::consts::ARCH, processor_features().join(" ")))
 }
 
