@@ -555,6 +555,25 @@ mod tests {
     }
 
     #[test]
+    fn the_presets_of_the_library_are_the_same() {
+        let Line { args } = Line::try_parse_from(["build", "source", "image"]).unwrap();
+        for (own, library) in [
+            (Preset::Default, ferofs::build::Preset::Default),
+            (Preset::Fast, ferofs::build::Preset::Fast),
+            (Preset::Small, ferofs::build::Preset::Small),
+            (Preset::Smallest, ferofs::build::Preset::Smallest),
+            (Preset::Android, ferofs::build::Preset::Android),
+            (Preset::Backup, ferofs::build::Preset::Backup),
+        ] {
+            let (mut by_form, mut by_library) = (Options::new("source"), Options::new("source"));
+            let form = Form::new(Some(own.settings()), None, None, &[], BlockSize::DEFAULT);
+            args.apply(&form, &mut by_form, Path::new("image")).unwrap();
+            by_library.set_preset(library).unwrap();
+            assert_eq!(format!("{by_form:?}"), format!("{by_library:?}"));
+        }
+    }
+
+    #[test]
     fn each_form_has_its_own_order() {
         let Line { args } = Line::try_parse_from(["build", "--estimate", "source"]).unwrap();
         let mut options = Options::new("source");
