@@ -30,7 +30,7 @@ static PAGES: [(&str, &[Example], &str); 50] = [
         "ferofs-check",
         &[
             ("ferofs check image.erofs", "the structure, fast"),
-            ("ferofs check --deep image.erofs", "all data, too"),
+            ("ferofs check --deep *.erofs", "all data, too, of several images"),
         ],
         "ferofs-inspect(1), ferofs-verity(1), fsck.erofs(1)",
     ),
