@@ -47,7 +47,7 @@ static PAGES: [(&str, &[Example], &str); 50] = [
         &[
             ("ferofs inspect image.erofs", "sizes by type"),
             ("ferofs inspect --html p.html image.erofs", "as a page"),
-            ("ferofs inspect --html p.html --compare old.erofs image.erofs", "what grew"),
+            ("ferofs inspect --compare old.erofs image.erofs", "what grew"),
         ],
         "ferofs-du(1), ferofs-ls(1), dump.erofs(1)",
     ),
