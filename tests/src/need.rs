@@ -1,5 +1,5 @@
 //! What a test needs from the machine. If something is missing, the test is skipped with a message; in CI (`CI=true`) it fails,
-//! because a test that never runs proves nothing. [`MAY_LACK`] lists the exceptions.
+//! because a test that never runs proves nothing. `MAY_LACK` lists the exceptions.
 
 use std::env;
 use std::io::{self, Write};
@@ -94,7 +94,7 @@ pub fn kernel_erofs(what: &str) -> bool {
 /// Says that `what` is skipped because `missing` is missing. Always false, so that callers can return it.
 ///
 /// # Panics
-/// In CI, unless [`MAY_LACK`] lists `missing`.
+/// In CI, unless `MAY_LACK` lists `missing`.
 pub fn lacks(what: &str, missing: &str) -> bool {
     assert!(!is_ci() || may_lack(missing), "SKIPPED {what}: needs {missing}");
     let message = format!("SKIPPED {what}: needs {missing}\n");
@@ -108,7 +108,7 @@ pub fn is_ci() -> bool {
     env::var_os("CI").is_some_and(|ci| ci == "true")
 }
 
-/// Whether [`MAY_LACK`] lists `missing`.
+/// Whether `MAY_LACK` lists `missing`.
 pub fn may_lack(missing: &str) -> bool {
     MAY_LACK.iter().any(|(listed, _)| *listed == missing)
 }

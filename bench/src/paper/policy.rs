@@ -2,11 +2,10 @@
 //! `ferofs` does not contain them.
 
 use std::path::{Path, PathBuf};
-use std::thread;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use ferofs_fuse::{Access, MountOptions};
+use ferofs_fuse::MountOptions;
 use ferofs_read::{FileSource, Image, LowMemory, OpenOptions, Policy, Strategy};
 
 /// All policies, by name.
@@ -39,17 +38,7 @@ pub(crate) fn policy(PolicyArgs { name, image, dir }: &PolicyArgs) -> Result<()>
 }
 
 fn mount(image: &Path, dir: &Path, options: &OpenOptions) -> Result<()> {
-    let mount_options = MountOptions {
-        source: image.display().to_string(),
-        subtype: "ferofs".into(),
-        // As many as those of `ferofs mount`.
-        threads: thread::available_parallelism().map_or(4, |threads| threads.get().max(4)),
-        access: Access::Owner,
-        confined: false,
-        survives_process: false,
-        low_memory: false,
-        extra: Vec::new(),
-    };
+    let mount_options = MountOptions { source: image.display().to_string(), ..MountOptions::default() };
     let image = Image::open_with(Box::new(FileSource::open(image, 0)?), Vec::new(), options)?;
     Ok(ferofs_fuse::mount(dir, &mount_options)?.serve(image, None)?)
 }
@@ -57,6 +46,7 @@ fn mount(image: &Path, dir: &Path, options: &OpenOptions) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::thread;
     use std::time::Duration;
 
     use ferofs_build::Compression;

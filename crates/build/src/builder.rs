@@ -97,7 +97,8 @@ impl Attributes {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// [`Self::options`] has all settings of the command line: compression, features, block size, number of workers. Its `run` part has a flag that
+/// [`Self::options`] has all settings of the command line: presets, compression, features, block size, number of workers. Without any,
+/// nothing is compressed: `builder.options().set_preset(Preset::Default)?` does as `ferofs build`. Its `run` part has a flag that
 /// cancels the build, and counters of the progress, both of which other threads may use.
 #[derive(Debug)]
 pub struct Builder {

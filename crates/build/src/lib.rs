@@ -1,6 +1,11 @@
 //! Build EROFS images from directories, archives, OCI images and other EROFS images, and from entries in memory.
 //!
-//! [`build`] makes an image of a source in the file system, [`Builder`] one of entries that a program gives.
+//! [`build`] makes an image of a source in the file system, [`Builder`] one of entries that a program gives. Both have [`Options`], whose
+//! [`set_preset`](Options::set_preset) chooses the compression for a purpose.
+//!
+//! An image does not depend on the number of workers. No file has the image's name before it is complete.
+//!
+//! # The modules
 //!
 //! | module | what it does |
 //! |---|---|
@@ -15,8 +20,7 @@
 //! | [`host`] | opens files of this machine, as programs below fakeroot see them |
 //!
 //! An image is: block 0 with the superblock; data, in the order in which it was read; metadata, in the order of the tree;
-//! shared attributes. It does not depend on the number of workers. No file has the image's name before it is complete.
-//!
+//! shared attributes.
 
 #![cfg_attr(
     not(all(feature = "oci", feature = "patch")),
@@ -57,6 +61,7 @@ pub use options::compression::{Compression, Fragments, Hint, IndexKind, Metadata
 pub use options::data::{ChunkOptions, ContentOrder, HotFiles, Priorities, PrioritiesError};
 pub use options::labels::{Labels, LabelsError};
 pub use options::oci::{OciOptions, Platform};
+pub use options::preset::Preset;
 pub use options::source::{
     Definitions, DefinitionsError, Exclude, Patterns, PatternsError, SourceData, SourceFormat, UsedPatterns,
     Whiteouts,

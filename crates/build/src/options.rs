@@ -9,6 +9,7 @@ pub(crate) mod image;
 pub(crate) mod labels;
 #[cfg_attr(not(feature = "oci"), allow(dead_code, reason = "the options are the same without OCI images"))]
 pub(crate) mod oci;
+pub(crate) mod preset;
 pub(crate) mod source;
 
 use std::num::NonZeroUsize;
@@ -26,12 +27,13 @@ use crate::progress::Progress;
 
 /// The options of a build.
 ///
-/// [`Options::new`] gives every option its default; then set the fields that differ:
+/// [`Options::new`] gives every option its default, and compresses nothing. A [`Preset`](crate::Preset) chooses the compression for a purpose;
+/// then set the fields that differ:
 ///
 /// ```
-/// # use ferofs_build::{Compression, Options};
+/// # use ferofs_build::{Options, Preset};
 /// let mut options = Options::new("tree");
-/// options.data.compression = Some(Compression::lz4(9)?);
+/// options.set_preset(Preset::Small)?;
 /// options.image.label = b"root".to_vec();
 /// # Ok::<(), ferofs_build::Error>(())
 /// ```

@@ -94,14 +94,10 @@ pub(crate) fn serve(args: &MountArgs) -> Outcome {
     open_options.pressure = PressureFile::open();
     let options = MountOptions {
         source: source(args).to_string_lossy().into_owned(),
-        subtype: "ferofs".to_owned(),
-        // Most of them wait for the device when several programs read.
-        threads: std::thread::available_parallelism().map_or(4, |threads| threads.get().max(4)),
         access: Access::All,
         confined: true,
-        survives_process: false,
         low_memory: args.low_memory,
-        extra: Vec::new(),
+        ..MountOptions::default()
     };
     let mounted = ferofs_fuse::attach(device, &options).map_err(|error| fail(error.into()))?;
     ferofs_fuse::restrict().map_err(|error| fail(error.into()))?;

@@ -1,29 +1,50 @@
 //! Build, read, check, extract, seal and patch EROFS images.
 //!
-//! Read a file from an image in memory:
+//! # Read a file
 //!
 //! ```
 //! # use ferofs::build::{Attributes, Builder, Content};
 //! # let mut builder = Builder::new();
 //! # builder.file("etc/hostname", Content::bytes("example\n"), Attributes::default());
-//! # let mut bytes = Vec::new();
-//! # builder.write_to(&mut bytes)?;
-//! use ferofs::read::Image;
+//! # let dir = tempfile::tempdir()?;
+//! # let path = dir.path().join("image.erofs");
+//! # builder.build(&path)?;
+//! use ferofs::read::{FileSource, Image};
 //!
-//! let image = Image::open(bytes)?;
+//! let image = Image::open(FileSource::open(&path, 0)?)?; // or the bytes of an image: Image::open(bytes)?
 //! assert_eq!(image.read("/etc/hostname")?, b"example\n");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Build an image from three entries in memory. Linux mounts it with `mount -o loop three.erofs /mnt`:
+//! [`Image`](read::Image) has methods as [`std::fs`] for the rest: `read_dir`, `metadata`, `open_file`, `walk`.
+//!
+//! # Build an image
+//!
+//! A [`Preset`](build::Preset) chooses the compression for a purpose; each says which Linux mounts the image, with
+//! `mount -o loop tree.erofs /mnt`. Without one, nothing is compressed.
+//!
+//! ```
+//! # let dir = tempfile::tempdir()?;
+//! # let (tree, path) = (dir.path().join("tree"), dir.path().join("tree.erofs"));
+//! # std::fs::create_dir(&tree)?;
+//! use ferofs::build::{Options, Preset, build};
+//!
+//! let mut options = Options::new(&tree); // a directory; `options.source.format` is for archives and others
+//! options.set_preset(Preset::Small)?;
+//! let summary = build(&options, &path)?;
+//! println!("{} bytes", summary.bytes_out);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A [`Builder`](build::Builder) takes entries that the program makes:
 //!
 //! ```
 //! # let dir = tempfile::tempdir()?;
 //! # let path = dir.path().join("three.erofs");
-//! use ferofs::build::{Attributes, Builder, Compression, Content};
+//! use ferofs::build::{Attributes, Builder, Content, Preset};
 //!
 //! let mut builder = Builder::new();
-//! builder.options().data.compression = Some(Compression::lz4(0)?);
+//! builder.options().set_preset(Preset::Default)?;
 //! builder.directory("docs", Attributes::default().mode(0o755));
 //! builder.file("docs/greeting", Content::bytes("hello\n"), Attributes::default());
 //! builder.symlink("greeting", "docs/greeting", Attributes::default());
@@ -31,6 +52,26 @@
 //! # assert_eq!(ferofs::read::Image::open(std::fs::read(&path)?)?.read("greeting")?, b"hello\n");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Check an image
+//!
+//! ```
+//! # let mut bytes = Vec::new();
+//! # ferofs::build::Builder::new().write_to(&mut bytes)?;
+//! # let image = ferofs::read::Image::open(bytes)?;
+//! let report = ferofs::check::check(&image, &Default::default())?;
+//! for line in report.lines(image.superblock().block_size) {
+//!     println!("{line}");
+//! }
+//! assert!(report.is_sound());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Mount an image
+//!
+//! Linux mounts images by itself. The crate `ferofs-fuse` mounts them without root, and where Linux is too old.
+//!
+//! # The modules
 //!
 //! | module | what it does |
 //! |---|---|

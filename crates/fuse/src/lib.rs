@@ -1,5 +1,19 @@
 //! The FUSE daemon over [`ferofs_read`]: mounts an image where the kernel's driver cannot mount it.
 //!
+//! Mount an image on a directory, as this user, until `fusermount3 -u /mnt`:
+//!
+//! ```no_run
+//! use ferofs_fuse::{MountOptions, mount};
+//! use ferofs_read::{FileSource, Image};
+//!
+//! let image = Image::open(FileSource::open("image.erofs", 0)?)?;
+//! let options = MountOptions { source: "image.erofs".to_owned(), ..MountOptions::default() };
+//! mount("/mnt".as_ref(), &options)?.serve(image, None)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! To mount a hostile image, first [`mount`], then [`restrict`] the process, and only then open the image.
+//!
 //! | module | what it does |
 //! |---|---|
 //! | [`session`](mount) | mounts, and answers requests until the unmount |

@@ -23,7 +23,7 @@ const MAX_WINDOW: u64 = 1 << 20;
 /// The same with `low_memory`: the kernel would evict more pages before a program reads them.
 const MAX_WINDOW_LOW_MEMORY: u64 = 128 << 10;
 
-/// How to mount.
+/// How to mount. The default is a mount for the user who makes it, with a thread for each processor, and at least four.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
     /// The source in the mount table, normally the path of the image.
@@ -43,6 +43,22 @@ pub struct MountOptions {
     pub low_memory: bool,
     /// Further options for fusermount3, for example `nosuid`.
     pub extra: Vec<String>,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        Self {
+            source: "ferofs".to_owned(),
+            subtype: "ferofs".to_owned(),
+            // Most of them wait for the device when several programs read.
+            threads: std::thread::available_parallelism().map_or(4, |threads| threads.get().max(4)),
+            access: Access::Owner,
+            confined: false,
+            survives_process: false,
+            low_memory: false,
+            extra: Vec::new(),
+        }
+    }
 }
 
 /// Why mounting failed.

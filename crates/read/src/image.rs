@@ -3,28 +3,23 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use ferofs_format::algorithm::{CompressionConfigs, LZ4_MAX_DISTANCE};
-use ferofs_format::device::DeviceSlot;
+use ferofs_format::algorithm::LZ4_MAX_DISTANCE;
 use ferofs_format::superblock::Superblock;
-use ferofs_format::xattr::{Entry, LongPrefix, NameFilter};
-use ferofs_format::{BytePos, DeviceId, FileOffset, Nid, Structure};
+use ferofs_format::xattr::LongPrefix;
+use ferofs_format::{FileOffset, Nid};
 
 use crate::accounting::budget::Budget;
 use crate::accounting::memory::Memory;
 use crate::accounting::pressure::PressureFile;
 use crate::accounting::stats::Stats;
-use crate::content::{ContentReader, InodeReader};
+use crate::content::ContentReader;
 use crate::engine::options::EngineOptions;
 use crate::engine::state::Engine;
-use crate::error::{Error, Result};
-use crate::metadata::ReadMetadata;
+use crate::error::Result;
 use crate::metadata::inode::{Inode, read_inode};
 use crate::metadata::map::Extents;
-use crate::metadata::xattr;
-use crate::volume::MetadataPlace;
 use crate::volume::source::Source;
 use crate::volume::{Header, Volume};
-use ferofs_format::units::to_u64;
 
 /// How to open an image.
 #[derive(Debug, Clone)]
@@ -68,12 +63,24 @@ impl Default for OpenOptions {
 
 /// An open image.
 ///
+/// | to | call |
+/// |---|---|
+/// | open a file, a device, or bytes in memory | [`open`](Self::open) |
+/// | read a file | [`read`](Self::read), or [`open_file`](Self::open_file) to read and seek in it |
+/// | list a directory, or all names | [`read_dir`](Self::read_dir), [`walk`](Self::walk) |
+/// | see type, mode, owner, time and size | [`metadata`](Self::metadata), [`symlink_metadata`](Self::symlink_metadata) |
+/// | read a link's target, or attributes | [`read_link`](Self::read_link), [`xattr`](Self::xattr), [`xattrs`](Self::xattrs) |
+/// | see how a file is stored | [`extents`](Self::extents) |
+/// | keep decoded what is read most | [`profile`](Self::profile), [`pin`](Self::pin) |
+///
+/// The last methods of this page are for programs that look at structures, as a checker does, or limit work, as a server does.
+///
 /// All methods take `&self` and may be called from many threads at once. A clone shares the open image and costs nothing; the
 /// image is closed when the last clone is dropped.
 #[derive(Clone)]
 pub struct Image {
     pub(crate) content: Arc<ContentReader>,
-    prefixes: Arc<[LongPrefix]>,
+    pub(crate) prefixes: Arc<[LongPrefix]>,
 }
 
 impl std::fmt::Debug for Image {
@@ -94,8 +101,8 @@ impl Image {
     /// Opens an image whose primary device is `source`, with `extra` devices in the order of its table.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] for a superblock that is not sound, [`Error::Unsupported`] for features
-    /// that this version does not know, [`Error::Option`] for too few or too many devices.
+    /// [`crate::Error::Corrupt`] for a superblock that is not sound, [`crate::Error::Unsupported`] for features
+    /// that this version does not know, [`crate::Error::Option`] for too few or too many devices.
     pub fn open_with(
         source: Box<dyn Source>,
         extra: Vec<Box<dyn Source>>,
@@ -120,127 +127,6 @@ impl Image {
         Ok(Self { content: Arc::new(content), prefixes })
     }
 
-    /// The superblock.
-    #[must_use]
-    pub fn superblock(&self) -> &Superblock {
-        &self.content.volume.superblock
-    }
-
-    /// The algorithms' configurations.
-    #[must_use]
-    pub fn configs(&self) -> &CompressionConfigs {
-        &self.content.volume.configs
-    }
-
-    /// The table of extra devices.
-    #[must_use]
-    pub fn device_slots(&self) -> &[DeviceSlot] {
-        &self.content.volume.device_slots
-    }
-
-    /// The long xattr name prefixes.
-    #[must_use]
-    pub fn xattr_prefixes(&self) -> &[LongPrefix] {
-        &self.prefixes
-    }
-
-    /// Size in bytes of a device, or `None` when there is no such device.
-    #[must_use]
-    pub fn device_size(&self, device: DeviceId) -> Option<u64> {
-        self.content.volume.devices.size(device)
-    }
-
-    /// Fills `buf` with metadata, which belongs to a `structure`.
-    pub fn read_metadata(&self, place: MetadataPlace, structure: Structure, buf: &mut [u8]) -> Result<()> {
-        self.content.read_metadata(place, structure, buf)
-    }
-
-    /// The position of the next stored byte of the primary device, at or after `pos`, if its source knows its holes.
-    pub fn next_stored(&self, pos: BytePos) -> BytePos {
-        BytePos::new(self.content.volume.devices.primary().next_stored(pos.get()))
-    }
-
-    /// Fills `buf` from a device without any caching; `device` 0 is the unified address space.
-    pub fn read_device(
-        &self,
-        device: DeviceId,
-        pos: BytePos,
-        structure: Structure,
-        buf: &mut [u8],
-    ) -> Result<()> {
-        self.content.volume.budget.charge_bytes(to_u64(buf.len()))?;
-        let (source, pos) = self.content.volume.source_of(device, pos, structure, buf.len())?;
-        source.read_exact_at(pos.get(), buf).map_err(|e| Error::io_unnamed("read image", e))
-    }
-
-    /// The same image for one operation, whose reads fail with [`crate::Error::Interrupted`] a few milliseconds after `cancel` is set. Reads
-    /// through other handles go on.
-    #[must_use]
-    pub fn cancelled_by(&self, cancel: &Arc<AtomicBool>) -> Self {
-        Self { content: Arc::new(self.content.cancelled_by(cancel)), prefixes: Arc::clone(&self.prefixes) }
-    }
-
-    /// The limit on the work that this image may cause. Code whose work depends on the contents of the image charges it here.
-    #[must_use]
-    pub fn budget(&self) -> &Budget {
-        &self.content.volume.budget
-    }
-
-    /// Counts the work of finding a device, of which there may be 65,535.
-    pub fn charge_devices(&self) -> Result<()> {
-        self.content.volume.charge_devices()
-    }
-
-    /// Charges the work of making a path of `len` bytes: in a deep tree, paths are far longer than the names in the image.
-    ///
-    /// # Errors
-    /// As [`Budget::charge`].
-    pub fn charge_path(&self, len: usize) -> Result<()> {
-        self.budget().charge_bytes(to_u64(len))
-    }
-
-    /// Whether both are opened from the same files.
-    #[must_use]
-    pub fn is_same_image(&self, other: &Self) -> bool {
-        self.content.volume.devices.are_same(&other.content.volume.devices)
-    }
-
-    /// Whether both are handles of one opened image.
-    #[must_use]
-    pub fn is_clone_of(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.content.engine, &other.content.engine)
-    }
-
-    /// The device that holds `pos`, and the position in it; device 0 is the unified address space.
-    pub fn physical(&self, device: DeviceId, pos: BytePos) -> Option<(DeviceId, BytePos)> {
-        self.content.volume.devices.physical(device, pos)
-    }
-
-    /// Whether `len` bytes at `pos` lie within a device.
-    #[must_use]
-    pub fn has_range(&self, device: DeviceId, pos: BytePos, len: u64) -> bool {
-        self.content.volume.has_range(device, pos, len)
-    }
-
-    /// Runs one request of a server. It fails after about half a second of work, so that no image can block the server's threads.
-    pub fn request<T>(request: impl FnOnce() -> T) -> T {
-        Budget::request(request)
-    }
-
-    /// Counters of all reads so far, and the memory held.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        self.content.stats()
-    }
-
-    /// Reads inode `nid`.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`] when there is no sound inode.
-    pub fn inode(&self, nid: Nid) -> Result<Inode> {
-        read_inode(&*self.content, nid)
-    }
-
     /// Reads the root directory's inode.
     ///
     /// # Errors
@@ -249,13 +135,12 @@ impl Image {
         self.inode(self.superblock().root)
     }
 
-    /// Calls `each` with each entry, and with its place if it is shared; returns the name filter.
-    pub fn walk_xattrs(
-        &self,
-        inode: &Inode,
-        each: impl FnMut(&Entry<'_>, Option<MetadataPlace>),
-    ) -> Result<NameFilter> {
-        xattr::walk(&*self.content, inode, each)
+    /// Reads inode `nid`.
+    ///
+    /// # Errors
+    /// [`crate::Error::Corrupt`] when there is no sound inode.
+    pub fn inode(&self, nid: Nid) -> Result<Inode> {
+        read_inode(&*self.content, nid)
     }
 
     /// Reads `inode`'s content from `offset` on into `buf`; returns how many bytes that gave, which are fewer than
@@ -264,31 +149,35 @@ impl Image {
     /// Any inode with content may be read: a directory's content is its blocks, a symbolic link's its target.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when the content is damaged where it is read, [`Error::Io`].
+    /// [`crate::Error::Corrupt`] when the content is damaged where it is read, [`crate::Error::Io`].
     pub fn read_at(&self, inode: &Inode, offset: FileOffset, buf: &mut [u8]) -> Result<usize> {
         self.content.read_at(inode, offset, buf)
-    }
-
-    /// Reads like [`Self::read_at`], but ends before a pcluster that does not fit `buf`, unless the range starts in that
-    /// pcluster. A caller that continues there decodes no pcluster twice.
-    ///
-    /// # Errors
-    /// As [`Self::read_at`].
-    pub fn read_whole_at(&self, inode: &Inode, offset: FileOffset, buf: &mut [u8]) -> Result<usize> {
-        self.content.read_whole_at(inode, offset, buf)
-    }
-
-    /// `inode` for several reads during one request, which share its map.
-    #[must_use]
-    pub fn reader<'a>(&'a self, inode: &'a Inode) -> InodeReader<'a> {
-        InodeReader::new(&self.content, inode)
     }
 
     /// The extents of `inode` from `offset` on, without reading any data.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when the map's header is damaged; an item that fails is the last one.
+    /// [`crate::Error::Corrupt`] when the map's header is damaged; an item that fails is the last one.
     pub fn extents<'a>(&'a self, inode: &'a Inode, offset: FileOffset) -> Result<Extents<'a>> {
         Extents::open(&*self.content, inode, offset)
+    }
+
+    /// The superblock.
+    #[must_use]
+    pub fn superblock(&self) -> &Superblock {
+        &self.content.volume.superblock
+    }
+
+    /// Counters of all reads so far, and the memory held.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.content.stats()
+    }
+
+    /// The same image for one operation, whose reads fail with [`crate::Error::Interrupted`] a few milliseconds after `cancel` is set. Reads
+    /// through other handles go on.
+    #[must_use]
+    pub fn cancelled_by(&self, cancel: &Arc<AtomicBool>) -> Self {
+        Self { content: Arc::new(self.content.cancelled_by(cancel)), prefixes: Arc::clone(&self.prefixes) }
     }
 }

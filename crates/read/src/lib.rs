@@ -147,8 +147,8 @@
 //!
 //! The data flows through these modules, whose imports go the same way: `volume` (devices, superblock, block cache) ->
 //! `metadata` (inodes, attributes, maps of files) -> `engine` (decoding) -> `content` (bytes of a file) ->
-//! `image` ([`Image`], the interface) -> `tree` (directories, paths, [`walk`], open files) -> `profile`. `accounting` limits and
-//! counts the work and memory of all of them.
+//! `image` ([`Image`], the interface) -> `structures` (its methods for checkers and servers) -> `tree` (directories, paths,
+//! [`walk`], open files) -> `profile`. `accounting` limits and counts the work and memory of all of them.
 
 #![cfg_attr(not(feature = "comparison"), forbid(unsafe_code))]
 // Not in tests, which fail when a number overflows.
@@ -162,15 +162,18 @@ pub mod error;
 pub mod escape;
 pub mod names;
 
+// The documentation of `Image` has its methods in the order of these modules.
+mod image;
+mod tree;
+
 mod accounting;
 mod content;
 mod engine;
-mod image;
 mod metadata;
 mod profile;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod replaced;
-mod tree;
+mod structures;
 mod volume;
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
             &["engine"],
             &["content"],
             &["image"],
+            &["structures"],
             &["tree"],
             &["profile"],
             &["lib"],

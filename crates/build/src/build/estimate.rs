@@ -362,6 +362,14 @@ fn copies(options: &Options, tree: &Tree, contents: &Contents) -> Result<HashSet
 mod tests {
     use super::*;
 
+    /// The help of `--estimate` and docs/BUILDING.md say so.
+    #[test]
+    fn up_to_64_mib_are_encoded_as_a_whole() {
+        let windows = |all: u64| windows(all, SLOW_BYTES.start() * SLOW_WINDOWS as u64, *WINDOW.start());
+        assert_eq!(windows(64 << 20), [(0, 64 << 20)]);
+        assert!(windows((64 << 20) + 1).len() > 1);
+    }
+
     #[test]
     fn windows_are_at_equal_distances_and_within_the_content() {
         assert_eq!(windows(100, 100, 10), [(0, 100)]);

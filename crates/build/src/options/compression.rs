@@ -35,7 +35,7 @@ const ONE_PASS_LEVEL: u8 = 15;
 /// The algorithm of the packed inode: an index into [`Compression::methods`].
 pub(crate) const PACKED_INODE_METHOD: usize = 0;
 
-/// How content is encoded.
+/// How content is encoded. A [`Preset`](crate::Preset) chooses it for a purpose. A Linux version in brackets is the first that reads it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Compression {
@@ -48,7 +48,7 @@ pub struct Compression {
     pub fragment_pcluster: Option<u32>,
     /// Exceptions for some files; the first one that matches applies.
     pub hints: Vec<Hint>,
-    /// Index into [`Self::methods`] of the algorithm for files of more than [`SEGMENT`]; `None`: the first. No
+    /// Index into [`Self::methods`] of the algorithm for files of more than 4 MiB; `None`: the first. No
     /// other file is near them, so that they gain most from a large window, and decoding them takes as long in each order of reading.
     pub large_files: Option<usize>,
     /// The most decoded bytes of an extent.
@@ -110,7 +110,7 @@ pub enum Fragments {
     None,
     /// Small files, and the tails of other files that do not fill a pcluster.
     Tails,
-    /// Files up to [`SEGMENT`], and the tails of larger ones.
+    /// Files up to 4 MiB, and the tails of larger ones.
     All,
 }
 
@@ -127,7 +127,7 @@ pub struct Hint {
 
 /// How one file is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FileCompression {
+pub(crate) struct FileCompression {
     /// Index into [`Compression::methods`].
     pub method: usize,
     /// The most encoded bytes of a pcluster.
@@ -135,7 +135,8 @@ pub struct FileCompression {
 }
 
 impl Compression {
-    /// One method, with pclusters of one block and without all other features.
+    /// One method, with pclusters of one block and without all other features: the image is larger than with a
+    /// [`Preset`](crate::Preset).
     #[must_use]
     pub fn new(method: Params) -> Self {
         Self {
@@ -217,7 +218,7 @@ impl Compression {
     }
 
     /// How the file of `len` bytes at `path`, relative to the source, is encoded; `None`: it is stored uncompressed.
-    pub fn for_file(
+    pub(crate) fn for_file(
         &self,
         len: u64,
         path: impl FnOnce() -> Vec<u8>,
@@ -240,7 +241,7 @@ impl Compression {
     }
 
     /// About how many bytes of a file of `size` bytes become a fragment.
-    pub fn fragment_len(&self, size: u64, block: BlockSize) -> u64 {
+    pub(crate) fn fragment_len(&self, size: u64, block: BlockSize) -> u64 {
         match self.fragments {
             Fragments::None => 0,
             Fragments::Tails => size.min(pcluster_size(self.pcluster, block) as u64),
@@ -249,13 +250,13 @@ impl Compression {
     }
 
     /// How the packed inode is encoded.
-    pub fn for_packed_inode(&self, block: BlockSize) -> FileCompression {
+    pub(crate) fn for_packed_inode(&self, block: BlockSize) -> FileCompression {
         let size = self.fragment_pcluster.or(self.pcluster);
         FileCompression { method: PACKED_INODE_METHOD, pcluster: pcluster_size(size, block) }
     }
 
     /// The same methods for metadata, which has no inline tails, no fragments and no deduplication.
-    pub fn for_metadata(&self) -> Self {
+    pub(crate) fn for_metadata(&self) -> Self {
         Self {
             index: if self.index == IndexKind::Full { IndexKind::Full } else { IndexKind::Compact },
             inline_tails: false,
@@ -267,7 +268,7 @@ impl Compression {
     }
 
     /// How directories and the metabox are encoded.
-    pub fn for_directories(&self, block: BlockSize) -> FileCompression {
+    pub(crate) fn for_directories(&self, block: BlockSize) -> FileCompression {
         let method = self.metadata.map_or(0, |metadata| metadata.method);
         let size = self.metadata.map(|metadata| metadata.pcluster).or(self.pcluster);
         FileCompression { method, pcluster: pcluster_size(size, block) }
@@ -292,19 +293,19 @@ impl Compression {
         sizes.map(|size| pcluster_size(size, block) as u64).max().unwrap_or(0)
     }
 
-    /// Bytes of a large file or of the packed inode that are encoded with one call: at least [`SEGMENT`], and enough for two pclusters that
+    /// Bytes of a large file or of the packed inode that are encoded with one call: at least 4 MiB, and enough for two pclusters that
     /// decode to as much as Linux allows, so that the cut between segments does not shorten every pcluster.
-    pub fn segment(&self, block: BlockSize) -> u64 {
+    pub(crate) fn segment(&self, block: BlockSize) -> u64 {
         SEGMENT.max(self.largest_pcluster(block) * 2 * MAX_RATIO)
     }
 
     /// Whether a pcluster may have more than one block.
-    pub fn is_big(&self, block: BlockSize) -> bool {
+    pub(crate) fn is_big(&self, block: BlockSize) -> bool {
         self.max_blocks(block) > 1
     }
 
     /// Sets the algorithms in `superblock`; returns the configurations that follow it.
-    pub fn configure(&self, superblock: &mut Superblock) -> Vec<u8> {
+    pub(crate) fn configure(&self, superblock: &mut Superblock) -> Vec<u8> {
         let mut configs = CompressionConfigs::default();
         // An image has one configuration for each algorithm: it must suit all methods with this algorithm.
         for method in &self.methods {
@@ -338,7 +339,7 @@ impl Compression {
     }
 
     /// The parameters of the compressor of a method.
-    pub fn compressor_params(&self, method: usize, block: BlockSize) -> Result<Params> {
+    pub(crate) fn compressor_params(&self, method: usize, block: BlockSize) -> Result<Params> {
         let no_method = Error::Option { option: "compression", problem: "an algorithm is not in the list" };
         let mut params = *self.methods.get(method).ok_or(no_method)?;
         // Versions of one file compress by more than four, which the default window allows the largest pclusters.
@@ -356,7 +357,7 @@ impl Compression {
     }
 
     /// Creates the compressor of a method.
-    pub fn compressor(&self, method: usize, block: BlockSize) -> Result<Box<dyn Compressor>> {
+    pub(crate) fn compressor(&self, method: usize, block: BlockSize) -> Result<Box<dyn Compressor>> {
         ferofs_codec::compressor(&self.compressor_params(method, block)?).map_err(Error::Params)
     }
 }

@@ -38,6 +38,28 @@ pub(crate) struct SealArgs {
     pub(crate) hash_offset: Option<u64>,
 }
 
+/// The root hash of a command that needs one.
+#[derive(clap::Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct RootArgs {
+    /// The root hash: 64 or 128 hexadecimal digits
+    roothash: Option<Digest>,
+
+    /// The same, in a file
+    ///
+    /// `--roothash-file` of `ferofs build` and of `ferofs verity format` writes such a file.
+    #[arg(long, value_name = "FILE", value_parser = root_file())]
+    roothash_file: Option<Digest>,
+}
+
+impl RootArgs {
+    /// The root hash.
+    pub(crate) fn root(&self) -> Result<Digest, Failure> {
+        // The parser wants one of them.
+        self.roothash.or(self.roothash_file).ok_or_else(|| Failure::complete("no root hash is given"))
+    }
+}
+
 /// The open file with the hash tree, which is not decoded yet.
 pub(crate) struct OpenSeal {
     root: Digest,

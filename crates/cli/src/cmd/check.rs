@@ -10,7 +10,7 @@ use ferofs::read::Image;
 use serde_json::json;
 
 use crate::args::byte_size::human;
-use crate::args::image::ImageArgs;
+use crate::args::image::{ImageArgs, ImageName};
 use crate::exit::{Failure, Outcome};
 use crate::print::json_path;
 use crate::print::output::{OUTPUT, json_text, message, print_line};
@@ -21,21 +21,25 @@ use ferofs::escape::Escaped;
 const ERRORS_LEFT: u8 = 4;
 const OPERATIONAL_ERROR: u8 = 8;
 
-/// Check an image
+/// Check images
 ///
 /// Checks every inode, directory, extended attribute and map, and finds bytes that two structures use. With --deep,
 /// decodes all data too. Repairs nothing. Exit codes are those of fsck(8): 0 the image is sound, 4 it is damaged, 8 it
-/// could not be read or the check stopped at a limit, 16 wrong usage.
+/// could not be read or the check stopped at a limit, 16 wrong usage. Of several images, each is checked, and the largest code counts.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     image: ImageArgs,
 
+    /// More images, which are checked with the same options
+    #[arg(value_name = "IMAGE")]
+    more: Vec<ImageName>,
+
     /// Decode all data, too
     #[arg(long)]
     deep: bool,
 
-    /// Print the report as one JSON object
+    /// Print the report of each image as one JSON object, on a line of its own
     #[arg(help_heading = OUTPUT, long)]
     json: bool,
 
@@ -49,38 +53,48 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
+    let mut worst = 0;
+    for name in std::iter::once(&args.image.path).chain(&args.more) {
+        worst = worst.max(run_one(args, &ImageArgs { path: name.clone(), ..args.image.clone() })?);
+    }
+    Ok(worst)
+}
+
+fn run_one(args: &Args, image_args: &ImageArgs) -> Outcome {
+    let path = &image_args.path;
     let mut options = Options::default();
     (options.workers, options.content) = (args.workers, args.deep);
     let display = (!args.quiet).then(|| show_progress(&options)).flatten();
-    let outcome = check_opened(args.image.open(), &options);
+    let outcome = check_opened(image_args.open(), &options);
     drop(display);
     let (image, report) = match outcome {
         CheckOutcome::Complete(image, report) => (image, report),
         CheckOutcome::Stopped(image, report, error) => {
             if args.json {
-                let mut object = to_json(&image, &report, args.deep);
+                let mut object = to_json(path, &image, &report, args.deep);
                 object["sound"] = false.into();
                 object["refused"] = error.to_string().into();
                 print_result(format_args!("{}", json_text(&object)))?;
             } else {
-                print_findings(&args.image.path, &image, &report);
+                print_findings(path, &image, &report);
             }
-            message!("{}: {error}", Escaped::path(&args.image.path));
+            message!("{}: {error}", Escaped::path(path));
             return Ok(OPERATIONAL_ERROR);
         }
         CheckOutcome::NotOpened(code, reason) => {
             if args.json {
-                print_result(format_args!("{}", json_text(&json!({ "sound": false, "refused": reason }))))?;
+                let object = json!({ "image": path.to_string_lossy(), "sound": false, "refused": reason });
+                print_result(format_args!("{}", json_text(&object)))?;
             }
             return Ok(code);
         }
     };
     if args.json {
-        print_result(format_args!("{}", json_text(&to_json(&image, &report, args.deep))))?;
+        print_result(format_args!("{}", json_text(&to_json(path, &image, &report, args.deep))))?;
     } else {
-        print_findings(&args.image.path, &image, &report);
+        print_findings(path, &image, &report);
         if report.is_sound() && !args.quiet {
-            print_summary(&args.image.path, &report, args.deep)?;
+            print_summary(path, &report, args.deep)?;
         }
     }
     Ok(if report.is_sound() { 0 } else { ERRORS_LEFT })
@@ -149,7 +163,7 @@ fn print_summary(path: &Path, report: &Report, deep: bool) -> Result<(), Failure
     ))
 }
 
-fn to_json(image: &Image, report: &Report, deep: bool) -> serde_json::Value {
+fn to_json(path: &Path, image: &Image, report: &Report, deep: bool) -> serde_json::Value {
     let block_size = image.superblock().block_size;
     let list = |findings: &[Finding]| -> serde_json::Value {
         findings
@@ -170,6 +184,7 @@ fn to_json(image: &Image, report: &Report, deep: bool) -> serde_json::Value {
             .collect()
     };
     json!({
+        "image": path.to_string_lossy(),
         "sound": report.is_sound(),
         "content_read": deep,
         "inodes": report.inodes,

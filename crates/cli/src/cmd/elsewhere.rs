@@ -13,11 +13,12 @@ use ferofs::escape::Escaped;
 use ferofs::extract::{Options, Summary, extract_portable, write_tar};
 use ferofs::read::FileSource;
 use ferofs::read::names::{bytes_of, path_of};
-use ferofs::verity::{Digest, Seal, appended_position, check_end, verify_all};
+use ferofs::verity::{Seal, appended_position, check_end, verify_all};
 use indicatif::HumanBytes;
 
 use super::{cat, check, inspect, ls};
 use crate::args::image::ImageArgs;
+use crate::args::seal::RootArgs;
 use crate::args::{byte_size, threads};
 use crate::exit::{About, FAILURE, Failure, OUTPUT_FAILURE, Outcome};
 use crate::print::output::{OutputArgs, message, print_line, wants_summary};
@@ -90,8 +91,8 @@ struct VerifyArgs {
     /// The image
     image: PathBuf,
 
-    /// The root hash: 64 or 128 hexadecimal digits
-    roothash: Digest,
+    #[command(flatten)]
+    root: RootArgs,
 
     /// File with the hash tree [default: the image itself]
     #[arg(long, value_name = "FILE")]
@@ -205,8 +206,8 @@ fn verify(args: &VerifyArgs) -> Outcome {
         (None, None) => appended_position(&file).about(path)?,
     };
     let seal = Seal::read(&file, position).about(path)?;
-    let verified =
-        seal.verified(CountedSource::new(image, "verified"), file, args.roothash).about(&args.image)?;
+    let image = CountedSource::new(image, "verified");
+    let verified = seal.verified(image, file, args.root.root()?).about(&args.image)?;
     check_end(&verified).about(&args.image)?;
     verify_all(&verified, threads(args.threads)).about(&args.image)?;
     if wants_summary() {

@@ -30,7 +30,7 @@ static PAGES: [(&str, &[Example], &str); 50] = [
         "ferofs-check",
         &[
             ("ferofs check image.erofs", "the structure, fast"),
-            ("ferofs check --deep image.erofs", "all data, too"),
+            ("ferofs check --deep *.erofs", "all data, too, of several images"),
         ],
         "ferofs-inspect(1), ferofs-verity(1), fsck.erofs(1)",
     ),
@@ -47,7 +47,7 @@ static PAGES: [(&str, &[Example], &str); 50] = [
         &[
             ("ferofs inspect image.erofs", "sizes by type"),
             ("ferofs inspect --html p.html image.erofs", "as a page"),
-            ("ferofs inspect --html p.html --compare old.erofs image.erofs", "what grew"),
+            ("ferofs inspect --compare old.erofs image.erofs", "what grew"),
         ],
         "ferofs-du(1), ferofs-ls(1), dump.erofs(1)",
     ),

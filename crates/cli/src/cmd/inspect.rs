@@ -55,9 +55,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "path", "block"])]
     html: Option<PathBuf>,
 
-    /// Show on the page what grew and what shrank since image OLD
+    /// Show instead what grew and what shrank since image OLD; with --html, add it to the page
+    ///
+    /// The contents of both images are compared.
     #[cfg(target_os = "linux")]
-    #[arg(long, value_name = "OLD", requires = "html")]
+    #[arg(long, value_name = "OLD", conflicts_with_all = ["json", "path", "block"])]
     compare: Option<ImageName>,
 
     /// Number of the largest files to show
@@ -92,26 +94,17 @@ pub(crate) fn run(args: &Args) -> Outcome {
         options.largest = args.top;
         #[cfg(target_os = "linux")]
         {
-            options.files = args.html.is_some();
+            options.files = args.html.is_some() || args.compare.is_some();
         }
         let inspection = inspect(&image, &options).about(subject)?;
         let code = report_damage(subject, &inspection);
         #[cfg(target_os = "linux")]
+        let (code, comparison) = match &args.compare {
+            Some(name) => compared(args, name, (&image, &inspection), &options, code)?,
+            None => (code, Value::Null),
+        };
+        #[cfg(target_os = "linux")]
         if let Some(target) = &args.html {
-            let mut code = code;
-            let mut comparison = Value::Null;
-            if let Some(name) = &args.compare {
-                let old = ImageArgs {
-                    work_limit: args.image.work_limit,
-                    #[cfg(feature = "remote")]
-                    servers: args.image.servers.clone(),
-                    ..ImageArgs::of(name.clone())
-                };
-                let old = old.open()?;
-                let old_inspection = inspect(&old, &options).about(name)?;
-                code = code.max(report_damage(name, &old_inspection));
-                comparison = compare::data(name, (&old, &old_inspection), (&image, &inspection));
-            }
             let page = html::page(subject, &image, &inspection, comparison);
             if target == Path::new("-") {
                 out.write_all(page.as_ref())?;
@@ -121,6 +114,10 @@ pub(crate) fn run(args: &Args) -> Outcome {
             let mut file = NewFile::create(target).map_err(Failure::without_subject)?;
             file.write_all(page.as_ref()).map_err(|error| Failure::about(target, error))?;
             file.finish().map_err(Failure::without_subject)?;
+            return Ok(code);
+        } else if args.compare.is_some() {
+            compare::write(report::size(image.superblock()), &comparison, &mut out)?;
+            out.flush()?;
             return Ok(code);
         }
         match args.json {
@@ -132,6 +129,28 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     out.flush()?;
     Ok(0)
+}
+
+/// The comparison of image `new` with the image called `name`, and the exit code, which is at least `code`.
+#[cfg(target_os = "linux")]
+fn compared(
+    args: &Args,
+    name: &ImageName,
+    new: (&Image, &Inspection),
+    options: &Options,
+    code: u8,
+) -> Result<(u8, Value), Failure> {
+    let old = ImageArgs {
+        work_limit: args.image.work_limit,
+        #[cfg(feature = "remote")]
+        servers: args.image.servers.clone(),
+        ..ImageArgs::of(name.clone())
+    };
+    let old = old.open()?;
+    let inspection = inspect(&old, options).about(name)?;
+    let code = code.max(report_damage(name, &inspection));
+    let (changed, has_failed) = compare::changed_files(&old, new.0)?;
+    Ok((code.max(has_failed.into()), compare::data(name, (&old, &inspection), new, &changed)))
 }
 
 /// Prints the parts that could not be read, and returns the exit code.

@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 use ferofs::read::FileSource;
 use ferofs::signature;
-use ferofs::verity::{Digest, Seal, appended_position, check_end, fsverity_digest, make_tree, verify_all};
+use ferofs::verity::{Seal, appended_position, check_end, fsverity_digest, make_tree, verify_all};
 
 use crate::args::byte_size;
+use crate::args::seal::RootArgs;
 use crate::args::signature::SignArgs;
 use crate::args::threads;
 use crate::exit::{About, Failure, Outcome};
@@ -49,8 +50,8 @@ struct VerifyArgs {
     /// The image
     image: PathBuf,
 
-    /// The root hash: 64 or 128 hexadecimal digits
-    roothash: Digest,
+    #[command(flatten)]
+    root: RootArgs,
 
     #[command(flatten)]
     place: PlaceArgs,
@@ -99,8 +100,8 @@ struct ShowArgs {
 /// root_hash_sig_key_desc. openssl signs. The key may have a password.
 #[derive(clap::Args)]
 struct RootSignArgs {
-    /// The root hash: 64 or 128 hexadecimal digits
-    roothash: Digest,
+    #[command(flatten)]
+    root: RootArgs,
 
     #[command(flatten)]
     sign: SignArgs,
@@ -111,9 +112,10 @@ struct RootSignArgs {
 /// The signature must be by one of the certificates, which must be valid now. Certificates with weak keys, and signatures with weak digests,
 /// are refused.
 #[derive(clap::Args)]
+#[command(allow_missing_positional = true)]
 struct VerifySignatureArgs {
-    /// The root hash: 64 or 128 hexadecimal digits
-    roothash: Digest,
+    #[command(flatten)]
+    root: RootArgs,
 
     /// The signature
     signature: PathBuf,
@@ -156,9 +158,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
         Verb::Verify(args) => verify(args),
         Verb::Digest(args) => digest(args),
         Verb::Show(args) => show(args),
-        Verb::Sign(args) => args.sign.sign(&args.roothash.to_string(), &[]).map(|()| 0),
+        Verb::Sign(args) => args.sign.sign(&args.root.root()?.to_string(), &[]).map(|()| 0),
         Verb::VerifySignature(args) => {
-            let text = args.roothash.to_string();
+            let text = args.root.root()?.to_string();
             signature::check(&text, &args.signature, &args.cert).map_err(Failure::without_subject)?;
             Ok(0)
         }
@@ -169,8 +171,8 @@ fn verify(args: &VerifyArgs) -> Outcome {
     args.shown.apply();
     let image = open(&args.image)?;
     let (file, seal) = args.place.open(&args.image)?;
-    let verified =
-        seal.verified(CountedSource::new(image, "verified"), file, args.roothash).about(&args.image)?;
+    let image = CountedSource::new(image, "verified");
+    let verified = seal.verified(image, file, args.root.root()?).about(&args.image)?;
     check_end(&verified).about(&args.image)?;
     verify_all(&verified, threads(args.threads)).about(&args.image)?;
     if wants_summary() {

@@ -14,7 +14,7 @@ const PAGE: usize = 1 << 12;
 /// Bytes at the window's end that only copies that overrun write to: they overrun by less than 32 bytes.
 const SLACK: usize = 64;
 
-/// The size in bytes of the window that [`decode_range`] needs if matches reach back at most `max_distance` bytes: 17 pages
+/// The size in bytes of the window that decoding a range needs if matches reach back at most `max_distance` bytes: 17 pages
 /// of 4 KiB for 65,535 bytes, 3 pages for 8 KiB.
 #[must_use]
 pub fn lz4_window(max_distance: u16) -> usize {

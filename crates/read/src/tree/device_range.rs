@@ -39,7 +39,7 @@ impl DeviceRange {
             ExtentData::Hole | ExtentData::Fragment { .. } => return Ok(None),
         };
         let Location::Device(device, start) = at else { return Ok(None) };
-        image.charge_devices()?;
+        image.content.volume.charge_devices()?;
         let placed = image.physical(device, start).filter(|_| image.has_range(device, start, len));
         let Some((device, start)) = placed else {
             let limit = image.device_size(device).unwrap_or(0);

@@ -70,7 +70,7 @@ impl Client {
     /// Sends a GET request with these headers.
     ///
     /// # Errors
-    /// As [`Self::send`]; [`FetchErrorKind::Protocol`] for headers and URLs that cannot be sent.
+    /// Errors of the server and of the connection; [`FetchErrorKind::Protocol`] for headers and URLs that cannot be sent.
     pub fn get(
         &self,
         url: &str,

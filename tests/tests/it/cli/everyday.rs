@@ -203,3 +203,33 @@ fn a_new_patch_tells_its_parts_only_if_asked() {
     let lines: Vec<&str> = shown.lines().filter(|line| line.contains("the image grows by")).collect();
     assert!(lines.len() == 1 && verbose.lines().skip(1).all(|part| !shown.contains(part)), "{shown}");
 }
+
+#[test]
+fn several_images_are_checked_and_the_worst_counts() {
+    let fixture = fixture();
+    let good = fixture.build("good", ["-T0"]);
+    let [damaged, missing] = ["damaged", "missing"].map(|name| fixture.path(name));
+    let mut bytes = fs::read(&good).unwrap();
+    // A byte of the superblock that only its checksum covers.
+    bytes[1024 + 64] ^= 1;
+    fs::write(&damaged, bytes).unwrap();
+    let check = |images: &[&Path], options: &[&str]| ferofs().arg("check").args(images).args(options).run();
+    for (images, code) in [
+        (&[&*good, &*good][..], 0),
+        (&[&*damaged, &*good][..], 4),
+        (&[&*missing, &*damaged, &*good][..], 8),
+        (&[&*good, &*damaged, &*missing, &*good][..], 8),
+    ] {
+        let checked = check(images, &[]);
+        let text = String::from_utf8(checked.stdout).unwrap();
+        let sound = images.iter().filter(|image| **image == good).count();
+        assert_eq!((checked.code, text.matches("metadata sound").count()), (code, sound), "{text}");
+        let json = check(images, &["--json"]);
+        let text = String::from_utf8(json.stdout).unwrap();
+        assert_eq!((json.code, text.lines().count()), (code, images.len()), "{text}");
+        for (line, image) in text.lines().zip(images) {
+            assert!(line.contains(&format!("\"image\":\"{}\"", image.display())), "{line}");
+            assert!(line.contains(&format!("\"sound\":{}", *image == good)), "{line}");
+        }
+    }
+}

@@ -228,10 +228,26 @@ fn control_characters_in_names_are_escaped() {
     assert_eq!(listed, [name.as_bytes(), b"\n"].concat());
     let json = ferofs().args(["ls", "--json"]).arg(&image).run().success().stdout;
     assert!(!String::from_utf8(json).unwrap().contains(['\x1b', '\u{202e}']));
-    let Some(script) = need::tool("script", "the output of ls on a terminal") else { return };
-    let line = format!("{} ls {}", ferofs_path().display(), image.display());
-    let listed = Run::new(script).args(["-qec", &line, "/dev/null"]).run().success().stdout;
-    assert_eq!(String::from_utf8(listed).unwrap().trim_end(), shown);
+    let Some(script) = need::tool("script", "the output of commands on a terminal") else { return };
+    let empty = Fixture::empty();
+    let empty = empty.build("empty", ["-T0"]).display().to_string();
+    for words in [
+        "ls",
+        "ls -lR",
+        "du -a",
+        "cat --sums",
+        "inspect",
+        &format!("inspect --compare {empty}"),
+        &format!("diff {empty}"),
+    ] {
+        let line = format!("{} {words} {} 2>/dev/null; true", ferofs_path().display(), image.display());
+        let listed = Run::new(&script).args(["-qec", &line, "/dev/null"]).run().success().stdout;
+        let listed = String::from_utf8(listed).unwrap();
+        assert!(
+            listed.contains(shown.strip_suffix("\\xff").unwrap()) && !listed.contains(['\x1b', '\u{202e}']),
+            "{words}: {listed:?}"
+        );
+    }
 }
 
 #[test]

@@ -311,9 +311,17 @@ fn a_stream_is_sealed_and_wrong_combinations_are_refused() {
         .arg(fixture.source())
         .arg("-")
         .run();
-    let (image, root) = (fixture.path("image"), fs::read_to_string(root).unwrap());
+    let (image, root_file) = (fixture.path("image"), root);
+    let root = fs::read_to_string(&root_file).unwrap();
     fs::write(&image, &stream.success().stdout).unwrap();
-    ferofs().args(["verity", "verify"]).arg(&image).arg(&root).run().success();
+    let verify = || ferofs().args(["verity", "verify"]).arg(&image);
+    verify().arg(&root).run().success();
+    verify().arg("--roothash-file").arg(&root_file).run().success();
+    assert_eq!(verify().arg(&root).arg("--roothash-file").arg(&root_file).run().code, 2);
+    assert_eq!(verify().run().code, 2);
+    let wrong = fixture.path("wrong");
+    fs::write(&wrong, "0".repeat(64)).unwrap();
+    verify().arg("--roothash-file").arg(&wrong).run().failure(1);
 
     let before = fs::read(&image).unwrap();
     let name = image.display().to_string();

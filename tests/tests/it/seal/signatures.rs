@@ -242,6 +242,16 @@ fn signatures_are_those_of_openssl() {
             "-noverify",
         ]);
     }
+    let [key, cert, by_file, other] =
+        ["good.key", "good.pem", "by_file.p7s", "other.text"].map(|name| keys.path(name));
+    fs::write(&other, &wrong).unwrap();
+    let with_file = |command: &str, file: &str| {
+        ferofs().args(["verity", command, "--roothash-file", file, "--cert", &cert])
+    };
+    with_file("sign", &text).args(["--key", &key, "--output", &by_file]).run().success();
+    verify(&root, &by_file, &["good"]).success();
+    with_file("verify-signature", &text).arg(&by_file).run().success();
+    with_file("verify-signature", &other).arg(&by_file).run().failure(1);
     for (name, reason) in [("weak", "too weak"), ("almost", "2040 bits"), ("expired", "expired")] {
         let output = keys.path("refused.p7s");
         let refused = sign(name, &output).failure(1);

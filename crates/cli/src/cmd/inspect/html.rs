@@ -56,7 +56,7 @@ fn escape(json: &str) -> String {
 fn data(subject: &Path, image: &Image, inspection: &Inspection) -> Value {
     let superblock = image.superblock();
     let map = &inspection.map;
-    let size = superblock.blocks.saturating_mul(superblock.block_size.bytes64());
+    let size = report::size(superblock);
     let created = superblock.epoch.saturating_add(superblock.build_time.into());
     let content: u64 = inspection.types.values().map(|group| group.size).fold(0, u64::saturating_add);
     let sharing = &inspection.sharing;

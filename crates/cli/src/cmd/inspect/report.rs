@@ -26,12 +26,8 @@ pub(super) fn write(image: &Image, inspection: &Inspection, out: &mut impl Write
     field(out, "label", &label(superblock))?;
     let created = superblock.epoch.saturating_add(superblock.build_time.into());
     field(out, "created", &time_string(created))?;
-    let size = superblock.blocks.saturating_mul(superblock.block_size.bytes64());
-    field(
-        out,
-        "size",
-        &format!("{}, {} blocks of {}", human(size), superblock.blocks, superblock.block_size),
-    )?;
+    let (size, blocks) = (human(size(superblock)), superblock.blocks);
+    field(out, "size", &format!("{size}, {blocks} blocks of {}", superblock.block_size))?;
     field(out, "features", &features(superblock).join(" "))?;
     field(out, "algorithms", &algorithms(image).join(" "))?;
     if !image.device_slots().is_empty() {
@@ -206,6 +202,11 @@ pub(super) fn by_stored(inspection: &Inspection) -> Vec<(&String, &FileTotals)> 
     let mut all: Vec<_> = inspection.extensions.iter().collect();
     all.sort_by(|(a, left), (b, right)| right.stored.cmp(&left.stored).then_with(|| a.cmp(b)));
     all
+}
+
+/// The bytes of an image.
+pub(super) fn size(superblock: &Superblock) -> u64 {
+    superblock.blocks.saturating_mul(superblock.block_size.bytes64())
 }
 
 pub(super) const fn storage_name(storage: Storage) -> &'static str {

@@ -104,10 +104,11 @@ fn serve(args: &Args, sorted: SortedOptions, served: Served) -> Outcome {
     let confined = !(args.no_sandbox || sorted.no_sandbox);
     let own =
         FuseOptions::parse(&sorted.passed, args.helper.sloppy).map_err(|e| Failure::about(&args.dir, e))?;
+    let defaults = MountOptions::default();
     let options = MountOptions {
         source: sorted.fsname.unwrap_or_else(|| source.to_string_lossy().into_owned()),
         subtype: sorted.subtype.unwrap_or_else(|| args.subtype.to_owned()),
-        threads: args.threads.map_or_else(default_threads, Into::into),
+        threads: args.threads.map_or(defaults.threads, Into::into),
         access: match (sorted.access, rustix::process::geteuid().is_root()) {
             // The owner is root.
             (Access::OwnerAndRoot, true) => Access::Owner,
@@ -231,11 +232,6 @@ fn serve(args: &Args, sorted: SortedOptions, served: Served) -> Outcome {
     // The helper has said why it could not store the profile.
     let is_stored = profile.is_none() || ended.is_none_or(|status| status.success());
     Ok(if is_stored { 0 } else { FAILURE })
-}
-
-/// One thread for each processor, at least four: most of them wait for the device when several programs read.
-fn default_threads() -> usize {
-    std::thread::available_parallelism().map_or(4, |threads| threads.get().max(4))
 }
 
 /// At the first signal, makes the unmount helper detach the mount; the daemon ends when nobody uses
