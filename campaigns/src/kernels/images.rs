@@ -21,7 +21,7 @@ use crate::options::generate::settings::{self, Interface};
 use crate::options::generate::tree;
 
 /// Each layout: its name, and the options of `ferofs build`.
-const LAYOUTS: [(&str, &str); 32] = [
+const LAYOUTS: [(&str, &str); 33] = [
     ("uncompressed", "-z none"),
     ("lz4", "--preset fast -z lz4"),
     ("lz4 64K", "--preset fast -z lz4 -C 64K"),
@@ -44,6 +44,7 @@ const LAYOUTS: [(&str, &str); 32] = [
     ("fragments", "--preset fast -z lz4 -E fragments"),
     ("all fragments", "--preset fast -z lz4 -E all-fragments"),
     ("dedupe", "--preset fast -z lz4 -E dedupe"),
+    ("compressed directories", "--preset fast -z lz4 --compress-directories"),
     ("dot-omitted", "--preset fast -z lz4 -E dot-omitted"),
     ("blocks of 512", "-z none -b 512"),
     ("blocks of 1 KiB", "-z none -b 1024"),
@@ -67,6 +68,13 @@ const PATCHED: [(&str, &str); 4] = [
     ("default", "patched default"),
     ("48bit", "patched 48bit"),
     ("compressed metadata", "patched metadata"),
+];
+
+/// Images that are like an earlier one and keep its features: their name, and the options of both.
+const LIKE: [(&str, &str, &str); 3] = [
+    ("like one with tails", "-E ztailpacking", "--preset fast"),
+    ("like one with fragments", "-E all-fragments", "--preset fast"),
+    ("like one, prefixes", "-E all-fragments", "--preset fast --xattr-prefix user.number."),
 ];
 
 /// Layouts of a file of 12 MiB with holes, and the first release that shows them.
@@ -152,6 +160,11 @@ pub(super) fn layouts(dir: &Path, few: bool) -> Result<Vec<Built>> {
     if !few {
         all.extend(indexes(dir)?);
         all.push(equal(dir)?);
+        for (name, old, new) in LIKE {
+            must_build(dir, name, old, &["tree"])?;
+            fs::rename(dir.join("image"), dir.join("old"))?;
+            all.push(must_build(dir, name, &format!("{new} --like old"), &["next"])?);
+        }
         write_sparse(&dir.join("holes"), 12 << 20, &[(0, 70_000), (1 << 20, 5000), (11 << 20, 70_000)])?;
         for (name, options, shows_holes) in HOLES {
             all.push(Built { shows_holes, ..must_build(dir, name, options, &["holes"])? });

@@ -32,9 +32,16 @@ impl Requirement {
                 self.version = self.version.max(version);
             }
         }
+        // As in `linux_version`, if the hidden inode is that of an earlier image.
+        if incompat.contains(Incompat::XATTR_PREFIXES) && incompat.intersects(HIDDEN_INODE) {
+            self.version = self.version.max(LinuxVersion(6, 18));
+        }
         self
     }
 }
+
+/// Features of images that may have a packed inode or a metabox.
+const HIDDEN_INODE: Incompat = Incompat::FRAGMENTS.union(Incompat::METABOX);
 
 /// The first Linux version that mounts images with a feature: older ones refuse them. A bit that announces two features has the older one's.
 const FEATURES: [(Incompat, LinuxVersion); 8] = [
@@ -148,6 +155,8 @@ mod tests {
         for (feature, version) in FEATURES {
             assert_eq!(plain.with_features(feature | Incompat::LZ4_0PADDING).version, version);
         }
+        let prefixes = plain.with_features(Incompat::XATTR_PREFIXES | Incompat::FRAGMENTS);
+        assert_eq!(prefixes.version, LinuxVersion(6, 18));
         // All features but the first have a line.
         let all = FEATURES.iter().fold(Incompat::LZ4_0PADDING, |all, (feature, _)| all | *feature);
         assert_eq!(all, Incompat::all());
