@@ -223,7 +223,7 @@ impl Pair {
     fn new(dir: &Path, options: &'static str) -> Result<Self> {
         let source = dir.join("source");
         fs::create_dir_all(&source)?;
-        let mut bytes = Content::Mixed.bytes(2_500_000, &mut Rng::new(1));
+        let mut bytes = Content::Mixed.bytes(1_500_000, &mut Rng::new(1));
         for name in ["old", "new"] {
             fs::write(source.join("file"), &bytes)?;
             let run = ferofs().args(["build", "-q", "-T", "1700000000"]).args(options.split(' '));
@@ -233,10 +233,10 @@ impl Pair {
                 let text = Content::Text.bytes(100 + 2500 * number, &mut Rng::new(number as u64));
                 fs::write(source.join(format!("text{number}")), text)?;
             }
-            fs::write(source.join("new"), Content::Text.bytes(2_000_000, &mut Rng::new(77)))?;
+            fs::write(source.join("new"), Content::Text.bytes(1_200_000, &mut Rng::new(77)))?;
         }
         let [old, new, delta] = ["old", "new", "delta"].map(|name| dir.join(name));
-        ferofs().args(["delta", "create", "-q", "-o"]).args([&delta, &old, &new]).run().success();
+        ferofs().args(["delta", "create", "-q", "--level", "3", "-o"]).args([&delta, &old, &new]).run().success();
         let (old, new, delta) = (fs::read(old)?, fs::read(new)?, fs::read(delta)?);
         Ok(Self { options, dir: dir.to_owned(), old, new, delta })
     }

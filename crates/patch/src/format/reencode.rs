@@ -18,7 +18,7 @@ const WORK_PER_MIB: u64 = 1_000_000_000;
 
 /// The nanoseconds of encoding that a delta for a new image of so many bytes may ask for.
 #[must_use]
-pub const fn work_limit(new_size: u64) -> u64 {
+pub fn work_limit(new_size: u64) -> u64 {
     BASE_WORK.saturating_add((new_size >> 20).saturating_mul(WORK_PER_MIB))
 }
 

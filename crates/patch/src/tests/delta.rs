@@ -312,7 +312,7 @@ fn slow_encoders_get_work_in_proportion_to_the_new_image() {
     let (_, all) = delta(dir, &old, &new);
     let [old_path, new_path, out] = ["x.old", "x.new", "x.delta"].map(|name| dir.join(name));
     for (limit, share) in
-        [(0, 0..=0), (100_000_000, 1..=all.encoded - 1), (u64::MAX, all.encoded..=all.encoded)]
+        [(0, 0..=0), (15_000_000, 1..=all.encoded - 1), (u64::MAX, all.encoded..=all.encoded)]
     {
         let mut options = DeltaOptions::default();
         options.work_limit = Some(limit);
