@@ -85,7 +85,8 @@ pub(crate) fn run(cases: u64, seed: u64, jobs: usize, repeat: Option<u64>, kept:
     let work = || -> Result<()> {
         while let Some(case) = next() {
             let result = campaign.case(case).with_context(|| format!("case {case}"))?;
-            *counts.lock().entry(format!("{} {}", result.name, result.outcome)).or_default() += 1;
+            let kind = if result.name.starts_with("mutant") { "mutant" } else { &result.name };
+            *counts.lock().entry(format!("{kind} {}", result.outcome)).or_default() += 1;
             for (most, used) in most.lock().iter_mut().zip(result.used) {
                 *most = (used, case).max(*most);
             }
@@ -102,8 +103,8 @@ pub(crate) fn run(cases: u64, seed: u64, jobs: usize, repeat: Option<u64>, kept:
     };
     std::thread::scope(|scope| {
         let running: Vec<_> = (0..jobs).map(|_| scope.spawn(work)).collect();
-        let joined = running.into_iter().map(|thread| thread.join());
-        joined.map(|done| done.unwrap_or_else(|_| bail!("a thread panicked"))).collect::<Result<()>>()
+        let mut joined = running.into_iter().map(|thread| thread.join());
+        joined.try_for_each(|done| done.unwrap_or_else(|_| bail!("a thread panicked")))
     })?;
     let counts = counts.into_inner();
     counts.iter().for_each(|(name, count)| println!("{count:7}  {name}"));
@@ -236,7 +237,11 @@ impl Pair {
             fs::write(source.join("new"), Content::Text.bytes(1_200_000, &mut Rng::new(77)))?;
         }
         let [old, new, delta] = ["old", "new", "delta"].map(|name| dir.join(name));
-        ferofs().args(["delta", "create", "-q", "--level", "3", "-o"]).args([&delta, &old, &new]).run().success();
+        ferofs()
+            .args(["delta", "create", "-q", "--level", "3", "-o"])
+            .args([&delta, &old, &new])
+            .run()
+            .success();
         let (old, new, delta) = (fs::read(old)?, fs::read(new)?, fs::read(delta)?);
         Ok(Self { options, dir: dir.to_owned(), old, new, delta })
     }

@@ -125,7 +125,7 @@ impl Encoders {
             (compressor.trials().map(|(trials, _)| trials), compressor.searched())
         };
         let before = count(compressor);
-        compressor.limit(left / encoder_time(&params, 0, 0, 1).max(1));
+        compressor.limit(left.checked_div(encoder_time(&params, 0, 0, 1)).unwrap_or(left));
         let consumed = match encode_extent(compressor, extent, content, at, out) {
             Err(Error::Encode(EncodeError::Work)) => return Err(too_much_work()),
             consumed => consumed?,
