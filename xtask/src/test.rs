@@ -99,6 +99,9 @@ pub(crate) enum Scope {
     Full,
 }
 
+/// Cases of the proofs for exact deltas: half a minute on two processors.
+const DELTA_CASES: &str = "360";
+
 /// Runs all stages of `scope`, and prints the time of each.
 pub(crate) fn test(scope: Scope) -> Result<()> {
     let stages = Stages::new();
@@ -157,6 +160,8 @@ fn run_stages(scope: Scope, stages: &Stages) -> Result<()> {
         } else {
             left_out("the campaign of failing system calls", need::X86_64)?;
         }
+        stages
+            .run("deltas", || fuzz::run_campaign("hostile", &["--deltas", DELTA_CASES], &fuzz::ferofs()))?;
         let options = ["--images", OPTIONS_IMAGES, "--seed", "1"];
         stages.run("options", || fuzz::run_campaign("options", &options, &fuzz::ferofs()))?;
         if has_kernels {

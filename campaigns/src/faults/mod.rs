@@ -4,8 +4,8 @@
 
 mod mount;
 mod scenario;
-mod syscalls;
-mod tracer;
+pub(crate) mod syscalls;
+pub(crate) mod tracer;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;

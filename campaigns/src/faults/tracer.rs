@@ -37,6 +37,9 @@ pub(crate) struct Traced {
     /// The program did not end by itself.
     pub(crate) hung: bool,
     pub(crate) stderr: String,
+    /// Positions and lengths of writes by pwrite(2) since the last sync, which a power cut can undo.
+    pub(crate) unsynced: Vec<(u64, u64)>,
+    pub(crate) syncs: u64,
 }
 
 /// Runs `command` until it ends, at most for `timeout`.
@@ -76,6 +79,8 @@ pub(crate) fn trace(
         injected: tracer.injected,
         hung: hung.into_inner(),
         stderr: read_back(&mut stderr)?,
+        unsynced: tracer.unsynced,
+        syncs: tracer.syncs,
     })
 }
 
@@ -94,6 +99,8 @@ struct Tracer {
     known: HashSet<pid_t>,
     /// Threads whose current call gets another result when it ends.
     altered: HashMap<pid_t, Altered>,
+    unsynced: Vec<(u64, u64)>,
+    syncs: u64,
     started: bool,
     status: Option<ExitStatus>,
 }
@@ -114,6 +121,8 @@ impl Tracer {
             calls: HashMap::new(),
             known: HashSet::new(),
             altered: HashMap::new(),
+            unsynced: Vec::new(),
+            syncs: 0,
             started: false,
             status: None,
         }
@@ -177,13 +186,16 @@ impl Tracer {
         let size = mem::size_of_val(&info);
         request(libc::PTRACE_GET_SYSCALL_INFO, pid, size, info.as_mut_ptr() as usize)?;
         match info[0] & 0xFF {
-            1 => self.enters(pid, info[3].cast_signed()),
+            1 => {
+                let arguments = [info[4], info[5], info[6], info[7]];
+                self.enters(pid, info[3].cast_signed(), arguments)
+            }
             2 => self.leaves(pid),
             _ => Ok(()),
         }
     }
 
-    fn enters(&mut self, pid: pid_t, number: c_long) -> io::Result<()> {
+    fn enters(&mut self, pid: pid_t, number: c_long, arguments: [u64; 4]) -> io::Result<()> {
         // Rust sets the alternate stack up just before `main`; the calls of the loader before are not counted.
         self.started |= number == libc::SYS_sigaltstack;
         if !self.started {
@@ -193,6 +205,14 @@ impl Tracer {
         let nth = *count;
         *count += 1;
         let Some(inject) = self.inject.filter(|inject| inject.number == number && inject.nth == nth) else {
+            match number {
+                libc::SYS_pwrite64 => self.unsynced.push((arguments[3], arguments[2])),
+                libc::SYS_fsync | libc::SYS_fdatasync => {
+                    self.unsynced.clear();
+                    self.syncs += 1;
+                }
+                _ => {}
+            }
             return Ok(());
         };
         self.injected = true;

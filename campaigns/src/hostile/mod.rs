@@ -5,6 +5,7 @@
 pub(crate) mod base_images;
 mod commands;
 mod content;
+mod deltas;
 mod fields;
 mod generate;
 mod linux;
@@ -42,9 +43,12 @@ pub(crate) struct HostileArgs {
     /// Every Nth image goes through the commands and a FUSE mount, too; 0: none
     #[arg(long, value_name = "N", default_value = "500")]
     commands: u64,
-    /// Test this image of the seed alone, with all commands, and keep it
+    /// Test this image (or delta) of the seed alone, with all commands, and keep it
     #[arg(long, value_name = "CASE")]
     repeat: Option<u64>,
+    /// Instead of images N cases of exact deltas: 5/6 mutants, 1/12 crafted deltas, 1/12 interruptions of applying one
+    #[arg(long, value_name = "N")]
+    deltas: Option<u64>,
     /// Let Linux read the images in virtual machines, and compare with check --deep and our reader
     #[arg(long)]
     linux: bool,
@@ -63,6 +67,9 @@ pub(crate) fn run(args: &HostileArgs) -> Result<()> {
         return linux::files(dir, &work_dir, &kept);
     }
     let HostileArgs { seed, commands, images, .. } = *args;
+    if let Some(cases) = args.deltas {
+        return deltas::run(cases, seed, crate::jobs(args.jobs), args.repeat, &kept);
+    }
     if let Some(first) = args.worker {
         let base_images = base_images::load(&work_dir)?;
         let step = crate::jobs(args.jobs) as u64;

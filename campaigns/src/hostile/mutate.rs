@@ -12,7 +12,7 @@ use super::content::{Content, read_content};
 use super::fields::{self, Field};
 
 /// Values that have caused defects in readers: limits of integer types, and sizes whose sums or products overflow.
-const EXTREMES: [u64; 18] = [
+pub(super) const EXTREMES: [u64; 18] = [
     0,
     1,
     0x7F,

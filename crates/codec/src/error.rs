@@ -78,6 +78,9 @@ pub enum EncodeError {
     /// The library could not allocate its state.
     #[error("out of memory for the compressor's state")]
     Memory,
+    /// Trials took more input than [`Compressor::limit`](crate::Compressor::limit) allows.
+    #[error("the search for the length of a cluster takes too much work")]
+    Work,
     /// A library returned an error that valid parameters should not cause.
     #[error("{library} failed with code {code}")]
     Library {

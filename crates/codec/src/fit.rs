@@ -57,6 +57,15 @@ pub trait Compressor: Send {
     fn trials(&self) -> Option<(u64, u64)> {
         None
     }
+
+    /// Bytes of input in all trials so far, for [`encoder_time`](crate::encoder_time); `None` for compressors that need no trials.
+    fn searched(&self) -> Option<u64> {
+        None
+    }
+
+    /// Lets trials fail with [`EncodeError::Work`] when they have taken so many more `bytes` of input. Compressors that need no trials have no
+    /// limit.
+    fn limit(&mut self, _bytes: u64) {}
 }
 
 /// Moves the `produced` encoded bytes from the start of `block` to its end and fills the start with zeroes, as images

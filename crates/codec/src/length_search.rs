@@ -37,6 +37,11 @@ pub(crate) trait FixedInput: Send {
         Ok(None)
     }
 
+    /// Bytes of input that [`Self::fill`] has tried since the last call.
+    fn take_filled(&mut self) -> u64 {
+        0
+    }
+
     /// Searches matches in `src`, so that [`Self::encode_parsed`] takes less time than [`Self::compress`]. Returns whether it did.
     fn parse(&mut self, _src: &[u8]) -> bool {
         false
@@ -58,6 +63,9 @@ const FILLED_BLOCKS: usize = 64 << 10;
 /// A parse covers the predicted length and this part of it: most trials that follow are not longer.
 const PARSE_MARGIN: usize = 16;
 
+/// Encoding what was parsed takes less than this part of the time of a parse with the levels that take long.
+const PARSED_COST: u64 = 8;
+
 /// Bytes behind an accepted trial that are searched in its input, to see whether what follows repeats it.
 const PROBE: usize = 64;
 /// A repetition of at least this part of the input is worth another trial.
@@ -76,6 +84,9 @@ pub(crate) struct LengthSearch<E> {
     parsed: Parsed,
     trials: u64,
     clusters: u64,
+    /// Bytes of input in all trials, and those that more trials may take.
+    searched: u64,
+    left: u64,
 }
 
 /// How much of the cluster's input is parsed: see [`FixedInput::parse`].
@@ -136,6 +147,8 @@ impl<E: FixedInput> LengthSearch<E> {
             parsed: Parsed::Never,
             trials: 0,
             clusters: 0,
+            searched: 0,
+            left: u64::MAX,
         }
     }
 
@@ -146,13 +159,19 @@ impl<E: FixedInput> LengthSearch<E> {
             self.scratch.resize(bound, 0);
         }
         self.trials += 1;
-        let encoded = match self.is_parsed(src, len) {
-            true => self.inner.encode_parsed(src, len, &mut self.scratch),
+        let encoded = match self.is_parsed(src, len)? {
+            true => {
+                self.spend(len as u64 / PARSED_COST)?;
+                self.inner.encode_parsed(src, len, &mut self.scratch)
+            }
             false => None,
         };
         let size = match encoded {
             Some(size) => Some(size),
-            None => self.inner.compress(&src[..len], &mut self.scratch)?,
+            None => {
+                self.spend(len as u64)?;
+                self.inner.compress(&src[..len], &mut self.scratch)?
+            }
         };
         size.ok_or(EncodeError::Library { library: "compressor", code: 0 })
     }
@@ -165,18 +184,28 @@ impl<E: FixedInput> LengthSearch<E> {
         Ok(Trial { len, cost, size })
     }
 
+    /// Counts the work of a trial.
+    fn spend(&mut self, bytes: u64) -> Result<(), EncodeError> {
+        self.searched += bytes;
+        self.left = self.left.checked_sub(bytes).ok_or(EncodeError::Work)?;
+        Ok(())
+    }
+
     /// Whether the first `len` bytes of `src` are parsed. Parses them if that was not tried before.
-    fn is_parsed(&mut self, src: &[u8], len: usize) -> bool {
-        match self.parsed {
+    fn is_parsed(&mut self, src: &[u8], len: usize) -> Result<bool, EncodeError> {
+        Ok(match self.parsed {
             Parsed::Bytes(bytes) if len <= bytes => true,
             Parsed::Never => false,
             Parsed::Bytes(_) => {
                 let bytes = src.len().min(len + len / PARSE_MARGIN);
                 let is_parsed = self.inner.parse(&src[..bytes]);
+                if is_parsed {
+                    self.spend(bytes as u64)?;
+                }
                 self.parsed = if is_parsed { Parsed::Bytes(bytes) } else { Parsed::Never };
                 is_parsed
             }
-        }
+        })
     }
 
     /// The size of the blocks of an output that is filled in one pass if the compressor can do that; 1 if it may end anywhere.
@@ -196,6 +225,8 @@ impl<E: FixedInput> LengthSearch<E> {
             && let Some(filled) = self.inner.fill(src, dst, block)?
         {
             self.trials += 1;
+            let tried = self.inner.take_filled();
+            self.spend(tried)?;
             return Ok(filled);
         }
         let allowance = output * self.unused / 1024;
@@ -300,6 +331,14 @@ impl<E: FixedInput> Compressor for LengthSearch<E> {
         Some((self.trials, self.clusters))
     }
 
+    fn searched(&self) -> Option<u64> {
+        Some(self.searched)
+    }
+
+    fn limit(&mut self, bytes: u64) {
+        self.left = bytes;
+    }
+
     fn fit(&mut self, src: &[u8], pos: usize, dst: &mut [u8]) -> Result<Fit, EncodeError> {
         let end = fit::check(src, pos, dst, self.window)?;
         let input = &src[pos..end];
@@ -329,6 +368,8 @@ impl<E: FixedInput> Compressor for LengthSearch<E> {
         if incompressible::looks_random(src, src.len()) {
             return Ok(Fit::Incompressible);
         }
+        self.trials += 1;
+        self.spend(src.len() as u64)?;
         match self.inner.compress(src, dst)? {
             Some(produced) if produced < src.len() && dst[0] != 0 => {
                 Ok(Fit::Encoded { consumed: src.len(), produced })

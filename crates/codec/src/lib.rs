@@ -94,6 +94,46 @@ pub fn encoder_memory(params: &Params, longest: u64) -> u64 {
     }
 }
 
+/// Nanoseconds that the compressor with `params` takes on usual content for `calls` with outputs of `capacity` bytes and `bytes` of input in all:
+/// what a processor core of 3 GHz takes, at most.
+#[cfg(feature = "encode")]
+#[must_use]
+pub fn encoder_time(params: &Params, capacity: usize, calls: u64, bytes: u64) -> u64 {
+    // For each call, which clears tables, and for each byte.
+    let (call, byte) = match params.method {
+        Method::Lz4(lz4) => match lz4.level % LIBLZ4 {
+            0 => (2_000, 4),
+            1..=9 => (20_000, 60),
+            // liblz4 takes up to 20 times as long for content of two symbols as for usual content.
+            _ if lz4.level >= LIBLZ4 => (20_000, 600),
+            _ => (20_000, 200),
+        },
+        Method::Lzma(lzma) => {
+            let dictionary = (lzma.dict_size as usize).min(capacity.saturating_mul(16)) as u64;
+            let byte = match lzma.level % 100 {
+                0..=3 if lzma.level < 100 => 150,
+                _ => 500,
+            };
+            (60_000 + dictionary / 4, byte)
+        }
+        Method::Deflate(deflate) => match deflate.level {
+            0..=6 => (10_000, 30),
+            7..=9 => (20_000, 100),
+            _ => (50_000, 300),
+        },
+        Method::Zstd(zstd) => match zstd.level {
+            1..=4 => (10_000, 10),
+            5..=12 => (20_000, 50),
+            13..=15 => (50_000, 150),
+            16..=18 => (50_000, 500),
+            _ => (50_000, 1_000),
+        },
+    };
+    // An output is cleared before each call.
+    let output = capacity.min(MAX_ENCODED) as u64 / 10;
+    calls.saturating_mul(call + output).saturating_add(bytes.saturating_mul(byte))
+}
+
 #[cfg(test)]
 #[cfg(feature = "encode")]
 mod tests {
@@ -108,6 +148,21 @@ mod tests {
             (proptest::collection::vec(0u8..4, 1..40), 1usize..60).prop_map(|(text, n)| text.repeat(n)),
         ];
         proptest::collection::vec(piece, 1..20).prop_map(|pieces| pieces.concat())
+    }
+
+    #[test]
+    fn trials_end_at_their_limit() {
+        let text: Vec<u8> = (0..40_000u32).flat_map(|n| n.wrapping_mul(n).to_string().into_bytes()).collect();
+        for filling in [Filling::Trials { unused: 2 }, Filling::Bytes] {
+            let params = Params { filling, ..Params::new(Algorithm::Zstd, Some(3)).unwrap() };
+            let mut encoder = compressor(&params).unwrap();
+            let mut block = vec![0; 4096];
+            encoder.limit(2_000);
+            assert_eq!(encoder.fit(&text, 0, &mut block), Err(EncodeError::Work));
+            encoder.limit(1 << 20);
+            assert!(matches!(encoder.fit(&text, 0, &mut block), Ok(Fit::Encoded { .. })));
+            assert!(encoder.searched() > Some(4096));
+        }
     }
 
     /// Encodes each input cluster by cluster, and decodes each cluster as a whole and as a prefix.

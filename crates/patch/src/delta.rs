@@ -24,11 +24,16 @@ use crate::format::header::RawMethod;
 use crate::format::piece::base::Base;
 use crate::format::piece::{Buffers, StoredPiece};
 use crate::format::plan::{Plan, Reference};
-use crate::format::reencode::Encoders;
+use crate::format::reencode::{Encoders, work_limit};
 use crate::image::digest::Digest;
 
 /// Bytes of memory for reading the old image, with its caches.
 pub(crate) const READER: usize = 4 << 20;
+
+/// Work of a piece, and of a reference, whatever they have, in units of 100 ns: decoders and buffers, a read and finding an inode. Honest deltas have a
+/// piece for each 16 KiB of the new image at most.
+const PIECE_WORK: u64 = 2000;
+const REFERENCE_WORK: u64 = 50;
 
 /// A delta whose header was read.
 pub struct Delta<R> {
@@ -120,7 +125,7 @@ impl<R: Read> Delta<R> {
             threads: 1,
             longest_extent: header.longest_extent.into(),
         };
-        let mut encoders = [Encoders::new(&methods)];
+        let mut encoders = [Encoders::limited(&methods, work_limit(header.new_size))];
         let (mut buffers, mut made, mut copied) = (Buffers::default(), Vec::new(), Vec::new());
         let check = || is_cancelled(cancel);
         let mut sink = Sink::new(&header, output).map_err(of(Role::Delta))?;
@@ -132,6 +137,7 @@ impl<R: Read> Delta<R> {
         };
         for _ in 0..header.pieces {
             check().map_err(of(Role::New))?;
+            image.budget().charge(PIECE_WORK).map_err(|e| of_work(e.into()))?;
             let accept = |buffers| {
                 memory.add_buffers(buffers);
                 is_stated(&memory)
@@ -146,7 +152,9 @@ impl<R: Read> Delta<R> {
                 let (plan_len, plan) = plan.map_err(of(Role::Delta))?;
                 memory.add_plan(plan_len, &plan);
                 is_stated(&memory).map_err(of(Role::Delta))?;
-                charge(&image, &plan, plan_len.saturating_add(to_u64(piece.payload_len))).map_err(of_work)?;
+                let decoded =
+                    plan_len.saturating_add(to_u64(piece.payload_len.saturating_add(piece.delta_len)));
+                charge(&image, &plan, decoded).map_err(of_work)?;
                 let stored = StoredPiece {
                     plan: &plan,
                     payload: &piece.payload,
@@ -236,14 +244,16 @@ impl<R> std::fmt::Debug for Delta<R> {
     }
 }
 
-/// Counts the work of a piece, except that of reading files. `bytes` are those of its decoded plan and its payload: parsing and encoding them
-/// takes at least 6 ns each.
+/// Counts the work of a piece's plan, except that of reading files. `bytes` are those of its decoded plan, payload and delta: parsing and encoding
+/// them takes at least 6 ns each.
 fn charge(image: &Image, plan: &Plan, bytes: u64) -> Result<()> {
-    let stored = plan.references.iter().map(|reference| match reference {
+    let references = &plan.references;
+    let stored = references.iter().map(|reference| match reference {
         Reference::Image { len, .. } => u64::from(*len),
         _ => 0,
     });
-    image.budget().charge(bytes / 16)?;
+    let each = to_u64(references.len()).saturating_mul(REFERENCE_WORK);
+    image.budget().charge((bytes / 16).saturating_add(each))?;
     Ok(image.budget().charge_bytes(stored.fold(0, u64::saturating_add))?)
 }
 

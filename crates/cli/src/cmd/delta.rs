@@ -170,7 +170,7 @@ fn create(args: &CreateArgs) -> Outcome {
             let (carried, encoded) = (HumanBytes(made.carried), HumanBytes(made.encoded));
             print_line!(
                 "{encoded} of pclusters are encoded again; {carried} are carried as they are, because no \
-                 compressor here makes them"
+                 compressor here makes them, or because that takes too long"
             )?;
         }
     }

@@ -34,6 +34,8 @@ pub(super) struct Blocks {
     context: Context,
     /// Content and encoded bytes of the last piece. The next one is likely to be encoded to the same part of its size.
     last: (usize, usize),
+    /// Bytes of content in all pieces, also those that did not fit.
+    tried: u64,
 }
 
 impl Blocks {
@@ -44,12 +46,17 @@ impl Blocks {
         let stable_input = (ZSTD_cParameter::ZSTD_c_experimentalParam9, 1);
         let search = if large { Vec::new() } else { quick_search(params).to_vec() };
         let context = Context::new(&[&common(params)[..], &search, &[stable_input]].concat())?;
-        Some(Self { context, last: AVERAGE })
+        Some(Self { context, last: AVERAGE, tried: 0 })
     }
 
     /// Starts another input.
     pub(super) fn begin(&mut self) {
         self.last = AVERAGE;
+    }
+
+    /// Bytes of content that were tried since the last call.
+    pub(super) fn take_tried(&mut self) -> u64 {
+        std::mem::take(&mut self.tried)
     }
 
     /// Encodes the start of `src` into `dst`, which is stored in blocks of `block` bytes: as much as fits, or a little less. Returns the bytes of
@@ -101,6 +108,7 @@ impl Blocks {
                     break;
                 }
             }
+            self.tried += piece as u64;
             let Some(end) = self.context.add(src, taken..taken + piece, dst, produced)? else {
                 if taken == 0 {
                     *most = piece;

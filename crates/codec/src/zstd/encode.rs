@@ -60,6 +60,10 @@ impl FixedInput for Inner {
         Ok(blocks.fill(src, dst, block))
     }
 
+    fn take_filled(&mut self) -> u64 {
+        self.blocks.iter_mut().flatten().map(Blocks::take_tried).sum()
+    }
+
     fn parse(&mut self, src: &[u8]) -> bool {
         if src.len() > MAX_PARSED {
             return false;

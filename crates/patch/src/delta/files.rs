@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicBool;
 
 use ferofs_read::{FileSource, Source};
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 use super::{Applied, Delta, DeltaOutput, Role, Tagged, of};
 use crate::error::{Error, Result};
@@ -169,5 +170,22 @@ fn make(
         // Nothing was written that could be continued. The error comes first.
         let _ = std::fs::remove_file(path);
     }
+    if applied.is_ok() && file.metadata().is_ok_and(|meta| meta.is_file()) {
+        sync_name(path)?;
+    }
     applied
+}
+
+/// Makes the name of a file durable that this run created, or an interrupted one. Not every directory can be opened, and not every file system can
+/// sync one: only errors of storage count.
+fn sync_name(path: &Path) -> Tagged<()> {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match File::open(dir).and_then(|dir| dir.sync_all()) {
+        Err(error)
+            if matches!(Errno::from_io_error(&error), Some(Errno::IO | Errno::NOSPC | Errno::DQUOT)) =>
+        {
+            Err(of(Role::New)(Error::io("sync", dir, error)))
+        }
+        _ => Ok(()),
+    }
 }

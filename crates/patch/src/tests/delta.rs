@@ -11,7 +11,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::*;
 use crate::format::delta_file::{CHUNK, DeltaHeader, DeltaPiece, digest};
-use crate::format::plan::{Item, Plan, Reference};
+use crate::format::plan::{ExtentKind, Item, Plan, Reference, Unit, UnitExtent};
+use crate::format::reencode::Encoders;
 
 /// A directory with two versions of a tree.
 fn trees() -> tempfile::TempDir {
@@ -212,8 +213,20 @@ fn another_old_image_and_mutated_deltas_are_refused() {
     }
 }
 
-/// A delta whose only piece makes `new` with this plan and payload, from references or not. It states `memory`.
+/// A delta whose only piece makes `new` with this plan, from references or not. It states `memory`.
 fn crafted(old: &[u8], new: &[u8], plan: &Plan, memory: u64) -> Vec<u8> {
+    crafted_by(old, new, plan, new, &[], memory)
+}
+
+/// The same with methods, and their content.
+fn crafted_by(
+    old: &[u8],
+    new: &[u8],
+    plan: &Plan,
+    payload: &[u8],
+    methods: &[Params],
+    memory: u64,
+) -> Vec<u8> {
     let header = DeltaHeader {
         old_size: old.len() as u64,
         old_digest: Sha256::digest(old).into(),
@@ -225,9 +238,9 @@ fn crafted(old: &[u8], new: &[u8], plan: &Plan, memory: u64) -> Vec<u8> {
         seal: None,
         chunks: new.chunks(CHUNK).map(digest).collect(),
     };
-    let (plan, payload, len) = (plan.encode().unwrap(), new.to_vec(), new.len());
-    let piece = DeltaPiece { plan, payload, payload_len: len, made_len: len, ..DeltaPiece::default() };
-    [header.encode(&[]).unwrap(), piece.encode().unwrap()].concat()
+    let (plan, payload, payload_len) = (plan.encode().unwrap(), payload.to_vec(), payload.len());
+    let piece = DeltaPiece { plan, payload, payload_len, made_len: new.len(), ..DeltaPiece::default() };
+    [header.encode(methods).unwrap(), piece.encode().unwrap()].concat()
 }
 
 fn is_malformed(result: Result<Vec<u8>>) -> bool {
@@ -256,6 +269,57 @@ fn references_that_take_too_much_work_are_refused() {
     assert_eq!(references(decoded, 20).unwrap(), b"new");
     assert!(is_malformed(references(decoded, 400)));
     assert_eq!(references(stored, 1).unwrap(), b"new");
+    // Short ones, in pieces that make nothing, or are many.
+    let short = Reference::Image { pos: 0, len: 1 };
+    assert!(is_malformed(references(short, 1_000_000)));
+    let empty = DeltaPiece::default().encode().unwrap();
+    for (count, is_right) in [(1000, true), (30_000, false)] {
+        let plan = Plan { references: Vec::new(), items: vec![Item::Raw { len: 3 }] };
+        let mut rest = &crafted(&old, b"new", &plan, u64::MAX)[..];
+        let (mut header, ..) = DeltaHeader::read(&mut rest).unwrap();
+        header.pieces += count;
+        let delta = [header.encode(&[]).unwrap(), empty.repeat(count as usize), rest.to_vec()].concat();
+        assert_eq!(is_malformed(apply(&old, &delta)), !is_right, "{count}");
+    }
+}
+
+#[test]
+fn slow_encoders_get_work_in_proportion_to_the_new_image() {
+    let dir = trees();
+    let dir = dir.path();
+    let old = image(dir, "old", |options| options.data.compression = None);
+    // A MiB counts as a second, whatever it has.
+    let zeroes = vec![0; 1 << 20];
+    let method = Params::new(Algorithm::Zstd, Some(22)).unwrap();
+    for (count, is_right) in [(2, true), (4, false)] {
+        let extent = UnitExtent { kind: ExtentKind::Exact, len: 1 << 20, size: 4096, capacity: 0 };
+        let content = zeroes.repeat(count);
+        let (mut encoders, mut new) = (Encoders::new(&[method]), Vec::new());
+        for number in 0..count {
+            encoders.encode_one(0, &extent, &content, number << 20, &mut new).unwrap().unwrap();
+        }
+        let unit = Unit { method: 0, content_len: content.len() as u32, extents: vec![extent; count] };
+        let plan = Plan { references: Vec::new(), items: vec![Item::Unit(unit)] };
+        let applied = apply(&old, &crafted_by(&old, &new, &plan, &content, &[method], u64::MAX));
+        assert_eq!(applied.as_ref().is_ok_and(|made| *made == new), is_right, "{count}");
+        assert_eq!(is_malformed(applied), !is_right, "{count}");
+    }
+    // `create` carries what would be refused, the slowest pclusters first.
+    let options = |options: &mut Options| {
+        options.data.compression = Some(compression(Algorithm::Lzma, 6, 65_536));
+    };
+    let (old, new) = (image(dir, "old", options), image(dir, "new", options));
+    let (_, all) = delta(dir, &old, &new);
+    let [old_path, new_path, out] = ["x.old", "x.new", "x.delta"].map(|name| dir.join(name));
+    for (limit, share) in
+        [(0, 0..=0), (15_000_000, 1..=all.encoded - 1), (u64::MAX, all.encoded..=all.encoded)]
+    {
+        let mut options = DeltaOptions::default();
+        options.work_limit = Some(limit);
+        let some = create_delta(&old_path, &new_path, &options, &out).unwrap();
+        assert!(share.contains(&some.encoded), "{limit}: {} of {}", some.encoded, all.encoded);
+        assert!(apply(&old, &std::fs::read(&out).unwrap()).unwrap() == new, "{limit}");
+    }
 }
 
 #[test]

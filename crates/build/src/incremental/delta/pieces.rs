@@ -10,7 +10,7 @@ use ferofs_patch::format::delta_memory::PieceMemory;
 use ferofs_patch::format::piece::base::Base;
 use ferofs_patch::format::piece::{PAYLOAD_MAX, PIECE_LEN};
 use ferofs_patch::format::plan::{ExtentKind, Item, Plan, Reference, Unit};
-use ferofs_patch::format::reencode::Encoders;
+use ferofs_patch::format::reencode::{Encoders, work_limit};
 use ferofs_read::Image;
 use parking_lot::Mutex;
 
@@ -58,7 +58,11 @@ pub(super) struct MadePieces {
     pub(super) copied: u64,
     pub(super) encoded: u64,
     pub(super) carried: u64,
+    work: Vec<UnitWork>,
 }
+
+/// Nanoseconds that `apply` takes to encode a unit, at most, and the bytes that it makes.
+type UnitWork = (u64, u64);
 
 /// A range of old content: 0 for bytes of the image, or 1 and the number of a file.
 type OldRange = (usize, u64, u64);
@@ -70,9 +74,32 @@ struct Group {
     old: Vec<OldRange>,
 }
 
-/// Makes all pieces.
+/// Makes all pieces, so that `apply` accepts the work of encoding them.
 pub(super) fn make(context: &DeltaContext<'_>, parts: Vec<Part>) -> Result<MadePieces> {
     let groups = groups(context, parts);
+    let mut made = make_all(context, &groups, u64::MAX)?;
+    let limit = context.options.work_limit.unwrap_or(work_limit(context.new.len() as u64));
+    match slowest(&mut made.work, limit) {
+        None => Ok(made),
+        Some(most) => make_all(context, &groups, most),
+    }
+}
+
+/// Nanoseconds for each byte, such that the units that take less take at most `limit` together; `None` if all do.
+fn slowest(work: &mut [UnitWork], limit: u64) -> Option<u64> {
+    let rate = |(work, bytes): &UnitWork| work / bytes.max(&1);
+    work.sort_unstable_by_key(rate);
+    let mut sum = 0u64;
+    let first = work.iter().find(|(own, _)| {
+        sum = sum.saturating_add(*own);
+        sum > limit
+    });
+    first.map(rate)
+}
+
+/// Makes all pieces. Units that take `most` nanoseconds of work or more for each byte are carried.
+fn make_all(context: &DeltaContext<'_>, groups: &[Group], most: u64) -> Result<MadePieces> {
+    let works = Mutex::new(Vec::new());
     let memory = Mutex::new(PieceMemory::new(context.methods.params.len()));
     let counts = [const { AtomicU64::new(0) }; 3];
     let run = &context.options.run;
@@ -83,8 +110,11 @@ pub(super) fn make(context: &DeltaContext<'_>, parts: Vec<Part>) -> Result<MadeP
         |encoders, number| {
             run.check_cancelled()?;
             let mut own = PieceMemory::new(context.methods.params.len());
-            let (piece, [copied, encoded, carried]) = make_one(context, &groups[number], encoders, &mut own)?;
+            let mut work = Vec::new();
+            let (piece, [copied, encoded, carried]) =
+                make_one(context, &groups[number], encoders, most, &mut own, &mut work)?;
             memory.lock().merge(&own);
+            works.lock().extend(work);
             for (count, more) in counts.iter().zip([copied, encoded, carried]) {
                 count.fetch_add(more, Ordering::Relaxed);
             }
@@ -92,7 +122,7 @@ pub(super) fn make(context: &DeltaContext<'_>, parts: Vec<Part>) -> Result<MadeP
         },
     )?;
     let [copied, encoded, carried] = counts.map(AtomicU64::into_inner);
-    Ok(MadePieces { pieces, memory: memory.into_inner(), copied, encoded, carried })
+    Ok(MadePieces { pieces, memory: memory.into_inner(), copied, encoded, carried, work: works.into_inner() })
 }
 
 /// Joins the parts to pieces.
@@ -278,12 +308,15 @@ fn references(context: &DeltaContext<'_>, ranges: &[OldRange]) -> Vec<Reference>
     found
 }
 
-/// Makes a piece; also bytes that are copied, encoded again and carried. `memory` gets what the piece takes to apply.
+/// Makes a piece; also bytes that are copied, encoded again and carried. `memory` and `work` get what the piece takes to apply; units that take
+/// `slow` nanoseconds for each byte are carried.
 fn make_one(
     context: &DeltaContext<'_>,
     group: &Group,
     encoders: &mut Encoders,
+    slow: u64,
     memory: &mut PieceMemory,
+    work: &mut Vec<UnitWork>,
 ) -> Result<(DeltaPiece, [u64; 3])> {
     let (mut items, mut payload, mut copies) = (Vec::new(), Vec::new(), Vec::new());
     let (mut made, mut after, mut raw) = (0, 0, 0);
@@ -305,9 +338,10 @@ fn make_one(
                 range.len()
             }
             Part::Run(run) => {
-                let (unit, size) = checked(context, run, most, encoders)?;
+                let (unit, size, own_work) = checked(context, run, most, slow, encoders)?;
                 match unit.unit {
                     Some(unit) => {
+                        work.push((own_work, size as u64));
                         let kept = carried_len(&unit);
                         (carried, encoded) = (carried + kept, encoded + size as u64 - kept);
                         if raw > 0 {
@@ -360,13 +394,15 @@ fn make_one(
     Ok((piece, [copied, encoded, carried]))
 }
 
-/// How the pclusters of `run` are made, with a payload of at most `most` bytes, and the number of their bytes.
+/// How the pclusters of `run` are made, with a payload of at most `most` bytes; the number of their bytes, and the nanoseconds of encoding them,
+/// which are less than `slow` for each byte.
 fn checked(
     context: &DeltaContext<'_>,
     run: &Run,
     most: usize,
+    slow: u64,
     encoders: &mut Encoders,
-) -> Result<(CheckedUnit, usize)> {
+) -> Result<(CheckedUnit, usize, u64)> {
     let extents = extents(context, run);
     let (first, last) = (&extents[0], &extents[extents.len() - 1]);
     let bytes = &context.new[first.at..last.at + last.size];
@@ -374,7 +410,7 @@ fn checked(
     let carry_all = || CheckedUnit { unit: None, payload: bytes.to_vec() };
     let len = content_len(context, run);
     let shape = shape.filter(|_| len / RATIO_MAX <= bytes.len());
-    let Some(shape) = shape else { return Ok((carry_all(), bytes.len())) };
+    let Some(shape) = shape else { return Ok((carry_all(), bytes.len(), 0)) };
     // The builder's compressor saw the content up to here.
     let file = &context.new_content.files[first.file];
     let end = first.offset + len as u64;
@@ -383,21 +419,26 @@ fn checked(
     let inode = context.new_image.inode(file.nid)?;
     context.new_image.read_at(&inode, FileOffset::new(first.offset), &mut content)?;
     let stored: Vec<_> = extents.iter().map(stored).collect();
-    let mut best: Option<(u64, CheckedUnit)> = None;
+    let mut best: Option<(u64, CheckedUnit, u64)> = None;
     for wanted in AHEAD {
         let own = content[..len + wanted.min(ahead) as usize].to_vec();
+        encoders.take_work();
         let unit = encode_again(&stored, own, bytes, &context.methods.params, encoders, shape)?;
+        // With all that was tried, so `apply` needs no more.
+        let work = encoders.take_work();
+        let is_slow = work / bytes.len().max(1) as u64 >= slow;
         let carried = unit.unit.as_ref().map_or(bytes.len() as u64, carried_len);
-        if unit.payload.len() <= most && best.as_ref().is_none_or(|(least, _)| carried + wanted / 8 < *least)
-        {
-            best = Some((carried, unit));
+        let is_better = best.as_ref().is_none_or(|(least, ..)| carried + wanted / 8 < *least);
+        if unit.payload.len() <= most && !is_slow && is_better {
+            best = Some((carried, unit, work));
         }
         // More content is of no use, or the compressor is another one.
         if carried == 0 || wanted >= ahead || carried > bytes.len() as u64 / 2 && extents.len() > 2 {
             break;
         }
     }
-    Ok((best.map_or_else(carry_all, |(_, unit)| unit), bytes.len()))
+    let (unit, work) = best.map_or_else(|| (carry_all(), 0), |(_, unit, work)| (unit, work));
+    Ok((unit, bytes.len(), work))
 }
 
 fn carried_len(unit: &Unit) -> u64 {
