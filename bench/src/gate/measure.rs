@@ -94,21 +94,18 @@ impl Place<'_> {
         let calls = counted_calls(&self.read(&log)?, &WAITS);
         let log_file = format!("--log-file={log}");
         run(&[&CACHEGRIND[..], &[&log_file]].concat())?;
-        let log = self.read(&log)?;
-        let [instructions, misses] = ["I refs:", "D1 misses:"].map(|name| count(&log, name));
-        if instructions.is_none() {
-            bail!("valgrind counted nothing: {log}");
-        }
+        let [instructions, misses] = instructions(&self.read(&log)?)?;
         self.reset(&output, None)?;
         Ok([instructions, misses, Some(memory), bytes.map(|bytes| bytes.len()), None, Some(calls)])
     }
 
     /// Requests are the replies that the daemon writes. Of several threads, the fastest would decide which pages are in the page cache in time.
+    /// Valgrind has no seccomp: it runs the daemon without its sandbox.
     fn mount(&self, image: &str, reads: Reads) -> Result<Figures> {
         let dir = self.dir.join(self.path("mount"));
         fs::create_dir_all(&dir)?;
         let log = self.path("log");
-        let mount = |tool: &[&str]| -> Result<Option<u64>> {
+        let mount = |tool: &[&str], options: &[&str]| -> Result<Option<u64>> {
             let mut daemon = self.ferofs(tool);
             daemon.args([
                 "mount",
@@ -119,6 +116,7 @@ impl Place<'_> {
                 &format!("images/{image}"),
                 &self.path("mount"),
             ]);
+            daemon.args(options);
             let mount = Mount::serve(&mut daemon, &dir)?;
             reads.run(mount.path())?;
             let memory = mount.daemon_id().and_then(resident_peak);
@@ -127,15 +125,23 @@ impl Place<'_> {
         };
         let mut memory = None;
         for _ in 0..RUNS {
-            memory = memory.into_iter().chain(mount(&[])?).min();
+            memory = memory.into_iter().chain(mount(&[], &[])?).min();
         }
+        let log_file = format!("--log-file={log}");
+        let mut counts = Vec::new();
+        for _ in 0..RUNS {
+            mount(&[&CACHEGRIND[..], &[&log_file]].concat(), &["--no-sandbox"])?;
+            counts.push(instructions(&self.read(&log)?)?);
+        }
+        let [instructions, misses] =
+            [0, 1].map(|number| counts.iter().filter_map(|counts| counts[number]).min());
         // The daemon decides by time which pages it stores in the page cache: the requests of random reads depend on the machine.
         if matches!(reads, Reads::Pages(_)) {
-            return Ok([None, None, memory, None, None, None]);
+            return Ok([instructions, misses, memory, None, None, None]);
         }
         let (mut requests, mut others) = (None, u64::MAX);
         for _ in 0..RUNS {
-            mount(&["strace", "-f", "-c", "-o", &log])?;
+            mount(&["strace", "-f", "-c", "-o", &log], &[])?;
             let table = self.read(&log)?;
             let calls = calls(&table);
             requests = requests.into_iter().chain(calls.get("writev").copied()).min();
@@ -143,7 +149,7 @@ impl Place<'_> {
             let without = [&WAITS[..], &["read", "writev", "clock_nanosleep"]].concat();
             others = others.min(counted_calls(&table, &without) + sleeps * SLOW);
         }
-        Ok([None, None, memory, None, requests, Some(others)])
+        Ok([instructions, misses, memory, None, requests, Some(others)])
     }
 
     /// The program, started by `tool`, with an environment that is the same everywhere.
@@ -224,6 +230,15 @@ fn counted_calls(table: &str, without: &[&str]) -> u64 {
     let calls = calls(table);
     let counted = calls.iter().filter(|(name, _)| !without.contains(name));
     counted.map(|(name, count)| if SLOW_CALLS.contains(name) { count * SLOW } else { *count }).sum()
+}
+
+/// Instructions and misses in the log of cachegrind.
+fn instructions(log: &str) -> Result<[Option<u64>; 2]> {
+    let counts = ["I refs:", "D1 misses:"].map(|name| count(log, name));
+    if counts[0].is_none() {
+        bail!("valgrind counted nothing: {log}");
+    }
+    Ok(counts)
 }
 
 /// The number after `name` in the log of cachegrind, which varies the spaces in names.
