@@ -30,15 +30,15 @@ const UPDATES: [(&str, &[Encoding]); 12] = [
     ("Django", &[DEFAULT, LZ4_4K, LZ4HC_64K, ZSTD_64K, ZSTD_128K, LZMA, MKFS_LZ4, MKFS_ZSTD]),
     ("SQLAlchemy", &[DEFAULT, LZMA, MKFS_ZSTD]),
     ("cryptography", &[DEFAULT, LZ4HC_64K, ZSTD_128K]),
-    ("pillow", &[DEFAULT, ZSTD_64K]),
+    ("pillow", &[DEFAULT]),
     ("numpy", &[LZ4_4K, ZSTD_64K]),
     ("pandas", &[ZSTD_128K]),
     ("scipy", &[DEFAULT]),
     ("ruff", &[LZ4HC_64K]),
-    ("Debian", &[DEFAULT, MKFS_ZSTD]),
+    ("Debian", &[MKFS_ZSTD]),
     ("kernel", &[LZ4HC_64K]),
-    ("headers", &[DEFAULT, LZ4_4K]),
-    ("modules", &[DEFAULT, ZSTD_64K]),
+    ("headers", &[LZ4_4K]),
+    ("modules", &[DEFAULT]),
 ];
 
 /// Measures the updates that `--only` names, or all of them.

@@ -48,9 +48,9 @@ const PUBLISHED: [Published; 11] = [
         &["build small", "check small", "extract ", "mount names"],
         6,
     ),
-    published("random", &["docs/results/random.md"], &["read ", "mount "], 16),
+    published("random", &["docs/results/random.md"], &["read ", "mount "], 15),
     published("patch", &["docs/results/patch.md"], &["patch "], 5),
-    published("delta", &["docs/results/delta.md"], &["delta "], 10),
+    published("delta", &["docs/results/delta.md"], &["delta "], 11),
     published("fleet", &["docs/results/fleet.md"], &["read ", "mount ", "verity "], 7),
     published(
         "codec",
