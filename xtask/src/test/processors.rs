@@ -1,8 +1,8 @@
 //! `cargo xtask test --processors [--publish] [NAME]...`: the unit tests and the command on other processors, whose instructions QEMU
 //! translates. `--publish` writes the table to docs/results/processors.md.
 //!
-//! For each processor the command is compiled without a warning, the unit tests of the libraries run, and images and patches are made that must
-//! have the same bytes as those that this machine makes.
+//! For each processor the command is compiled without a warning, the unit tests of the libraries run, and images, patches and deltas are made that
+//! must have the same bytes as those that this machine makes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -53,7 +53,8 @@ pub(crate) fn run(options: &[&str]) -> Result<()> {
         println!("{}", shell::bold(&format!("== {}", processor.name)));
         rows.push(test(&processor, &expected).with_context(|| processor.name)?);
     }
-    let table = page::table(&["processor", "unit tests", "images of the same bytes", "patches"], &rows);
+    let table =
+        page::table(&["processor", "unit tests", "images of the same bytes", "patches and deltas"], &rows);
     println!("{table}");
     if !publish.is_empty() {
         page::publish(PAGE, &page::begin("test --processors --publish"), &table)?;
@@ -108,7 +109,7 @@ fn test(processor: &Processor, expected: &Expected) -> Result<Vec<String>> {
     let passed: u64 = text.lines().filter_map(passed_in).sum();
     let program = target_dir().join(processor.target).join("debug/ferofs");
     expected.compare(|| processor.command(&program))?;
-    Ok(vec![processor.name.to_owned(), passed.to_string(), IMAGES.len().to_string(), "1".to_owned()])
+    Ok(vec![processor.name.to_owned(), passed.to_string(), IMAGES.len().to_string(), "1 and 1".to_owned()])
 }
 
 /// Cargo for this processor. A warning is an error.
@@ -138,9 +139,12 @@ struct Expected {
     images: Vec<PathBuf>,
     /// From one of the images to `changed`.
     patch: PathBuf,
+    /// The image of `changed`, and the delta from the same image to it.
+    new: PathBuf,
+    delta: PathBuf,
 }
 
-/// The image that the patch is for.
+/// The image that the patch and the delta are for.
 const PATCHED: usize = 4;
 
 impl Expected {
@@ -166,7 +170,11 @@ impl Expected {
         let patch = dir.join("patch");
         let image = images.get(PATCHED).context("there is no image for the patch")?;
         shell::run(create(&mut Command::new(ferofs), image, &changed, &patch))?;
-        Ok(Self { dir: dir.to_owned(), tree, changed, images, patch })
+        let (new, delta) = (dir.join("new.erofs"), dir.join("delta"));
+        let options = IMAGES.get(PATCHED).context("there are no options for the delta")?;
+        shell::run(build(&mut Command::new(ferofs), options, &changed, &new))?;
+        shell::run(Command::new(ferofs).args(["delta", "create"]).args([image, &new]).arg("-o").arg(&delta))?;
+        Ok(Self { dir: dir.to_owned(), tree, changed, images, patch, new, delta })
     }
 
     /// Lets the program that `ferofs` starts make the same images and the same patch, and read, extract and apply them.
@@ -188,7 +196,13 @@ impl Expected {
         fs::copy(patched, &image)?;
         shell::run(ferofs().args(["patch", "apply"]).args([&image, &patch]))?;
         fs::remove_file(&patch)?;
-        shell::run(ferofs().args(["diff", "-q"]).args([&self.changed, &image]))
+        shell::run(ferofs().args(["diff", "-q"]).args([&self.changed, &image]))?;
+        let delta = self.dir.join("other.delta");
+        shell::run(ferofs().args(["delta", "create"]).args([patched, &self.new]).arg("-o").arg(&delta))?;
+        same(&self.delta, &delta).context("delta create")?;
+        shell::run(ferofs().args(["delta", "apply", "--force"]).args([patched, &delta, &image]))?;
+        fs::remove_file(&delta)?;
+        same(&self.new, &image).context("delta apply")
     }
 }
 
