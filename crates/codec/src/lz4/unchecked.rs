@@ -17,8 +17,8 @@ const SHORT: usize = 16;
 const SHORT_INPUT: usize = 1 + SHORT;
 /// Bytes of the longest match whose length needs no further byte.
 const SHORT_MATCH: usize = 18;
-/// Room for the output of a sequence without further bytes of lengths: 14 literals and a match of 18 bytes.
-const SHORT_OUTPUT: usize = 14 + SHORT_MATCH;
+/// Room for the output of a sequence without further bytes of lengths: 14 literals, a match of 18 bytes, and what is copied too much.
+const SHORT_OUTPUT: usize = 14 + SHORT_MATCH + STEP;
 /// By distance: its least multiple that is at least 8, from where eight bytes of a repeated pattern can be copied.
 const BACK: [usize; 8] = [0, 8, 8, 9, 8, 10, 12, 14];
 
@@ -229,92 +229,128 @@ unsafe fn long_length(buffers: &Buffers, ip: &mut usize) -> Option<usize> {
 /// `end` bytes at `src` must be readable, and `stop` bytes at `dst` initialised and writable.
 unsafe fn run(buffers: &Buffers, is_prefix: bool) -> Option<usize> {
     let (end, stop) = (buffers.end, buffers.stop);
-    // Before both, a sequence whose lengths have no further bytes needs no other checks. `ip <= end` and `op <= stop` hold
-    // everywhere.
+    // Before both, a sequence whose lengths have no further bytes needs no other checks.
     let (short_input, short_output) = (end.saturating_sub(SHORT_INPUT), stop.saturating_sub(SHORT_OUTPUT));
     let (mut ip, mut op) = (0, 0);
-    loop {
-        let is_short = ip < short_input && op < short_output;
-        if !is_short {
-            if is_prefix && op == stop {
-                return Some(op);
-            }
-            if ip >= end {
-                return None;
-            }
-        }
-        // SAFETY: `ip < end`, as `is_short` says, or as was just checked.
+    let mut unfinished = None;
+    while ip < short_input && op < short_output {
+        // SAFETY: `ip < end`.
         let token = unsafe { buffers.byte(ip) };
-        ip += 1;
+        let mut at = ip + 1;
         let mut literals = token >> 4;
-        if is_short && literals < 15 {
-            // SAFETY: before the token there were 18 or more bytes of input, and room for 33 or more bytes of output.
-            unsafe { buffers.literals::<SHORT>(ip, op) };
-            ip += literals;
-            op += literals;
-            // SAFETY: at least 3 bytes of input are left of the 18.
-            let distance = unsafe { buffers.distance(ip) };
-            let len = token & 15;
-            if len < 15 && distance >= 8 && distance <= op {
-                let from = op - distance;
-                // SAFETY: at least 19 bytes from `op` on are within the output, and `from < op`.
-                unsafe { buffers.repeat::<8>(from, op) };
-                // SAFETY: as above.
-                unsafe { buffers.repeat::<8>(from + 8, op + 8) };
-                // SAFETY: as above.
-                unsafe { buffers.repeat::<2>(from + 16, op + 16) };
-                ip += 2;
-                op += len + 4;
-                continue;
+        if literals == 15 {
+            // SAFETY: `buffers` is as the caller promises.
+            literals = unsafe { long_length(buffers, &mut at) }?;
+            if end - at < literals + STEP || stop - op < literals + SHORT_OUTPUT {
+                break;
             }
+            // SAFETY: both reach 32 bytes beyond the literals.
+            unsafe { buffers.many_literals(at, op, literals) };
         } else {
-            if literals == 15 {
-                // SAFETY: `buffers` is as the caller promises.
-                literals = unsafe { long_length(buffers, &mut ip) }?;
+            // SAFETY: before the token there were 18 or more bytes of input, and room for more output.
+            unsafe { buffers.literals::<SHORT>(at, op) };
+        }
+        (ip, op) = (at + literals, op + literals);
+        // SAFETY: at least 3 bytes of input are left of the 18, or the 32 behind many literals.
+        let distance = unsafe { buffers.distance(ip) };
+        ip += 2;
+        if distance == 0 || distance > op {
+            return None;
+        }
+        let mut len = (token & 15) + 4;
+        if len > SHORT_MATCH {
+            // SAFETY: `buffers` is as the caller promises.
+            len = unsafe { long_length(buffers, &mut ip) }? + 4;
+            if stop - op < len + STEP {
+                unfinished = Some(Match { distance, len });
+                break;
             }
-            let (input_left, output_left) = ((end - ip).checked_sub(literals), stop - op);
-            if input_left.is_some_and(|left| left >= STEP) && output_left >= literals + STEP {
-                // SAFETY: both reach 32 bytes beyond the literals.
-                unsafe { buffers.many_literals(ip, op, literals) };
-                ip += literals;
-                op += literals;
-            } else {
-                let len = literals.min(output_left);
+            // SAFETY: the distance and the room were just checked.
+            unsafe { buffers.long_match(op, distance, len) };
+        } else if distance >= 8 {
+            let from = op - distance;
+            // SAFETY: at least 50 bytes from `op` on are within the output, and `from < op`.
+            unsafe { buffers.repeat::<8>(from, op) };
+            // SAFETY: as above.
+            unsafe { buffers.repeat::<8>(from + 8, op + 8) };
+            // SAFETY: as above.
+            unsafe { buffers.repeat::<2>(from + 16, op + 16) };
+        } else {
+            // SAFETY: as above, and at most 18 bytes are wanted.
+            unsafe { buffers.long_match(op, distance, len) };
+        }
+        op += len;
+    }
+    // SAFETY: `buffers` is as the caller promises, and `ip <= end` and `op <= stop`, as each step checked.
+    unsafe { run_to_end(buffers, is_prefix, (ip, op), unfinished) }
+}
+
+/// A match: at most as many bytes back as there are before it.
+struct Match {
+    distance: usize,
+    len: usize,
+}
+
+/// The same as [`run`] near the ends of both buffers, from these positions on. The match of the sequence before may be missing: its literals
+/// cannot be copied again, since in place their input may be overwritten.
+///
+/// # Safety
+/// As [`run`]; the positions are within the input and the output, and an unfinished match begins in the output.
+#[cold]
+unsafe fn run_to_end(
+    buffers: &Buffers,
+    is_prefix: bool,
+    (mut ip, mut op): (usize, usize),
+    mut unfinished: Option<Match>,
+) -> Option<usize> {
+    let (end, stop) = (buffers.end, buffers.stop);
+    loop {
+        let Match { distance, len } = match unfinished.take() {
+            Some(unfinished) => unfinished,
+            None => {
+                if is_prefix && op == stop {
+                    return Some(op);
+                }
+                if ip >= end {
+                    return None;
+                }
+                // SAFETY: this was just checked.
+                let token = unsafe { buffers.byte(ip) };
+                ip += 1;
+                let mut literals = token >> 4;
+                if literals == 15 {
+                    // SAFETY: `buffers` is as the caller promises.
+                    literals = unsafe { long_length(buffers, &mut ip) }?;
+                }
+                let len = literals.min(stop - op);
                 if len < literals && !is_prefix || len > end - ip {
                     return None;
                 }
-                if len <= SHORT && end - ip >= SHORT && output_left >= SHORT {
-                    // SAFETY: this was just checked.
-                    unsafe { buffers.literals::<SHORT>(ip, op) };
-                } else {
-                    // SAFETY: `len` is at most what is left of both.
-                    unsafe { buffers.exact_literals(ip, op, len) };
-                }
+                // SAFETY: `len` is at most what is left of both.
+                unsafe { buffers.exact_literals(ip, op, len) };
                 op += len;
                 if is_prefix && op == stop {
                     return Some(op);
                 }
-                if input_left? == 0 {
-                    return Some(op);
+                match (end - ip).checked_sub(literals)? {
+                    0 => return Some(op),
+                    1 => return None,
+                    _ => ip += literals,
                 }
-                ip += literals;
+                // SAFETY: this was just checked.
+                let distance = unsafe { buffers.distance(ip) };
+                ip += 2;
+                let mut len = token & 15;
+                if len == 15 {
+                    // SAFETY: `buffers` is as the caller promises.
+                    len = unsafe { long_length(buffers, &mut ip) }?;
+                }
+                if distance == 0 || distance > op {
+                    return None;
+                }
+                Match { distance, len: len + 4 }
             }
-        }
-        if end - ip < 2 {
-            return None;
-        }
-        // SAFETY: this was just checked.
-        let distance = unsafe { buffers.distance(ip) };
-        ip += 2;
-        let mut len = token & 15;
-        if len == 15 {
-            // SAFETY: `buffers` is as the caller promises.
-            len = unsafe { long_length(buffers, &mut ip) }?;
-        }
-        len += 4;
-        if distance == 0 || distance > op {
-            return None;
-        }
+        };
         if stop - op >= len + STEP {
             // SAFETY: the distance and the room were just checked.
             unsafe { buffers.long_match(op, distance, len) };
