@@ -12,15 +12,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ferofs_codec::{Method, Params};
-use ferofs_format::Algorithm;
+use ferofs_format::{Algorithm, Incompat};
 use ferofs_format::inode::Timestamp;
 use rustix::io::Errno;
 
 use crate::build::{build_from, now};
+use crate::data::chunks::ChunkPlan;
 use crate::data::order::Order;
 use crate::error::{Error, Result, Warning};
 use crate::host::Ranges;
-use crate::options::compression::Compression;
+use crate::options::compression::{Compression, IndexKind};
 use crate::options::source::SourceData;
 use crate::options::{Options, OutputOptions, RunOptions};
 use crate::output::Output;
@@ -56,6 +57,8 @@ pub struct Estimate {
     pub processor_time: Duration,
     /// Bytes of content that were encoded for this estimate.
     pub sampled: u64,
+    /// Features that the image needs because of its source.
+    pub incompat: Incompat,
 }
 
 /// A source that was listed, for estimates.
@@ -153,7 +156,19 @@ impl Estimator {
         let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let workers = settings.run.worker_count().min(processors).max(1) as u32;
         let time = self.walk_time + processor_time / workers;
-        Ok(Estimate { size, time, processor_time: self.walk_time + processor_time, sampled: slow.bytes })
+        let processor_time = self.walk_time + processor_time;
+        let incompat = if self.has_chunks(settings) { Incompat::CHUNKED_FILE } else { Incompat::empty() };
+        Ok(Estimate { size, time, processor_time, sampled: slow.bytes, incompat })
+    }
+
+    /// Whether files with holes are stored in chunks.
+    fn has_chunks(&self, settings: &Options) -> bool {
+        let (block, compression) = (settings.image.block_size, settings.data.compression.as_ref());
+        let in_extents = compression.is_some_and(|compression| compression.index == IndexKind::Extents);
+        let is_in_chunks = |(id, ranges): (&NodeId, &Ranges)| {
+            ChunkPlan::new(self.tree.node(*id).size, ranges, block, compression.is_some()).is_some()
+        };
+        !in_extents && self.sparse.iter().any(is_in_chunks)
     }
 
     /// The ranges of a file's content that the image stores.

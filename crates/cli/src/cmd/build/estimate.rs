@@ -80,7 +80,7 @@ pub(super) fn run(request: Request<'_>) -> Outcome {
         .map(|((name, form), (options, estimate))| Row {
             name,
             form,
-            linux: Requirement::of(options),
+            linux: Requirement::of(options).with_features(estimate.incompat),
             estimate,
         })
         .collect();
