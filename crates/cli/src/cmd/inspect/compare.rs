@@ -146,7 +146,7 @@ pub(super) fn write(size: u64, data: &Value, out: &mut impl Write) -> io::Result
         }
         for row in rows {
             let (old, new) = (number(&row[1]), number(&row[2]));
-            let name = row[0].as_str().filter(|name| !name.is_empty()).unwrap_or("(none)");
+            let name = row[0].as_str().filter(|name| !name.is_empty()).unwrap_or("(no extension)");
             let name = format!("{}{}", if key == "files" { "/" } else { "" }, Escaped(name.as_bytes()));
             writeln!(out, "{:>12} {:>12} {:>13}  {name}", human(old), human(new), change(old, new))?;
         }

@@ -80,7 +80,7 @@ pub(super) fn write(image: &Image, inspection: &Inspection, out: &mut impl Write
 }
 
 fn write_group(name: &str, group: &FileTotals, out: &mut impl Write) -> io::Result<()> {
-    let name = if name.is_empty() { "(none)" } else { name };
+    let name = if name.is_empty() { "(no extension)" } else { name };
     let (size, stored) = (human(group.size), human(group.stored));
     writeln!(
         out,

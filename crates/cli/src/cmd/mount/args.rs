@@ -19,7 +19,7 @@ const LOW_CACHE: usize = 1 << 20;
 /// The subtype of mounts, and the program that mount(8) starts for them.
 pub(crate) const FEROFS: &str = "ferofs";
 
-/// Mount an image, by the kernel or through FUSE
+/// Mount an image: by the kernel if it can, otherwise through FUSE
 ///
 /// By the kernel's EROFS driver if possible, otherwise through FUSE. Users who are not root mount through FUSE. The mount is read-only: overlayfs over
 /// it takes changes.

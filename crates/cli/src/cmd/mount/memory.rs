@@ -29,9 +29,9 @@ pub(crate) struct MemoryArgs {
     #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = bytes)]
     memory_limit: Option<usize>,
 
-    /// Count reads, and write an access profile to FILE
+    /// Write to FILE at the end what was read, for --prefetch, --pin and `ferofs push`
     ///
-    /// When the image is unmounted. Implies --fuse.
+    /// An access profile counts the reads of each file. It is written when the image is unmounted. Implies --fuse.
     #[arg(long, value_name = "FILE", conflicts_with = "kernel")]
     record_profile: Option<PathBuf>,
 
