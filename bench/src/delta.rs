@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use ferofs_devtools::install::{self, TIME};
+use ferofs_devtools::shell;
 use ferofs_tests::{Run, scratch};
 
 use crate::common::deltas::{self, Others, TIMEOUT, size};
@@ -46,6 +47,7 @@ pub(crate) fn delta(parts: &SizeArgs) -> Result<()> {
     parts.check(&updates::names())?;
     install::install(&[&deltas::TOOLS[..], &[TIME]].concat())?;
     let programs = Programs::install()?;
+    let device = shell::build_program("ferofs-device", "ferofs-device", "release")?;
     let tools = [("xdelta3", PathBuf::from("xdelta3"), "-V"), ("zstd", PathBuf::from("zstd"), "--version")];
     let report = Report::new("delta", &[&programs.versions()[..2], &tools].concat())?;
     let work_dir = scratch();
@@ -53,7 +55,7 @@ pub(crate) fn delta(parts: &SizeArgs) -> Result<()> {
     for (name, encodings) in UPDATES.iter().filter(|(name, _)| parts.has(name)) {
         let trees = updates::trees(name)?;
         for (tool, options) in *encodings {
-            let measured = measure(&programs, work_dir.path(), *tool, options, &trees);
+            let measured = measure(&programs, &device, work_dir.path(), *tool, options, &trees);
             let (ratio, cells) = measured.with_context(|| format!("{name}: {} {options}", tool.name()))?;
             let names = vec![(*name).to_owned(), format!("`{} {options}`", tool.name())];
             rows.push((ratio, [names, cells].concat()));
@@ -73,13 +75,14 @@ pub(crate) fn delta(parts: &SizeArgs) -> Result<()> {
         "cp, s",
     ];
     let text = "“Other” is the smallest of bsdiff, xdelta3 `-9` and zstd `-19 --long=27` against the old image; casync counts the chunks that the \
-                old image lacks; “memory” is what `apply` took and what the delta states, in MB.";
+                old image lacks; “memory” is what `ferofs-device` took to apply it, and what the delta states, in MB.";
     deltas::show(&report, parts.publish, head.to_vec(), text, rows)
 }
 
 /// The ratio and the cells of one line of the table.
 fn measure(
     programs: &Programs,
+    device: &Path,
     dir: &Path,
     tool: Tool,
     options: &str,
@@ -100,9 +103,9 @@ fn measure(
     let shown: serde_json::Value = serde_json::from_slice(&shown.stdout)?;
     let stated = shown["memory"].as_u64().context("delta show --json has no memory")?;
     let timed = Run::limited(Path::new(TIME.program), None, TIMEOUT);
-    let timed = timed.args(["--format", "%M", "--output"]).arg(path("memory")).arg(&programs.ferofs);
-    let apply = timed.args(["delta", "apply", "--force"]).args([&old, &path("delta"), &path("result")]);
-    let applied = succeed("ferofs delta apply", apply)?;
+    let timed = timed.args(["--format", "%M", "--output"]).arg(path("memory")).arg(device);
+    let apply = timed.args(["delta", "--force"]).args([&old, &path("delta"), &path("result")]);
+    let applied = succeed("ferofs-device delta", apply)?;
     let memory = fs::read_to_string(path("memory"))?.trim().parse::<f64>()? * 1024.0;
     ensure!(fs::read(&new)? == fs::read(path("result"))?, "the result is not the new image");
     let copied = succeed("cp", Run::limited(Path::new("cp"), None, TIMEOUT).args([&new, &path("copy")]))?;

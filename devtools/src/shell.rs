@@ -64,10 +64,18 @@ pub fn run_quietly(command: &mut Command) -> Result<()> {
 /// # Errors
 /// When cargo fails.
 pub fn build_ferofs(profile: &str) -> Result<PathBuf> {
-    run(cargo().args(["build", "--package", "ferofs-cli", "--profile", profile]))?;
+    build_program("ferofs-cli", "ferofs", profile)
+}
+
+/// Builds `program` of `package` and returns its path.
+///
+/// # Errors
+/// When cargo fails.
+pub fn build_program(package: &str, program: &str, profile: &str) -> Result<PathBuf> {
+    run(cargo().args(["build", "--package", package, "--profile", profile]))?;
     // Cargo calls the folder of the profile `dev` "debug".
     let folder = if profile == "dev" { "debug" } else { profile };
-    Ok(ferofs_tests::scratch::target_dir().join(folder).join("ferofs"))
+    Ok(ferofs_tests::scratch::target_dir().join(folder).join(program))
 }
 
 /// `text` in grey, if `stream`, to which it is printed, is a terminal.

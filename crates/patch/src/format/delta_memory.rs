@@ -6,7 +6,7 @@ use ferofs_format::units::{to_u64, to_usize};
 use super::delta_file::{CHUNK, DeltaHeader, DeltaPiece};
 use super::plan::{Item, Plan};
 
-/// The program with its stack, the reader of the old image, and a list of copies.
+/// The program `ferofs-device` with its stack, the reader of the old image, and a list of copies.
 const PROGRAM: u64 = 14 << 20;
 /// Bytes for each byte of a decoded plan: an item takes two, and 32 bytes when it is parsed.
 const OF_PLAN: u64 = 32;
