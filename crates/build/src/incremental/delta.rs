@@ -7,6 +7,7 @@
 //! | `copies` | finds bytes of the old image in the new one |
 //! | `units` | divides the new image into copies, pclusters and other bytes |
 //! | `methods` | finds the parameters of the compressors |
+//! | `runs` | finds how pclusters are encoded again, within the work that `apply` accepts |
 //! | `pieces` | compresses the parts, with similar bytes of the old image as dictionary |
 
 mod content;
@@ -14,6 +15,7 @@ mod copies;
 mod methods;
 mod options;
 mod pieces;
+mod runs;
 mod units;
 
 use std::io::Write;

@@ -40,6 +40,8 @@ pub(crate) enum OutputKind {
     Image {
         offset: u64,
     },
+    /// An EROFS image of which an interrupted run wrote a part: a power cut can lose its first page.
+    BegunImage,
     /// Data without a mark: any other data looks like it.
     Chunks,
     Patch,
@@ -175,7 +177,7 @@ impl OutputKind {
     /// Its name with an article.
     const fn name(self) -> &'static str {
         match self {
-            Self::Image { .. } => "an EROFS image",
+            Self::Image { .. } | Self::BegunImage => "an EROFS image",
             Self::Chunks => "known to be data of chunks",
             Self::Patch => "a patch",
             Self::Delta => "a delta",
@@ -193,7 +195,7 @@ impl OutputKind {
 
     /// Whether the commands that write it take `-` for standard output.
     const fn may_be_standard_output(self) -> bool {
-        matches!(self, Self::Image { .. } | Self::Tar | Self::Json | Self::Html)
+        matches!(self, Self::Image { .. } | Self::BegunImage | Self::Tar | Self::Json | Self::Html)
     }
 
     /// Whether `file`, which begins with `start`, is of this kind. An empty file is of every kind.
@@ -205,6 +207,10 @@ impl OutputKind {
         let is_json = || text().starts_with(b"{") || text().starts_with(b"[");
         Ok(match self {
             Self::Image { offset } => is_image(file, offset)?,
+            Self::BegunImage => {
+                let is_lost = || start.iter().all(|byte| *byte == 0);
+                is_image(file, 0)? || is_lost() && KnownFormat::of_file(file, 0)?.is_none()
+            }
             Self::Chunks => false,
             Self::Patch => start.starts_with(b"ferofspt"),
             Self::Delta => start.starts_with(b"ferofsdl"),
@@ -289,6 +295,14 @@ mod tests {
             }
         }
         assert!(refusal(b"x", OutputKind::Chunks).is_some());
+        // Of an image that was begun, the first page may be missing.
+        let lost = [&[0; 4096], &b"content"[..]].concat();
+        let mut btrfs = vec![0; 128 << 10];
+        btrfs[(64 << 10) + 64..][..8].copy_from_slice(b"_BHRfS_M");
+        for (content, is_taken) in [(&image, true), (&lost, true), (&btrfs, false), (&tar, false)] {
+            assert_eq!(refusal(content, OutputKind::BegunImage).is_none(), is_taken);
+        }
+        assert!(refusal(&lost, OutputKind::Image { offset: 0 }).is_some());
         // The image would start behind all that is there.
         assert_eq!(refusal(b"text", OutputKind::Image { offset: 4096 }), None);
     }

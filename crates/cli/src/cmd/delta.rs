@@ -193,7 +193,8 @@ fn apply(args: &ApplyArgs) -> Outcome {
     if !is_stream {
         refuse_as_output(&args.new, &[&args.old, &args.delta])?;
     }
-    args.overwrite.check(&args.new, OutputKind::Image { offset: 0 })?;
+    let kind = if args.resume { OutputKind::BegunImage } else { OutputKind::Image { offset: 0 } };
+    args.overwrite.check(&args.new, kind)?;
     let delta = open(&args.delta)?;
     args.signature.check(&signed_text(&delta))?;
     let cancel = Arc::new(AtomicBool::new(false));

@@ -70,7 +70,7 @@ impl DeltaFile {
                 let problem = "it is also the old image or the delta";
                 Err(of(Role::New)(Error::io("write", new, io::Error::other(problem))))
             }
-            false if !force && has_other_data(new).unwrap_or(true) => {
+            false if !force && has_other_data(new, resume).unwrap_or(true) => {
                 let problem = "it has other data than an EROFS image: --force replaces it";
                 Err(of(Role::New)(Error::io("write", new, io::Error::other(problem))))
             }
@@ -93,8 +93,11 @@ impl std::fmt::Debug for DeltaFile {
     }
 }
 
-/// Whether a file or device has data that is no EROFS image, and that replacing it would lose.
-fn has_other_data(path: &Path) -> io::Result<bool> {
+/// Whether a file or device has data that is no EROFS image, and that replacing it would lose. A power cut can lose the first page of an image
+/// that was begun.
+fn has_other_data(path: &Path, resume: bool) -> io::Result<bool> {
+    /// Bytes in which file systems have their superblocks.
+    const START: u64 = 128 << 10;
     const SUPERBLOCK: usize = 1024;
     const MAGIC: [u8; 4] = 0xE0F5_E1E2_u32.to_le_bytes();
     let kind = match std::fs::metadata(path) {
@@ -106,7 +109,7 @@ fn has_other_data(path: &Path) -> io::Result<bool> {
         return Ok(false);
     }
     let mut start = Vec::new();
-    File::open(path)?.take(4096).read_to_end(&mut start)?;
+    File::open(path)?.take(if resume { 4096 } else { START }).read_to_end(&mut start)?;
     let is_image = start.get(SUPERBLOCK..).is_some_and(|superblock| superblock.starts_with(&MAGIC));
     Ok(!is_image && start.iter().any(|byte| *byte != 0))
 }

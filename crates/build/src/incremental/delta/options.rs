@@ -11,16 +11,13 @@ pub struct DeltaOptions {
     /// Bytes of memory for the tables of a compressor that applying the delta may need. Pclusters that need more are carried. Default:
     /// 64 MiB.
     pub encoder_memory: u64,
-    /// Nanoseconds of encoding that `apply` may take. Pclusters that take longer are carried. Default: three seconds, and one for each MiB of the new
-    /// image; `apply` refuses more.
-    pub work_limit: Option<u64>,
     /// Workers, and cancelling.
     pub run: RunOptions,
 }
 
 impl Default for DeltaOptions {
     fn default() -> Self {
-        Self { level: 19, encoder_memory: 64 << 20, work_limit: None, run: RunOptions::default() }
+        Self { level: 19, encoder_memory: 64 << 20, run: RunOptions::default() }
     }
 }
 

@@ -4,24 +4,24 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ferofs_format::FileOffset;
 use ferofs_patch::format::delta_file::{COPIES_MAX, Copy, DeltaPiece};
 use ferofs_patch::format::delta_memory::PieceMemory;
 use ferofs_patch::format::piece::base::Base;
-use ferofs_patch::format::piece::{PAYLOAD_MAX, PIECE_LEN};
-use ferofs_patch::format::plan::{ExtentKind, Item, Plan, Reference, Unit};
+use ferofs_patch::format::piece::PIECE_LEN;
+use ferofs_patch::format::plan::{ExtentKind, Item, Plan, Reference};
 use ferofs_patch::format::reencode::{Encoders, work_limit};
 use ferofs_read::Image;
 use parking_lot::Mutex;
 
-use super::content::{FileExtent, ImageContent};
-use super::methods::{Methods, stored};
+use super::content::ImageContent;
+use super::methods::Methods;
 use super::options::DeltaOptions;
-use super::units::{AHEAD, Part, RawBytes, Run};
-use crate::data::encode::SEGMENT;
+use super::runs::{
+    RunUnit, carried_len, carry_slowest, check_runs, content, content_len, extents, stored_bytes,
+};
+use super::units::{Part, RawBytes};
 use crate::error::Result;
 use crate::incremental::create::describe::pieces::{GAP, WORKERS_MAX, merge, shortest};
-use crate::incremental::create::describe::units::{CheckedUnit, encode_again};
 
 /// Bytes of a dictionary at most: it is held in memory.
 const DICTIONARY_MAX: u64 = 8 << 20;
@@ -36,9 +36,6 @@ const RANGES_MAX: usize = 64;
 const BESIDE: u64 = 8 << 10;
 /// Bytes of copies after which a piece ends, so that progress is seen and few bytes are made again after an interruption.
 const COPIED_MAX: usize = 32 << 20;
-/// Bytes of content for each byte of its pclusters at most: `apply` limits the work for each byte of the new image. Pclusters with more are carried.
-const RATIO_MAX: usize = 100;
-
 /// What pieces are made from.
 pub(super) struct DeltaContext<'a> {
     pub(super) old: &'a std::sync::Arc<[u8]>,
@@ -58,11 +55,7 @@ pub(super) struct MadePieces {
     pub(super) copied: u64,
     pub(super) encoded: u64,
     pub(super) carried: u64,
-    work: Vec<UnitWork>,
 }
-
-/// Nanoseconds that `apply` takes to encode a unit, at most, and the bytes that it makes.
-type UnitWork = (u64, u64);
 
 /// A range of old content: 0 for bytes of the image, or 1 and the number of a file.
 type OldRange = (usize, u64, u64);
@@ -77,52 +70,40 @@ struct Group {
 /// Makes all pieces, so that `apply` accepts the work of encoding them.
 pub(super) fn make(context: &DeltaContext<'_>, parts: Vec<Part>) -> Result<MadePieces> {
     let groups = groups(context, parts);
-    let mut made = make_all(context, &groups, u64::MAX)?;
-    let limit = context.options.work_limit.unwrap_or(work_limit(context.new.len() as u64));
-    match slowest(&mut made.work, limit) {
-        None => Ok(made),
-        Some(most) => make_all(context, &groups, most),
-    }
-}
-
-/// Nanoseconds for each byte, such that the units that take less take at most `limit` together; `None` if all do.
-fn slowest(work: &mut [UnitWork], limit: u64) -> Option<u64> {
-    let rate = |(work, bytes): &UnitWork| work / bytes.max(&1);
-    work.sort_unstable_by_key(rate);
-    let mut sum = 0u64;
-    let first = work.iter().find(|(own, _)| {
-        sum = sum.saturating_add(*own);
-        sum > limit
-    });
-    first.map(rate)
-}
-
-/// Makes all pieces. Units that take `most` nanoseconds of work or more for each byte are carried.
-fn make_all(context: &DeltaContext<'_>, groups: &[Group], most: u64) -> Result<MadePieces> {
-    let works = Mutex::new(Vec::new());
+    let mut units = in_parallel(context, groups.len(), |number, encoders| {
+        check_runs(context, &groups[number].parts, encoders)
+    })?;
+    carry_slowest(units.iter_mut().flatten(), work_limit(context.new.len() as u64));
     let memory = Mutex::new(PieceMemory::new(context.methods.params.len()));
     let counts = [const { AtomicU64::new(0) }; 3];
+    let pieces = in_parallel(context, groups.len(), |number, _| {
+        let (piece, plan, own) = make_one(context, &groups[number], &units[number])?;
+        memory.lock().add(&piece, &plan);
+        for (count, more) in counts.iter().zip(own) {
+            count.fetch_add(more, Ordering::Relaxed);
+        }
+        Ok(piece.encode()?)
+    })?;
+    let [copied, encoded, carried] = counts.map(AtomicU64::into_inner);
+    Ok(MadePieces { pieces, memory: memory.into_inner(), copied, encoded, carried })
+}
+
+/// The results of `make` for so many groups.
+fn in_parallel<T: Send>(
+    context: &DeltaContext<'_>,
+    groups: usize,
+    make: impl Fn(usize, &mut Encoders) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
     let run = &context.options.run;
-    let pieces = ferofs_threads::parallel(
+    ferofs_threads::parallel(
         run.worker_count().min(WORKERS_MAX),
-        groups.len(),
+        groups,
         || Encoders::new(&context.methods.params),
         |encoders, number| {
             run.check_cancelled()?;
-            let mut own = PieceMemory::new(context.methods.params.len());
-            let mut work = Vec::new();
-            let (piece, [copied, encoded, carried]) =
-                make_one(context, &groups[number], encoders, most, &mut own, &mut work)?;
-            memory.lock().merge(&own);
-            works.lock().extend(work);
-            for (count, more) in counts.iter().zip([copied, encoded, carried]) {
-                count.fetch_add(more, Ordering::Relaxed);
-            }
-            Ok::<_, crate::error::Error>(piece.encode()?)
+            make(number, encoders)
         },
-    )?;
-    let [copied, encoded, carried] = counts.map(AtomicU64::into_inner);
-    Ok(MadePieces { pieces, memory: memory.into_inner(), copied, encoded, carried, work: works.into_inner() })
+    )
 }
 
 /// Joins the parts to pieces.
@@ -177,16 +158,8 @@ fn is_metadata(context: &DeltaContext<'_>, part: &Part) -> bool {
     }
 }
 
-fn extents<'a>(context: &DeltaContext<'a>, run: &Run) -> &'a [FileExtent] {
-    &context.new_content.extents[run.extents.clone()]
-}
-
-fn content_len(context: &DeltaContext<'_>, run: &Run) -> usize {
-    extents(context, run).iter().map(|extent| extent.len).sum()
-}
-
 /// Bytes of content or as they are that the piece of `part` has for it.
-fn made_len(context: &DeltaContext<'_>, part: &Part) -> usize {
+pub(super) fn made_len(context: &DeltaContext<'_>, part: &Part) -> usize {
     match part {
         Part::Copy { .. } => 0,
         Part::Run(run) => content_len(context, run),
@@ -308,62 +281,60 @@ fn references(context: &DeltaContext<'_>, ranges: &[OldRange]) -> Vec<Reference>
     found
 }
 
-/// Makes a piece; also bytes that are copied, encoded again and carried. `memory` and `work` get what the piece takes to apply; units that take
-/// `slow` nanoseconds for each byte are carried.
+/// Makes a piece, whose runs are made as `units` say. Also its plan, and bytes that are copied, encoded again and carried.
 fn make_one(
     context: &DeltaContext<'_>,
     group: &Group,
-    encoders: &mut Encoders,
-    slow: u64,
-    memory: &mut PieceMemory,
-    work: &mut Vec<UnitWork>,
-) -> Result<(DeltaPiece, [u64; 3])> {
+    units: &[RunUnit],
+) -> Result<(DeltaPiece, Plan, [u64; 3])> {
     let (mut items, mut payload, mut copies) = (Vec::new(), Vec::new(), Vec::new());
     let (mut made, mut after, mut raw) = (0, 0, 0);
     let [mut copied, mut encoded, mut carried] = [0; 3];
-    // Each run may take twice its content, for bytes that are carried or ahead, and what is left by all parts.
-    let total: usize = group.parts.iter().map(|part| made_len(context, part)).sum();
-    let mut spare = PAYLOAD_MAX.saturating_sub(total * 2);
+    let mut units = units.iter();
     for part in &group.parts {
-        let (most, before) = (spare + made_len(context, part) * 2, payload.len());
-        let size = match part {
+        let bytes = match part {
             Part::Copy { old, len } => {
                 copies.push(Copy { after, pos: *old as u64, len: *len as u64 });
                 (after, copied) = (0, copied + *len as u64);
                 continue;
             }
-            Part::Raw { range, .. } => {
-                payload.extend_from_slice(&context.new[range.clone()]);
-                raw += range.len();
-                range.len()
-            }
-            Part::Run(run) => {
-                let (unit, size, own_work) = checked(context, run, most, slow, encoders)?;
-                match unit.unit {
-                    Some(unit) => {
-                        work.push((own_work, size as u64));
-                        let kept = carried_len(&unit);
-                        (carried, encoded) = (carried + kept, encoded + size as u64 - kept);
-                        if raw > 0 {
-                            items.push(Item::Raw { len: raw as u32 });
-                        }
-                        raw = 0;
-                        items.push(Item::Unit(unit));
-                    }
-                    None => (raw, carried) = (raw + size, carried + size as u64),
-                }
-                payload.extend_from_slice(&unit.payload);
-                size
-            }
+            Part::Raw { range, .. } => &context.new[range.clone()],
+            Part::Run(run) => stored_bytes(context, run),
         };
-        (made, after) = (made + size, after + size as u64);
-        spare = most.saturating_sub(payload.len() - before);
+        (made, after) = (made + bytes.len(), after + bytes.len() as u64);
+        let unit = match part {
+            Part::Run(run) => units.next().and_then(|unit| unit.unit.as_ref()).map(|unit| (run, unit)),
+            _ => None,
+        };
+        let Some((run, unit)) = unit else {
+            carried += if matches!(part, Part::Run(_)) { bytes.len() as u64 } else { 0 };
+            payload.extend_from_slice(bytes);
+            raw += bytes.len();
+            continue;
+        };
+        let kept = carried_len(unit);
+        (carried, encoded) = (carried + kept, encoded + bytes.len() as u64 - kept);
+        if raw > 0 {
+            items.push(Item::Raw { len: raw as u32 });
+        }
+        raw = 0;
+        items.push(Item::Unit(unit.clone()));
+        payload.extend(content(context, run, unit.content_len as usize)?);
+        let mut at = 0;
+        for extent in &unit.extents {
+            let own = &bytes[at..][..extent.size as usize];
+            at += own.len();
+            if extent.kind == ExtentKind::Carried {
+                payload.extend_from_slice(own);
+            }
+        }
     }
     if raw > 0 {
         items.push(Item::Raw { len: raw as u32 });
     }
     if items.is_empty() {
-        return Ok((DeltaPiece { copies, ..DeltaPiece::default() }, [copied, encoded, carried]));
+        let piece = DeltaPiece { copies, ..DeltaPiece::default() };
+        return Ok((piece, Plan { references: Vec::new(), items }, [copied, encoded, carried]));
     }
     let base = Base {
         source: context.old,
@@ -390,58 +361,5 @@ fn make_one(
         delta_len,
         payload: compressed.unwrap_or(payload),
     };
-    memory.add(&piece, &plan);
-    Ok((piece, [copied, encoded, carried]))
-}
-
-/// How the pclusters of `run` are made, with a payload of at most `most` bytes; the number of their bytes, and the nanoseconds of encoding them,
-/// which are less than `slow` for each byte.
-fn checked(
-    context: &DeltaContext<'_>,
-    run: &Run,
-    most: usize,
-    slow: u64,
-    encoders: &mut Encoders,
-) -> Result<(CheckedUnit, usize, u64)> {
-    let extents = extents(context, run);
-    let (first, last) = (&extents[0], &extents[extents.len() - 1]);
-    let bytes = &context.new[first.at..last.at + last.size];
-    let shape = run.algorithm(context.new_content).and_then(|algorithm| context.methods.shape(algorithm));
-    let carry_all = || CheckedUnit { unit: None, payload: bytes.to_vec() };
-    let len = content_len(context, run);
-    let shape = shape.filter(|_| len / RATIO_MAX <= bytes.len());
-    let Some(shape) = shape else { return Ok((carry_all(), bytes.len(), 0)) };
-    // The builder's compressor saw the content up to here.
-    let file = &context.new_content.files[first.file];
-    let end = first.offset + len as u64;
-    let ahead = file.size.min(end.next_multiple_of(SEGMENT)).saturating_sub(end);
-    let mut content = vec![0; len + ahead.min(AHEAD[AHEAD.len() - 1]) as usize];
-    let inode = context.new_image.inode(file.nid)?;
-    context.new_image.read_at(&inode, FileOffset::new(first.offset), &mut content)?;
-    let stored: Vec<_> = extents.iter().map(stored).collect();
-    let mut best: Option<(u64, CheckedUnit, u64)> = None;
-    for wanted in AHEAD {
-        let own = content[..len + wanted.min(ahead) as usize].to_vec();
-        encoders.take_work();
-        let unit = encode_again(&stored, own, bytes, &context.methods.params, encoders, shape)?;
-        // With all that was tried, so `apply` needs no more.
-        let work = encoders.take_work();
-        let is_slow = work / bytes.len().max(1) as u64 >= slow;
-        let carried = unit.unit.as_ref().map_or(bytes.len() as u64, carried_len);
-        let is_better = best.as_ref().is_none_or(|(least, ..)| carried + wanted / 8 < *least);
-        if unit.payload.len() <= most && !is_slow && is_better {
-            best = Some((carried, unit, work));
-        }
-        // More content is of no use, or the compressor is another one.
-        if carried == 0 || wanted >= ahead || carried > bytes.len() as u64 / 2 && extents.len() > 2 {
-            break;
-        }
-    }
-    let (unit, work) = best.map_or_else(|| (carry_all(), 0), |(_, unit, work)| (unit, work));
-    Ok((unit, bytes.len(), work))
-}
-
-fn carried_len(unit: &Unit) -> u64 {
-    let carried = unit.extents.iter().filter(|extent| extent.kind == ExtentKind::Carried);
-    carried.map(|extent| u64::from(extent.size)).sum()
+    Ok((piece, plan, [copied, encoded, carried]))
 }

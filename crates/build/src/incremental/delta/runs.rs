@@ -1,0 +1,160 @@
+//! Finds how `apply` encodes the pclusters of each run again, within the work that it accepts. Pieces are made from what is found.
+
+use ferofs_format::FileOffset;
+use ferofs_patch::format::piece::PAYLOAD_MAX;
+use ferofs_patch::format::plan::{ExtentKind, Unit};
+use ferofs_patch::format::reencode::Encoders;
+
+use super::content::FileExtent;
+use super::methods::stored;
+use super::pieces::{DeltaContext, made_len};
+use super::units::{AHEAD, Part, Run};
+use crate::data::encode::SEGMENT;
+use crate::error::Result;
+use crate::incremental::create::describe::units::{CheckedUnit, encode_again};
+
+/// Bytes of content for each byte of its pclusters at most: `apply` limits the work for each byte of the new image. Pclusters with more are carried.
+const RATIO_MAX: usize = 100;
+
+/// How the pclusters of a run are made.
+#[derive(Default)]
+pub(super) struct RunUnit {
+    /// `None`: they are carried.
+    pub(super) unit: Option<Unit>,
+    /// Nanoseconds that `apply` takes to encode them, at most, and the bytes that they have.
+    work: u64,
+    size: u64,
+}
+
+/// Lets the units with the most work for each byte be carried, so that the others take at most `limit` nanoseconds.
+pub(super) fn carry_slowest<'u>(units: impl Iterator<Item = &'u mut RunUnit>, limit: u64) {
+    let mut units: Vec<_> = units.filter(|unit| unit.unit.is_some()).collect();
+    units.sort_by_key(|unit| unit.work / unit.size.max(1));
+    let mut sum = 0u64;
+    for unit in units {
+        sum = sum.saturating_add(unit.work);
+        if sum > limit {
+            unit.unit = None;
+        }
+    }
+}
+
+/// The units of the runs among the `parts` of a piece, in order.
+pub(super) fn check_runs(
+    context: &DeltaContext<'_>,
+    parts: &[Part],
+    encoders: &mut Encoders,
+) -> Result<Vec<RunUnit>> {
+    // Each run may take twice its content, for bytes that are carried or ahead, and what is left by all parts.
+    let total: usize = parts.iter().map(|part| made_len(context, part)).sum();
+    let mut spare = PAYLOAD_MAX.saturating_sub(total * 2);
+    let mut units = Vec::new();
+    for part in parts {
+        let len = made_len(context, part);
+        let most = spare + len * 2;
+        let payload_len = match part {
+            Part::Run(run) => {
+                let (unit, payload_len) = checked(context, run, most, encoders)?;
+                units.push(unit);
+                payload_len
+            }
+            _ => len,
+        };
+        spare = most.saturating_sub(payload_len);
+    }
+    Ok(units)
+}
+
+/// How the pclusters of `run` are made, with a payload of at most `most` bytes, and the bytes of that.
+fn checked(
+    context: &DeltaContext<'_>,
+    run: &Run,
+    most: usize,
+    encoders: &mut Encoders,
+) -> Result<(RunUnit, usize)> {
+    let extents = extents(context, run);
+    let bytes = stored_bytes(context, run);
+    let size = bytes.len() as u64;
+    let shape = run.algorithm(context.new_content).and_then(|algorithm| context.methods.shape(algorithm));
+    let len = content_len(context, run);
+    let shape = shape.filter(|_| len / RATIO_MAX <= bytes.len());
+    let mut best: Option<(u64, RunUnit, usize)> = None;
+    if let Some(shape) = shape {
+        // The builder's compressor saw the content up to here.
+        let first = &extents[0];
+        let end = first.offset + len as u64;
+        let file = &context.new_content.files[first.file];
+        let ahead = file.size.min(end.next_multiple_of(SEGMENT)).saturating_sub(end);
+        let content = content(context, run, len + ahead.min(AHEAD[AHEAD.len() - 1]) as usize)?;
+        let stored: Vec<_> = extents.iter().map(stored).collect();
+        for wanted in AHEAD {
+            let own = content[..len + wanted.min(ahead) as usize].to_vec();
+            encoders.take_work();
+            let CheckedUnit { unit, payload } =
+                encode_again(&stored, own, bytes, &context.methods.params, encoders, shape)?;
+            // With all that was tried, so `apply` needs no more.
+            let work = encoders.take_work();
+            let carried = unit.as_ref().map_or(size, carried_len);
+            let is_better = best.as_ref().is_none_or(|(least, ..)| carried + wanted / 8 < *least);
+            if payload.len() <= most && is_better {
+                best = Some((carried, RunUnit { unit, work, size }, payload.len()));
+            }
+            // More content is of no use, or the compressor is another one.
+            if carried == 0 || wanted >= ahead || carried > size / 2 && extents.len() > 2 {
+                break;
+            }
+        }
+    }
+    let (unit, payload_len) =
+        best.map_or_else(|| (RunUnit::default(), bytes.len()), |(_, unit, len)| (unit, len));
+    Ok((unit, payload_len))
+}
+
+/// The bytes of the pclusters of `run`, and of what is stored between them.
+pub(super) fn stored_bytes<'a>(context: &DeltaContext<'a>, run: &Run) -> &'a [u8] {
+    let extents = extents(context, run);
+    let (first, last) = (&extents[0], &extents[extents.len() - 1]);
+    &context.new[first.at..last.at + last.size]
+}
+
+/// `len` bytes of content from the start of `run` on.
+pub(super) fn content(context: &DeltaContext<'_>, run: &Run, len: usize) -> Result<Vec<u8>> {
+    let first = &extents(context, run)[0];
+    let mut content = vec![0; len];
+    let inode = context.new_image.inode(context.new_content.files[first.file].nid)?;
+    context.new_image.read_at(&inode, FileOffset::new(first.offset), &mut content)?;
+    Ok(content)
+}
+
+pub(super) fn extents<'a>(context: &DeltaContext<'a>, run: &Run) -> &'a [FileExtent] {
+    &context.new_content.extents[run.extents.clone()]
+}
+
+pub(super) fn content_len(context: &DeltaContext<'_>, run: &Run) -> usize {
+    extents(context, run).iter().map(|extent| extent.len).sum()
+}
+
+pub(super) fn carried_len(unit: &Unit) -> u64 {
+    let carried = unit.extents.iter().filter(|extent| extent.kind == ExtentKind::Carried);
+    carried.map(|extent| u64::from(extent.size)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slowest_pclusters_are_carried() {
+        let unit = || Some(Unit { method: 0, content_len: 0, extents: Vec::new() });
+        let of = |(work, size)| RunUnit { unit: unit(), work, size };
+        let carried = |limit| {
+            let mut units = [(100, 10), (90, 90), (0, 0), (50, 1), (30, 10)].map(of);
+            carry_slowest(units.iter_mut(), limit);
+            units.map(|unit| unit.unit.is_none())
+        };
+        assert_eq!(carried(270), [false; 5]);
+        assert_eq!(carried(269), [false, false, false, true, false]);
+        assert_eq!(carried(219), [true, false, false, true, false]);
+        assert_eq!(carried(89), [true, true, false, true, true]);
+    }
+}
