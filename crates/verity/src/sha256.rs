@@ -32,10 +32,14 @@ pub(crate) fn hash_blocks(data: &[u8], block_len: usize, digests: &mut Vec<[u8; 
             rest = after;
         }
     }
+    #[cfg(test)]
+    let by_avx512 = digests.len() - before;
     if has!("sha") && has!("sse4.1") {
         // SAFETY: the processor has these features; all with SHA have SSSE3.
         unsafe { sha_ni::hash_blocks(rest, block_len, digests) };
     }
+    #[cfg(test)]
+    tests::HASHED.set([by_avx512, digests.len() - before - by_avx512]);
     digests.len() - before
 }
 
@@ -112,10 +116,29 @@ const INITIAL: [u32; 8] =
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use proptest::prelude::*;
     use sha2::{Digest, Sha256};
 
     use super::*;
+    use crate::params::BlockHasher;
+
+    thread_local! {
+        /// The blocks that AVX-512 and SHA instructions hashed in the last call.
+        pub(super) static HASHED: Cell<[usize; 2]> = const { Cell::new([0; 2]) };
+    }
+
+    /// The gate does not see it: valgrind has neither of these instructions.
+    #[test]
+    fn blocks_are_hashed_by_the_fastest_instructions() {
+        let hasher = BlockHasher::Sha256 { salted: Sha256::new(), is_salted: false };
+        assert_eq!(hasher.hash_blocks(&[7; 40 * 4096], 4096), vec![hasher.hash(&[7; 4096]); 40]);
+        // The last 8 blocks are too few for AVX-512.
+        let by_avx512 = if has!("avx512f") && has!("avx512bw") { 32 } else { 0 };
+        let by_sha = if has!("sha") { 40 - by_avx512 } else { 0 };
+        assert_eq!(HASHED.get(), [by_avx512, by_sha]);
+    }
 
     proptest! {
         #[test]
