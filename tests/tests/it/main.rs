@@ -46,6 +46,7 @@ mod cli {
     mod options;
     mod overwrite;
     mod strict;
+    mod workers;
 }
 /// Code that several topics share.
 mod common {
@@ -54,6 +55,7 @@ mod common {
     pub(crate) mod hostile;
     pub(crate) mod image_editor;
     pub(crate) mod image_writer;
+    pub(crate) mod traced;
 }
 /// The documents: README.md and the pages of docs.
 mod docs {

@@ -14,6 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::fixture::{COMPRESSIONS, Fixture, full, same, usual_tree};
 use crate::common::image_editor::{D_TYPE, ImageEditor};
+use crate::common::traced::{readers_at_a_time, slow_reads};
 
 fn mounted(fixture: &Fixture, image: &Path) -> Mount {
     Mount::fuse(ferofs_path(), image, &fixture.directory("mount")).unwrap()
@@ -68,6 +69,35 @@ fn parallel_readers_get_the_right_bytes() {
             });
         }
     });
+}
+
+#[test]
+fn two_reads_are_answered_at_the_same_time() {
+    const READERS: usize = 8;
+    let what = "FUSE reads at the same time";
+    let Some(strace) = need::tool("strace", what) else { return };
+    require!(need::fuse(what));
+    let fixture = Fixture::empty();
+    let names: Vec<String> = (0..READERS).map(|number| format!("file{number}")).collect();
+    for name in &names {
+        fs::write(fixture.source().join(name), name.repeat(10_000)).unwrap();
+    }
+    let (image, dir, log) =
+        (fixture.build("image", ["--quiet"]), fixture.directory("mount"), fixture.path("log"));
+    let mut traced = slow_reads(&strace, ferofs_path(), &log);
+    traced.args(["mount", "--fuse", "-f", "--threads", "2"]).args([&image, &dir]);
+    let mount = Mount::serve(&mut traced, &dir).unwrap();
+    for name in &names {
+        fs::metadata(mount.path().join(name)).unwrap();
+    }
+    thread::scope(|scope| {
+        for name in &names {
+            let path = mount.path().join(name);
+            scope.spawn(move || assert!(fs::read(path).unwrap() == name.repeat(10_000).as_bytes()));
+        }
+    });
+    mount.unmount().unwrap();
+    assert_eq!(readers_at_a_time(&log, &image), 2);
 }
 
 #[test]
