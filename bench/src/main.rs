@@ -6,7 +6,7 @@
 //! - [`codec`]: the library alone; starts `crates/codec/benches`.
 //! - [`fleet`]: images on servers.
 //! - [`front`]: the table of README.md, from the published pages.
-//! - [`gate`]: whether a job costs more than accepted; the only benchmark that can fail.
+//! - [`gate`]: whether a job costs what was accepted; the only benchmark that can fail.
 //! - [`kernel`]: Linux's own drivers read images of several programs.
 //! - [`published`]: `all`, and whether the published pages are out of date.
 //! - [`redundant`]: the size of images of many versions of the same trees.
@@ -78,7 +78,7 @@ enum Bench {
     ///
     /// Needs 8 GB in DIR (target/bench-fleet), and root.
     Fleet(fleet::FleetArgs),
-    /// Fail if a build, check, read or patch of generated trees costs more than bench/gate.tsv accepts; 4 minutes
+    /// Fail if a build, check, read or patch of generated trees does not cost what bench/gate.tsv accepts; 4 minutes
     Gate(gate::GateArgs),
     /// Reads, and starts of programs, by Linux's own drivers of images of ferofs, mkfs.erofs and mksquashfs
     ///

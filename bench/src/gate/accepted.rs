@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 
 /// The head of the file, before the line with the names of the columns.
 const INTRODUCTION: &str = "\
-# Accepted costs of `cargo xtask bench gate`, which fails if a cell gets worse. A change that makes one worse on purpose runs
+# Accepted costs of `cargo xtask bench gate`, which fails if a cell has others. A change that is worth its costs, or makes a cell better, runs
 # `cargo xtask bench gate --accept \"WHY\"`, which replaces the lines of the cells that changed, and gives the reason in them.
 ";
 /// The line of the machine starts with this.
