@@ -148,6 +148,11 @@ impl Metric {
         matches!(self.name, "instructions" | "misses")
     }
 
+    /// Whether a smaller value is a change of the program: memory also depends on the machine, and misses on the layout of the code.
+    pub(super) fn is_steady(&self) -> bool {
+        !matches!(self.name, "misses" | "memory")
+    }
+
     /// Whether two values differ by more than the tolerance.
     pub(super) fn differs(&self, accepted: Option<u64>, measured: Option<u64>) -> bool {
         accepted

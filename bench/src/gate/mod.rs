@@ -24,7 +24,7 @@ use ferofs_devtools::{install, shell};
 use ferofs_tests::{need, scratch};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use self::accepted::{AcceptedFile, Figures, MEMORY, METRICS, Verdict};
+use self::accepted::{AcceptedFile, Figures, MEMORY, METRICS, Metric, Verdict};
 use self::cells::Cell;
 use self::measure::Place;
 use crate::common::options::rounds;
@@ -215,7 +215,7 @@ fn print_comparison(accepted: &AcceptedFile, machine: &str, measured: &BTreeMap<
             let (old, new) = (line.figures[number], figures[number]);
             let word = match verdicts[number] {
                 Some(Verdict::Worse) => "WORSE",
-                Some(Verdict::Better) if is_comparable => "BETTER",
+                Some(Verdict::Better) if is_comparable && metric.is_steady() => "BETTER",
                 Some(Verdict::Better) => "better",
                 None if !is_comparable && metric.differs(old, new) => "told",
                 _ => continue,
@@ -235,12 +235,13 @@ fn print_comparison(accepted: &AcceptedFile, machine: &str, measured: &BTreeMap<
 /// Whether a cell fails the gate: it is new or worse, or better, because a later change could make it worse again unseen. On other machines some
 /// values are always better.
 fn fails(accepted: &AcceptedFile, machine: &str, name: &str, figures: &Figures) -> bool {
-    let fails = |verdict: &Option<Verdict>| match verdict {
+    let fails = |(verdict, metric): (Option<Verdict>, &Metric)| match verdict {
         Some(Verdict::Worse) => true,
-        Some(Verdict::Better) => machine == accepted.machine,
+        Some(Verdict::Better) => machine == accepted.machine && metric.is_steady(),
         Some(Verdict::Same) | None => false,
     };
-    !accepted.cells.contains_key(name) || accepted.compare(name, machine, figures).iter().any(fails)
+    let verdicts = accepted.compare(name, machine, figures);
+    !accepted.cells.contains_key(name) || verdicts.into_iter().zip(&METRICS).any(fails)
 }
 
 /// What the number of instructions depends on besides the program's source.
@@ -297,5 +298,10 @@ mod tests {
         let fails = |machine, calls| fails(&accepted, machine, "cell", &figures(calls));
         assert_eq!([979, 980, 1020, 1021].map(|calls| fails("rustc 1", calls)), [true, false, false, true]);
         assert_eq!([979, 1021].map(|calls| fails("rustc 2", calls)), [false, true]);
+        // Less memory can be that of another machine.
+        let memory = |memory: u64| [None, None, Some(memory << 20), None, None, None];
+        accepted.accept("rustc 1", &BTreeMap::from([("cell".into(), memory(100))]), "x");
+        let fails = |mib| super::fails(&accepted, "rustc 1", "cell", &memory(mib));
+        assert_eq!([90, 110].map(fails), [false, true]);
     }
 }

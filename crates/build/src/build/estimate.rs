@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ferofs_codec::{Method, Params};
-use ferofs_format::{Algorithm, Incompat};
 use ferofs_format::inode::Timestamp;
+use ferofs_format::{Algorithm, Incompat};
 use rustix::io::Errno;
 
 use crate::build::{build_from, now};

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ferofs_patch::format::delta_file::{COPIES_MAX, Copy, DeltaPiece};
 use ferofs_patch::format::delta_memory::PieceMemory;
-use ferofs_patch::format::piece::base::Base;
 use ferofs_patch::format::piece::PIECE_LEN;
+use ferofs_patch::format::piece::base::Base;
 use ferofs_patch::format::plan::{ExtentKind, Item, Plan, Reference};
 use ferofs_patch::format::reencode::{Encoders, work_limit};
 use ferofs_read::Image;
