@@ -87,7 +87,7 @@ struct ApplyArgs {
     #[arg(value_name = "DELTA")]
     delta: PathBuf,
 
-    /// The new image: a file or a device, or - for standard output
+    /// The new image: a file, a device or a pipe, or - for standard output
     #[arg(value_name = "NEW")]
     new: PathBuf,
 
@@ -149,6 +149,10 @@ pub(crate) fn run(args: &Args) -> Outcome {
 
 fn create(args: &CreateArgs) -> Outcome {
     args.shown.apply();
+    if let Some(dir) = [&args.old, &args.new].into_iter().find(|path| path.is_dir()) {
+        let reason = "is a directory: a delta is made of two images, and `ferofs build` makes one of it";
+        return Err(Failure::about(dir, reason));
+    }
     refuse_as_output(&args.output, &[&args.old, &args.new])?;
     args.overwrite.check(&args.output, OutputKind::Delta)?;
     let mut options = DeltaOptions::default();
