@@ -212,7 +212,14 @@ fn apply(args: &ApplyArgs) -> Outcome {
     // What it replaces was checked above.
     let applied = delta.apply(&args.old, &args.new, args.resume, true, written, &cancel);
     drop(display);
-    let applied = applied.map_err(Failure::without_subject)?;
+    let applied = applied.map_err(|error| {
+        let failure = Failure::without_subject(error);
+        // A MiB is written when it is complete.
+        match !is_stream && done.load(Ordering::Relaxed) >= 1 << 20 {
+            true => failure.with_hint("NEW is incomplete: --resume continues there"),
+            false => failure,
+        }
+    })?;
     if is_stream {
         return Ok(0);
     }

@@ -52,6 +52,16 @@ fn the_exact_image_comes_through_pipes_and_after_interruptions() {
     assert_eq!(refused.code, 1, "{}", refused.stderr);
     assert!(refused.stderr.contains("not the image that the delta was made from"), "{}", refused.stderr);
     assert!(is_same(&new, &out));
+    if let Some(strace) = need::tool("strace", "a signal to delta apply") {
+        fs::remove_file(&out).unwrap();
+        let stopped = Run::new(strace).args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=pwrite64"]);
+        let stopped = stopped.args(["-e", "inject=pwrite64:signal=TERM:when=1"]).arg(ferofs_path());
+        let stopped = stopped.args(["delta", "apply"]).args([&old, &delta, &out]).run().failure(1);
+        let message = "interrupted; NEW is incomplete: --resume continues there";
+        assert!(stopped.stderr.contains(message), "{}", stopped.stderr);
+        apply().arg("--resume").args([&old, &delta, &out]).run().success();
+        assert!(is_same(&new, &out));
+    }
     // The last bytes are missing, and some are wrong.
     let mut part = fs::read(&new).unwrap();
     part.truncate(part.len() - 9000);
