@@ -19,6 +19,7 @@ const fn tool(program: &'static str, package: &'static str) -> Tool {
 /// The programs that the tests start.
 pub const TEST_TOOLS: &[Tool] = &[
     tool("automount", "autofs"),
+    tool("casync", "casync"),
     tool("cc", "gcc"),
     tool("chromium", "chromium"),
     tool("cp", "coreutils"),

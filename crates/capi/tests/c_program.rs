@@ -118,6 +118,18 @@ fn a_program_in_c_reads_all_of_an_image() {
     }
 }
 
+/// Calls `then` with a loop device of `file`, as root.
+fn with_device(file: &Path, then: impl FnOnce(&Path)) {
+    if !need::root("a loop device") {
+        return;
+    }
+    let Some(losetup) = need::tool("losetup", "a loop device") else { return };
+    let attached = Run::new(&losetup).args(["--find", "--show"]).arg(file).run().success();
+    let device = PathBuf::from(String::from_utf8(attached.stdout).unwrap().trim());
+    then(&device);
+    Run::new(&losetup).arg("-d").arg(device).run().success();
+}
+
 #[test]
 fn a_program_in_c_applies_a_delta() {
     let Some(cc) = need::tool("cc", "the library for C") else { return };
@@ -164,6 +176,25 @@ fn a_program_in_c_applies_a_delta() {
     refused(apply(&old, 0, &digest, &bytes[..bytes.len() - 9]), "(Structure needs cleaning)");
     apply(&old, memory, &digest, &bytes).success();
     assert!(std::fs::read(&out).unwrap() == std::fs::read(&new).unwrap());
+    // What NEW had is lost only if OLD is right; a longer file ends with the new image.
+    std::fs::write(&out, vec![7; 3 << 20]).unwrap();
+    refused(apply(&new, 0, &digest, &bytes), "(Stale file handle)");
+    assert!(std::fs::read(&out).unwrap() == vec![7; 3 << 20], "another old image cost the other slot");
+    apply(&old, 0, &digest, &bytes).success();
+    assert!(std::fs::read(&out).unwrap() == std::fs::read(&new).unwrap());
+    with_device(&old, |slot| {
+        apply(slot, 0, &digest, &bytes).success();
+        assert!(std::fs::read(&out).unwrap() == std::fs::read(&new).unwrap());
+        // The other slot is too small.
+        let small = dir.path().join("small");
+        std::fs::write(&small, vec![0; 4096]).unwrap();
+        with_device(&small, |small| {
+            std::fs::remove_file(&out).unwrap();
+            std::os::unix::fs::symlink(small, &out).unwrap();
+            refused(apply(slot, 0, &digest, &bytes), "not accepted (No space left on device)");
+        });
+    });
+    let _ = std::fs::remove_file(&out);
     if let Some(valgrind) = need::tool("valgrind", "memory errors of the library for C") {
         let options = ["--quiet", "--leak-check=full", "--show-leak-kinds=all", "--error-exitcode=99"];
         let run = Run::new(valgrind).args(options).arg(&program).arg(&old).arg(&out).arg("0");
@@ -171,7 +202,7 @@ fn a_program_in_c_applies_a_delta() {
         assert!(std::fs::read(&out).unwrap() == std::fs::read(&new).unwrap());
     }
     // A failed write gives the errno of the program's function.
-    std::fs::remove_file(&out).unwrap();
+    let _ = std::fs::remove_file(&out);
     std::os::unix::fs::symlink("/dev/full", &out).unwrap();
     refused(apply(&old, 0, &digest, &bytes), "No space left on device");
 }

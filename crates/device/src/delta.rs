@@ -33,12 +33,15 @@ pub(crate) fn apply(args: &DeltaArgs) -> Outcome {
 pub(crate) fn show(delta: &Path) -> Outcome {
     let delta = open(delta)?;
     let header = delta.delta().header();
+    let root = header.seal.as_ref().map(|seal| format!("root hash   {}\n", Hex(&seal.root)));
     print(&format!(
-        "old image   {} bytes, SHA-256 {}\nnew image   {} bytes, SHA-256 {}\nmemory      at most {} bytes to apply",
+        "old image   {} bytes, SHA-256 {}\nnew image   {} bytes, SHA-256 {}\n{}memory      at most {} bytes to apply\ndigest      {}",
         header.old_size,
         Hex(&header.old_digest),
         header.new_size,
         Hex(&header.new_digest),
-        header.memory
+        root.unwrap_or_default(),
+        header.memory,
+        Hex(&delta.delta().digest())
     ))
 }

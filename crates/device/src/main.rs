@@ -29,7 +29,7 @@ ferofs-device delta OLD DELTA NEW    make an exact new image; DELTA and NEW can 
     --resume                         keep the right bytes at the start of NEW
     --force                          replace other data than an EROFS image
     --signature FILE --cert FILE     as above
-ferofs-device delta-show DELTA       digests of both images, and the memory for applying
+ferofs-device delta-show DELTA       digests of both images, the root hash, the memory for applying
 ferofs-device check IMAGE            check an image against the rules of the format
     --deep                           decode all data, too
 ferofs-device verify IMAGE ROOTHASH  check each block against the root hash of dm-verity

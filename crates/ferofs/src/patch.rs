@@ -43,6 +43,6 @@ pub use ferofs_build::incremental::{
 pub use ferofs_patch::{
     Applied, AppliedPatches, ApplyProgress, Change, ChangeKind, Delta, DeltaFile, DeltaOutput,
     Error as ApplyError, FileMedium, Medium, NewParents, Origin, Patch, PatchFault, PatchReader, PieceCache,
-    Repaired, SizeParts, State, TrailingData, apply, apply_with, log, overlay, overlay_with, repair,
-    rollback,
+    Repaired, SizeParts, State, TrailingData, apply, apply_with, log, names_missing_device, overlay,
+    overlay_with, repair, rollback,
 };

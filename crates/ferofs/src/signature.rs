@@ -216,7 +216,14 @@ fn verify(text: &str, signature: &Path, certs: &[PathBuf]) -> Result<()> {
         .arg("-CAfile")
         .arg(trusted.path())
         .args(["-no-CApath", "-no-CAstore"]);
-    openssl(&mut verify).map(drop).map_err(about)
+    openssl(&mut verify).map(drop).map_err(|problem| {
+        about(match problem {
+            SignatureProblem::OpenSsl(text) if text.contains("signer certificate not found") => {
+                SignatureProblem::Not("it is by the key of another certificate than those of --cert")
+            }
+            problem => problem,
+        })
+    })
 }
 
 /// Whether openssl's description of a signature tells of no content.

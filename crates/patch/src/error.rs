@@ -248,7 +248,7 @@ pub enum PatchFault {
     },
     /// The file or device ends before the image does.
     #[error(
-        "the image should have {expected} bytes, and the file has {found}: it was cut off; copy the image again"
+        "the image should have {expected} bytes, and the file has {found}: it was cut off, or is another image"
     )]
     Truncated {
         /// Bytes of the image, as its superblock says.

@@ -46,7 +46,7 @@ pub use self::apply::medium::{FileMedium, Medium};
 pub use self::apply::repair::{Repaired, repair};
 pub use self::apply::rollback::rollback;
 pub use self::apply::{apply, apply_with, overlay, overlay_with};
-pub use self::delta::files::DeltaFile;
+pub use self::delta::files::{DeltaFile, names_missing_device};
 pub use self::delta::{Applied, Delta, DeltaOutput};
 pub use self::error::{AfterFailure, Error, PatchFault, Result};
 pub use self::format::change::{Change, ChangeKind, NewParents};

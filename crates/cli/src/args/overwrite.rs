@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use ferofs::build::{FsConfig, KnownFormat, Labels};
+use ferofs::patch::names_missing_device;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -73,6 +74,10 @@ impl OverwriteArgs {
         }
         if let Some(dir) = fuse_mount_of(path) {
             return Err(Failure::about(path, format!("is mounted through FUSE on {dir}: unmount it first")));
+        }
+        if names_missing_device(path) {
+            let reason = "there is no such device: a file in /dev would only take memory";
+            return Err(Failure::about(path, reason));
         }
         if self.force {
             return Ok(());

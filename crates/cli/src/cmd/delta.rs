@@ -87,7 +87,7 @@ struct ApplyArgs {
     #[arg(value_name = "DELTA")]
     delta: PathBuf,
 
-    /// The new image: a file or a device, or - for standard output
+    /// The new image: a file, a device or a pipe, or - for standard output
     #[arg(value_name = "NEW")]
     new: PathBuf,
 
@@ -149,6 +149,10 @@ pub(crate) fn run(args: &Args) -> Outcome {
 
 fn create(args: &CreateArgs) -> Outcome {
     args.shown.apply();
+    if let Some(dir) = [&args.old, &args.new].into_iter().find(|path| path.is_dir()) {
+        let reason = "is a directory: a delta is made of two images, and `ferofs build` makes one of it";
+        return Err(Failure::about(dir, reason));
+    }
     refuse_as_output(&args.output, &[&args.old, &args.new])?;
     args.overwrite.check(&args.output, OutputKind::Delta)?;
     let mut options = DeltaOptions::default();
@@ -209,7 +213,14 @@ fn apply(args: &ApplyArgs) -> Outcome {
     // What it replaces was checked above.
     let applied = delta.apply(&args.old, &args.new, args.resume, true, written, &cancel);
     drop(display);
-    let applied = applied.map_err(Failure::without_subject)?;
+    let applied = applied.map_err(|error| {
+        let failure = Failure::without_subject(error);
+        // A MiB is written when it is complete.
+        match !is_stream && done.load(Ordering::Relaxed) >= 1 << 20 {
+            true => failure.with_hint("NEW is incomplete: --resume continues there"),
+            false => failure,
+        }
+    })?;
     if is_stream {
         return Ok(0);
     }

@@ -273,7 +273,9 @@ fn show_owners(args: &Args, image: &Image, block: u64, out: &mut impl Write) -> 
         }
     }
     if owners.is_empty() && !is_superblock {
-        writeln!(out, "no file uses block {block}")?;
+        let blocks = image.superblock().blocks;
+        let end = if block < blocks { String::new() } else { format!(": the image has {blocks} blocks") };
+        writeln!(out, "no file uses block {block}{end}")?;
     }
     Ok(())
 }

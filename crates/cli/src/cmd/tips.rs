@@ -33,7 +33,7 @@ const COMMANDS: [(&str, &str); 22] = [
 ];
 
 /// Commands, options that they do not have, and what does the same.
-const OPTIONS: [(&str, &str, &str); 9] = [
+const OPTIONS: [(&str, &str, &str); 13] = [
     ("build", "-e", "`--exclude /NAME` leaves a file out; one option for each name"),
     ("build", "--dedupe", "`-E dedupe` stores the same data once"),
     (
@@ -55,6 +55,18 @@ const OPTIONS: [(&str, &str, &str); 9] = [
         "`mount -t overlay -o lowerdir=DIR,upperdir=U,workdir=W overlay TARGET` takes changes over a mounted image",
     ),
     ("inspect", "-f", "`--force` replaces a file of another kind"),
+    ("ls", "-S", "`ferofs ls -lR IMAGE | sort -nk5` sorts files by size"),
+    ("ls", "--sort", "`ferofs ls -lR IMAGE | sort -nk5` sorts files by size"),
+    (
+        "mount",
+        "--profile",
+        "`--pin PROFILE` keeps the data of a profile decoded; `--record-profile FILE` makes one",
+    ),
+    (
+        "pull",
+        "--insecure-no-verify",
+        "images without a root hash need no option; `--roothash HEX` verifies what is fetched",
+    ),
 ];
 
 /// Commands, options of mksquashfs and unsquashfs with one dash and several letters, and what does the same. The parser would take such a word for
@@ -159,6 +171,11 @@ pub(crate) fn with_tips(mut error: clap::Error, args: &[OsString]) -> clap::Erro
         error.remove(ContextKind::SuggestedArg);
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
     }
+    // What -h stands for in `ls` and `du`.
+    if matches!(error.get(ContextKind::SuggestedArg), Some(ContextValue::String(name)) if name == "--short-help")
+    {
+        error.remove(ContextKind::SuggestedArg);
+    }
     let Some(ContextValue::Strings(mut names)) = error.remove(ContextKind::SuggestedSubcommand) else {
         return error;
     };
@@ -216,6 +233,17 @@ mod tests {
             &[],
         ] {
             assert_eq!(error(words), None, "{words:?}");
+        }
+    }
+
+    #[test]
+    fn errors_do_not_suggest_a_hidden_option() {
+        for command in ["ls", "du"] {
+            let message = message(&[command, "--shorthelp", "IMAGE"]);
+            assert!(
+                message.contains("unexpected argument") && !message.contains("--short-help"),
+                "{message}"
+            );
         }
     }
 

@@ -8,9 +8,11 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
-use ferofs::read::FileSource;
+use ferofs::read::{FileSource, Source as _};
 use ferofs::signature;
-use ferofs::verity::{Seal, appended_position, check_end, fsverity_digest, make_tree, verify_all};
+use ferofs::verity::{
+    Digest, Seal, TreeLayout, appended_position, check_end, fsverity_digest, make_tree, verify_all,
+};
 
 use crate::args::byte_size;
 use crate::args::seal::RootArgs;
@@ -80,7 +82,10 @@ struct DigestArgs {
     shown: OutputArgs,
 }
 
-/// Show the parameters of a hash tree. They are not verified
+/// Show the root hash and the parameters of a hash tree
+///
+/// The root hash is that of the tree as it is in the file. Neither the tree nor the image is verified: only a root hash from a place that
+/// you trust tells whether they are the right ones.
 #[derive(clap::Args)]
 struct ShowArgs {
     /// The image
@@ -203,14 +208,34 @@ fn digest(args: &DigestArgs) -> Outcome {
     Ok(0)
 }
 
+/// The root hash of a tree as it is in its file: the digest of its first block, or of the only data block.
+fn stated_root(image: &Path, file: &FileSource, seal: &Seal) -> Result<Digest, Failure> {
+    let mut params = seal.superblock.params.clone();
+    let layout = TreeLayout::new(seal.superblock.data_blocks, &params).about(image)?;
+    let read = |file: &FileSource, position: u64, len: u32| {
+        let mut block = vec![0; len as usize];
+        file.read_exact_at(position, &mut block).map(|()| block).map_err(|e| Failure::about(image, e))
+    };
+    let block = if layout.is_empty() {
+        read(&open(image)?, 0, params.data_block_size)?
+    } else {
+        params.data_block_size = params.hash_block_size;
+        read(file, seal.tree_start(), params.hash_block_size)?
+    };
+    let root = params.digests(&block).into_iter().next();
+    root.ok_or_else(|| Failure::about(image, "the hash tree has no root"))
+}
+
 fn show(args: &ShowArgs) -> Outcome {
-    let (_, seal) = args.place.open(&args.image)?;
+    let (file, seal) = args.place.open(&args.image)?;
+    let root = stated_root(&args.image, &file, &seal)?.to_string();
     let superblock = &seal.superblock;
     let params = &superblock.params;
     let salt = ferofs::read::Hex(&params.salt).to_string();
     let mut out = std::io::stdout().lock();
     if args.json {
         let object = serde_json::json!({
+            "root_hash": root,
             "uuid": superblock.uuid.to_string(),
             "hash": params.algorithm.name(),
             "data_block_size": params.data_block_size,
@@ -223,6 +248,7 @@ fn show(args: &ShowArgs) -> Outcome {
         writeln!(out, "{}", json_text(&object))?;
         return Ok(0);
     }
+    writeln!(out, "root hash        {root}")?;
     writeln!(out, "uuid             {}", superblock.uuid)?;
     writeln!(out, "hash             {}", params.algorithm.name())?;
     writeln!(out, "data block size  {}", params.data_block_size)?;

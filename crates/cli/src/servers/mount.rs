@@ -25,7 +25,10 @@ pub(crate) fn run(args: &mut Args) -> Result<Option<u8>, Failure> {
     let prefetch = args.memory.servers.prefetch.clone();
     if !args.image.path.is_remote() {
         if prefetch.is_some() {
-            return Err(Failure::about(&args.image.path, "--prefetch is for images on servers"));
+            return Err(Failure::about(
+                &args.image.path,
+                "--prefetch is for images on servers; `--pin PROFILE` keeps the data of a profile decoded",
+            ));
         }
         return Ok(None);
     }

@@ -1,7 +1,7 @@
 //! Applies a delta to files with names: each error names the file that it is about.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -14,6 +14,11 @@ use rustix::io::Errno;
 
 use super::{Applied, Delta, DeltaOutput, Role, Tagged, of};
 use crate::error::{Error, Result};
+
+/// What is wrong if [`names_missing_device`].
+const MISSING_DEVICE: &str = "there is no such device: a file in /dev would only take memory";
+/// Symbolic links that are followed at most, as in Linux.
+const LINKS_MAX: usize = 40;
 
 /// A delta in a file, or from standard input, whose header was read.
 pub struct DeltaFile {
@@ -43,11 +48,12 @@ impl DeltaFile {
         &self.delta
     }
 
-    /// Makes the image `new`, a file or a device, or standard output for `-`, from the image `old`, as [`Delta::apply_to_file`]. A new file of
-    /// which nothing was written is removed after an error. Only with `force`, a file or device with other data than an EROFS image is replaced.
+    /// Makes the image `new`, a file or a device, standard output for `-`, or a named pipe, from the image `old`, as [`Delta::apply_to_file`]. A new
+    /// file of which nothing was written is removed after an error. Only with `force`, a file or device with other data than an EROFS image is replaced.
     ///
     /// # Errors
-    /// As [`Delta::apply_to_file`]; [`Error::Io`] if `new` is `old`, the delta, a mounted device, or has other data. Each names its file.
+    /// As [`Delta::apply_to_file`]; [`Error::Io`] if `new` is `old`, the delta, a mounted device, [a device that is
+    /// missing](names_missing_device), or has other data. Each names its file.
     pub fn apply(
         self,
         old: &Path,
@@ -58,21 +64,19 @@ impl DeltaFile {
         cancel: &AtomicBool,
     ) -> Result<Applied> {
         let Self { delta, name } = self;
-        let is_stream = new.as_os_str() == "-";
-        let applied = match is_stream {
-            true => {
-                let mut stdout = std::io::stdout().lock();
-                source(old).and_then(|source| {
-                    delta.apply_tagged(&source, DeltaOutput::Stream(&mut stdout), written, cancel)
-                })
-            }
+        let is_stdout = new.as_os_str() == "-";
+        let refused = |problem| Err(of(Role::New)(Error::io("write", new, io::Error::other(problem))));
+        let applied = match is_stdout || takes_bytes_in_order(new) {
+            true => source(old).and_then(|source| {
+                let mut stream = stream(new)?;
+                delta.apply_tagged(&source, DeltaOutput::Stream(&mut *stream), written, cancel)
+            }),
             false if [old, &name].iter().any(|input| is_same(new, input)) => {
-                let problem = "it is also the old image or the delta";
-                Err(of(Role::New)(Error::io("write", new, io::Error::other(problem))))
+                refused("it is also the old image or the delta")
             }
+            false if names_missing_device(new) => refused(MISSING_DEVICE),
             false if !force && has_other_data(new, resume).unwrap_or(true) => {
-                let problem = "it has other data than an EROFS image: --force replaces it";
-                Err(of(Role::New)(Error::io("write", new, io::Error::other(problem))))
+                refused("it has other data than an EROFS image: --force replaces it")
             }
             false => source(old).and_then(|source| make(delta, &source, new, resume, written, cancel)),
         };
@@ -80,7 +84,7 @@ impl DeltaFile {
             error.in_file(match role {
                 Role::Old => old,
                 Role::Delta => &name,
-                Role::New if is_stream => Path::new("standard output"),
+                Role::New if is_stdout => Path::new("standard output"),
                 Role::New => new,
             })
         })
@@ -104,7 +108,6 @@ fn has_other_data(path: &Path, resume: bool) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         metadata => metadata?.file_type(),
     };
-    // A pipe loses nothing.
     if !kind.is_file() && !kind.is_block_device() {
         return Ok(false);
     }
@@ -112,6 +115,43 @@ fn has_other_data(path: &Path, resume: bool) -> io::Result<bool> {
     File::open(path)?.take(if resume { 4096 } else { START }).read_to_end(&mut start)?;
     let is_image = start.get(SUPERBLOCK..).is_some_and(|superblock| superblock.starts_with(&MAGIC));
     Ok(!is_image && start.iter().any(|byte| *byte != 0))
+}
+
+/// Whether `path` is a pipe or another file to which bytes are written in order, as to standard output.
+fn takes_bytes_in_order(path: &Path) -> bool {
+    let kind = std::fs::metadata(path).map(|metadata| metadata.file_type());
+    kind.is_ok_and(|kind| !kind.is_file() && !kind.is_block_device() && !kind.is_dir())
+}
+
+/// Standard output for `-`, or a file that takes bytes in order. Opening a pipe waits for its reader.
+fn stream(path: &Path) -> Tagged<Box<dyn Write>> {
+    if path.as_os_str() == "-" {
+        return Ok(Box::new(std::io::stdout().lock()));
+    }
+    let file = OpenOptions::new().write(true).open(path);
+    Ok(Box::new(file.map_err(|e| of(Role::New)(Error::io("open", path, e)))?))
+}
+
+/// Whether `path` does not exist, and a file of this name would be on the file system of /dev. Such a file is a mistake: the name is misspelt, or the
+/// device is missing.
+pub fn names_missing_device(path: &Path) -> bool {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        let Ok(target) = std::fs::read_link(&path) else { break };
+        path = directory_of(&path).join(target);
+    }
+    let file_system = |dir: &Path| std::fs::metadata(dir).ok().map(|metadata| metadata.dev());
+    let devices = file_system(Path::new("/dev"));
+    let is_missing = std::fs::symlink_metadata(&path).is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
+    is_missing
+        && devices.is_some()
+        && devices != file_system(Path::new("/"))
+        && devices == file_system(directory_of(&path))
+}
+
+/// The directory that has the name `path`.
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Whether both are the same file or block device, perhaps by different names. A loop device is the same as its file.
@@ -182,7 +222,7 @@ fn make(
 /// Makes the name of a file durable that this run created, or an interrupted one. Not every directory can be opened, and not every file system can
 /// sync one: only errors of storage count.
 fn sync_name(path: &Path) -> Tagged<()> {
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let dir = directory_of(path);
     match File::open(dir).and_then(|dir| dir.sync_all()) {
         Err(error)
             if matches!(Errno::from_io_error(&error), Some(Errno::IO | Errno::NOSPC | Errno::DQUOT)) =>

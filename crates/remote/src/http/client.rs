@@ -122,7 +122,9 @@ pub(crate) fn kind_of(error: ureq::Error) -> FetchErrorKind {
         ureq::Error::HostNotFound => FetchErrorKind::Name("no such host".into()),
         ureq::Error::Io(error) => kind_of_io(error),
         ureq::Error::ConnectionFailed => FetchErrorKind::Connection(io::ErrorKind::NotConnected.into()),
-        ureq::Error::Other(error) if error.is::<rustls::Error>() => FetchErrorKind::Tls(error.to_string()),
+        ureq::Error::Other(error) if error.is::<rustls::Error>() => {
+            error.downcast_ref().map_or_else(|| FetchErrorKind::Tls(error.to_string()), tls_problem)
+        }
         ureq::Error::Tls(problem) => FetchErrorKind::Tls(problem.into()),
         // Its message would have the address, perhaps with a signature.
         ureq::Error::BadUri(_) | ureq::Error::Http(_) => {
@@ -130,6 +132,13 @@ pub(crate) fn kind_of(error: ureq::Error) -> FetchErrorKind {
         }
         other => FetchErrorKind::Protocol(other.to_string()),
     }
+}
+
+/// A failure of TLS. What a server without TLS answers is not a message of TLS.
+fn tls_problem(error: &rustls::Error) -> FetchErrorKind {
+    let is_other = matches!(error, rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType));
+    let hint = if is_other { "; the server may speak http:// instead of https://" } else { "" };
+    FetchErrorKind::Tls(format!("{error}{hint}"))
 }
 
 /// The kind of an error while a body is read.
@@ -142,7 +151,7 @@ pub(crate) fn kind_of_io(error: io::Error) -> FetchErrorKind {
             };
         }
         if let Some(inner) = inner.downcast_ref::<rustls::Error>() {
-            return FetchErrorKind::Tls(inner.to_string());
+            return tls_problem(inner);
         }
     }
     let text = error.to_string();

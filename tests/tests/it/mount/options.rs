@@ -352,9 +352,11 @@ fn an_ordinary_user_can_mount_and_unmount() {
         user='setpriv --reuid=65534 --regid=65534 --clear-groups --'
         $user \"$0\" mount \"$1\" \"$2\"
         $user cat \"$2/files/text/4097\" | cmp - \"$3/files/text/4097\"
-        $user \"$0\" umount \"$2\"";
+        $user \"$0\" umount \"$2\"
+        ! $user \"$0\" mount --kernel \"$1\" \"$2\"";
     let unshare = Run::new("unshare").args(["--mount", "sh", "-c", script]).arg(program);
-    unshare.args([&image, &dir, &fixture.source()]).arg(parent).run().success();
+    let run = unshare.args([&image, &dir, &fixture.source()]).arg(parent).run().success();
+    assert!(run.stderr.contains("only root mounts by the kernel's driver"), "{}", run.stderr);
     assert!(!is_mounted(&dir));
 }
 

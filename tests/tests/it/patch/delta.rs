@@ -2,6 +2,7 @@
 //! memory that the delta states.
 
 use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
 use ferofs_tests::content::Content;
@@ -51,6 +52,16 @@ fn the_exact_image_comes_through_pipes_and_after_interruptions() {
     assert_eq!(refused.code, 1, "{}", refused.stderr);
     assert!(refused.stderr.contains("not the image that the delta was made from"), "{}", refused.stderr);
     assert!(is_same(&new, &out));
+    if let Some(strace) = need::tool("strace", "a signal to delta apply") {
+        fs::remove_file(&out).unwrap();
+        let stopped = Run::new(strace).args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=pwrite64"]);
+        let stopped = stopped.args(["-e", "inject=pwrite64:signal=TERM:when=1"]).arg(ferofs_path());
+        let stopped = stopped.args(["delta", "apply"]).args([&old, &delta, &out]).run().failure(1);
+        let message = "interrupted; NEW is incomplete: --resume continues there";
+        assert!(stopped.stderr.contains(message), "{}", stopped.stderr);
+        apply().arg("--resume").args([&old, &delta, &out]).run().success();
+        assert!(is_same(&new, &out));
+    }
     // The last bytes are missing, and some are wrong.
     let mut part = fs::read(&new).unwrap();
     part.truncate(part.len() - 9000);
@@ -65,7 +76,14 @@ fn the_exact_image_comes_through_pipes_and_after_interruptions() {
         Run::new(&device).arg("delta").args([&old, &delta, &out]).run().success();
         assert!(is_same(&new, &out));
         let shown = Run::new(&device).arg("delta-show").arg(&delta).run().success();
-        assert!(String::from_utf8_lossy(&shown.stdout).starts_with("old image "));
+        let shown = String::from_utf8(shown.stdout).unwrap();
+        assert!(shown.starts_with("old image "));
+        let same = ferofs().args(["delta", "show"]).arg(&delta).run().success();
+        let same = String::from_utf8(same.stdout).unwrap();
+        for name in ["root hash ", "digest "] {
+            let line = same.lines().find(|line| line.starts_with(name)).unwrap();
+            assert!(shown.lines().any(|other| other == line), "{line} is not in {shown}");
+        }
     }
 }
 
@@ -171,6 +189,29 @@ fn each_error_names_its_file() {
         apply().arg("--force").args([&old, &delta, &out]).run().success();
         assert!(is_same(&new, &out));
         fs::remove_file(&out).unwrap();
+        // A misspelt device is no new file in memory, also by a link.
+        let (missing, link) = (PathBuf::from("/dev/ferofs-test-no-such-device"), fixture.path("slot"));
+        let file_system = |dir: &str| fs::metadata(dir).unwrap().dev();
+        if file_system("/dev") != file_system("/") {
+            symlink(&missing, &link).unwrap();
+            for name_of_slot in [&missing, &link] {
+                let run = apply().arg("--force").args([&old, &delta, name_of_slot]);
+                refused(run, &name(name_of_slot), "no such device");
+            }
+            fs::remove_file(&link).unwrap();
+            let build = ferofs().args(["build", "--force"]).args([&fixture.source(), &missing]);
+            refused(build, &name(&missing), "no such device");
+            assert!(fs::symlink_metadata(&missing).is_err(), "there is a file in /dev");
+        }
+        let pipe = fixture.path("pipe");
+        Run::new("mkfifo").arg(&pipe).run().success();
+        let reader = std::thread::spawn({
+            let pipe = pipe.clone();
+            move || fs::read(pipe).unwrap()
+        });
+        apply().args([&old, &delta, &pipe]).run().success();
+        assert!(reader.join().unwrap() == fs::read(&new).unwrap(), "other bytes came through the pipe");
+        fs::remove_file(&pipe).unwrap();
         // Nothing was written, so there is no empty file.
         fs::write(&bad, b"other").unwrap();
         refused(apply().args([&bad, &delta, &out]), &name(&bad), "");
@@ -199,6 +240,8 @@ fn each_error_names_its_file() {
     }
     fs::write(&bad, [0; 9000]).unwrap();
     refused(create(&bad), &format!("{}: ", bad.display()), "not an EROFS image");
+    let source = fixture.source();
+    refused(create(&source), &format!("{}: ", source.display()), "`ferofs build` makes one of it");
 }
 
 #[test]

@@ -2,6 +2,8 @@
 //!
 //! An S3 store: moto, from PyPI, since Debian has none.
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::path::PathBuf;
 
 use ferofs_tests::web::{Server, free_address};
@@ -56,6 +58,23 @@ fn nginx(fixture: &Fixture, certificates: &Certificates) -> Option<Server> {
         folder.display(),
     );
     Server::nginx(&folder, &root, [" ssl", &more], "images on nginx")
+}
+
+#[test]
+fn a_server_without_tls_is_named() {
+    let fixture = Fixture::empty();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}/image", listener.local_addr().unwrap());
+    // It ends with the process of the test.
+    std::thread::spawn(move || {
+        for connection in listener.incoming() {
+            let mut connection = connection.unwrap();
+            let _ = connection.read(&mut [0; 1000]);
+            let _ = connection.write_all(b"HTTP/1.0 400 Bad Request\r\n\r\n");
+        }
+    });
+    let refused = isolated(&fixture).args(["pull", &url]).arg(fixture.path("pulled")).run().failure(1);
+    assert!(refused.stderr.contains("the server may speak http://"), "{}", refused.stderr);
 }
 
 #[test]

@@ -63,6 +63,7 @@ fn veritysetup_and_fsverity_agree() {
             let root = format(&image, seal);
             let shown = ferofs().args(["verity", "show", "--json"]).arg(&image).run().success().stdout;
             let shown = text(shown);
+            assert!(shown.contains(&format!("\"root_hash\":\"{root}\"")), "{number}: {root}: {shown}");
             let (_, offset) = shown.split_once("\"hash_offset\":").unwrap();
             let offset: u64 = offset.split([',', '}']).next().unwrap().parse().unwrap();
             assert!(offset >= odd && offset.is_multiple_of(4096), "{number}: {offset} of {odd}");

@@ -104,7 +104,7 @@ fn deltas_are_checked(keys: &Keys) {
         let missing = keys.path("missing.p7s");
         for (delta, signature, cert, reason) in [
             (&other, &signature, "good.pem", "signature failure"),
-            (&delta, &signature, "other.pem", "delta.p7s: openssl: "),
+            (&delta, &signature, "other.pem", "delta.p7s: it is by the key of another certificate"),
             (&delta, &missing, "good.pem", "missing.p7s: "),
             (&delta, &signature, "almost.pem", "too weak"),
         ] {

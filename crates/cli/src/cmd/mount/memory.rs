@@ -35,8 +35,10 @@ pub(crate) struct MemoryArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "kernel")]
     record_profile: Option<PathBuf>,
 
-    /// Keep the most-read data of this access profile decoded in memory. Implies --fuse
-    #[arg(long, hide_short_help = true, value_name = "PROFILE", conflicts_with = "kernel")]
+    /// Keep the most-read data of this access profile decoded
+    ///
+    /// In memory. Implies --fuse.
+    #[arg(long, value_name = "PROFILE", conflicts_with = "kernel")]
     pin: Option<PathBuf>,
 
     /// Limit on the memory for the data of --pin

@@ -112,7 +112,7 @@ fn finish(dir: &Path, shown: &Path, result: rustix::io::Result<()>) -> Outcome {
 
 /// The mount on `dir` cannot be unmounted while it is used.
 fn busy(dir: &Path, users: &str) -> Failure {
-    let hint = "`ferofs umount --lazy` removes it now, and for them when they end";
+    let hint = "`ferofs umount --lazy` removes it now; these programs keep what they use until they end";
     Failure::about(dir, format!("is busy: {users}; {hint}"))
 }
 
