@@ -103,14 +103,8 @@ impl Buffers {
     #[inline(always)]
     unsafe fn literals<const N: usize>(&self, ip: usize, op: usize) {
         debug_assert!(ip + N <= self.end && op + N <= self.stop);
-        // SAFETY: `ip` is within the input.
-        let from = unsafe { self.src.add(ip) }.cast::<[u8; N]>();
-        // SAFETY: all N bytes are within the input.
-        let bytes = unsafe { from.read_unaligned() };
-        // SAFETY: `op` is within the output.
-        let to = unsafe { self.dst.add(op) }.cast::<[u8; N]>();
-        // SAFETY: all N bytes are within the output.
-        unsafe { to.write_unaligned(bytes) };
+        // SAFETY: all N bytes from both positions on are within the input and the output.
+        unsafe { copy::<N>(self.src.wrapping_add(ip), self.dst.wrapping_add(op)) };
     }
 
     /// Copies `len` literals, and up to 31 bytes more.
@@ -150,18 +144,29 @@ impl Buffers {
     /// Copies `N` decoded bytes.
     ///
     /// # Safety
-    /// `from + N <= stop`, `to + N <= stop`.
+    /// `from < to`, `to + N <= stop`.
     #[inline(always)]
     unsafe fn repeat<const N: usize>(&self, from: usize, to: usize) {
-        debug_assert!(from + N <= self.stop && to + N <= self.stop);
-        // SAFETY: `from` is within the output.
-        let from = unsafe { self.dst.add(from) }.cast_const().cast::<[u8; N]>();
-        // SAFETY: all N bytes are within the output, which the caller has initialised.
-        let bytes = unsafe { from.read_unaligned() };
-        // SAFETY: `to` is within the output.
-        let to = unsafe { self.dst.add(to) }.cast::<[u8; N]>();
-        // SAFETY: all N bytes are within the output.
-        unsafe { to.write_unaligned(bytes) };
+        debug_assert!(from < to && to + N <= self.stop);
+        // SAFETY: all N bytes from both positions on are within the output, which the caller has initialised.
+        unsafe { copy::<N>(self.dst.wrapping_add(from), self.dst.wrapping_add(to)) };
+    }
+
+    /// Copies the 18 bytes of the longest [`SHORT_MATCH`] from `distance` before `op`.
+    ///
+    /// # Safety
+    /// `8 <= distance <= op`, `op + 18 <= stop`.
+    #[inline(always)]
+    unsafe fn short_match(&self, op: usize, distance: usize) {
+        debug_assert!(8 <= distance && distance <= op && op + SHORT_MATCH <= self.stop);
+        let to = self.dst.wrapping_add(op);
+        let from = to.wrapping_sub(distance).cast_const();
+        // SAFETY: 18 bytes from both on are within the output.
+        unsafe { copy::<8>(from, to) };
+        // SAFETY: as above.
+        unsafe { copy::<8>(from.wrapping_add(8), to.wrapping_add(8)) };
+        // SAFETY: as above.
+        unsafe { copy::<2>(from.wrapping_add(16), to.wrapping_add(16)) };
     }
 
     /// Copies `len` decoded bytes from `distance` before `op`, and up to 31 bytes more.
@@ -199,6 +204,18 @@ impl Buffers {
             done += 8;
         }
     }
+}
+
+/// Copies `N` bytes, all of which are read before the first one is written.
+///
+/// # Safety
+/// `N` bytes at `from` must be initialised and readable, and as many at `to` writable.
+#[inline(always)]
+unsafe fn copy<const N: usize>(from: *const u8, to: *mut u8) {
+    // SAFETY: as the caller promises; any alignment is accepted.
+    let bytes = unsafe { from.cast::<[u8; N]>().read_unaligned() };
+    // SAFETY: as above.
+    unsafe { to.cast::<[u8; N]>().write_unaligned(bytes) };
 }
 
 /// The rest of a length whose four bits are all set: the bytes at `ip` add to it.
@@ -268,13 +285,8 @@ unsafe fn run(buffers: &Buffers, is_prefix: bool) -> Option<usize> {
             // SAFETY: the distance and the room were just checked.
             unsafe { buffers.long_match(op, distance, len) };
         } else if distance >= 8 {
-            let from = op - distance;
-            // SAFETY: at least 50 bytes from `op` on are within the output, and `from < op`.
-            unsafe { buffers.repeat::<8>(from, op) };
-            // SAFETY: as above.
-            unsafe { buffers.repeat::<8>(from + 8, op + 8) };
-            // SAFETY: as above.
-            unsafe { buffers.repeat::<2>(from + 16, op + 16) };
+            // SAFETY: at least 50 bytes from `op` on are within the output, and the distance was just checked.
+            unsafe { buffers.short_match(op, distance) };
         } else {
             // SAFETY: as above, and at most 18 bytes are wanted.
             unsafe { buffers.long_match(op, distance, len) };
