@@ -13,9 +13,10 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use ferofs_devtools::install::{self, FIO, FUSE, MOUNT};
+use ferofs_devtools::shell;
 use ferofs_tests::{need, scratch};
 
-use crate::common::filesystem::{Driver, FileSystem};
+use crate::common::filesystem::{Driver, FileSystem, root_hash_file};
 use crate::common::fio;
 use crate::common::options::rounds;
 use crate::common::programs::{Programs, Tool};
@@ -87,11 +88,22 @@ pub(crate) struct Cell {
     depth: u32,
     /// Options of ferofs.
     options: &'static [&'static str],
+    /// The image has a hash tree, and ferofs verifies what it reads.
+    is_sealed: bool,
 }
 
 impl Cell {
     const fn new(image: ImageOptions, cache: PageCache, density: f64) -> Self {
-        Self { image, cache, access: Access::Uniform, density, block: 4096, depth: 1, options: &[] }
+        Self {
+            image,
+            cache,
+            access: Access::Uniform,
+            density,
+            block: 4096,
+            depth: 1,
+            options: &[],
+            is_sealed: false,
+        }
     }
 
     /// The densities on all images; then each other dimension with one image and two densities.
@@ -110,6 +122,10 @@ impl Cell {
                 cells.push(Self { depth: 8, ..cell });
                 cells.push(Self { depth: 8, options: MEMORY, ..cell });
             }
+        }
+        for image in [IMAGES[1], IMAGES[2]] {
+            let sealed = |density| Self { is_sealed: true, ..Self::new(image, PageCache::Warm, density) };
+            cells.extend([1.0, 10.0].map(sealed));
         }
         cells
     }
@@ -162,7 +178,8 @@ impl Display for Cell {
         let (image, _) = self.image;
         let Self { access, density, block, depth, .. } = self;
         write!(f, "{image} {cache} {access} {density} % {} KiB x {depth}", block >> 10)?;
-        self.options.iter().try_for_each(|option| write!(f, " {option}"))
+        self.options.iter().try_for_each(|option| write!(f, " {option}"))?;
+        if self.is_sealed { f.write_str(" sealed") } else { Ok(()) }
     }
 }
 
@@ -228,8 +245,12 @@ pub(crate) fn random(RandomArgs { only, rounds, publish }: &RandomArgs) -> Resul
     let report = Report::new("random", &versions)?;
     let mut results = Results::new();
     for cell in Cell::all().into_iter().filter(is_wanted) {
-        let image = images.image(cell.image.0, cell.image.1)?;
-        let file_systems = file_systems(&image, cell.options);
+        let mut image = images.image(cell.image.0, cell.image.1)?;
+        let mut driver = Driver::Ferofs(cell.options);
+        if cell.is_sealed {
+            (image, driver) = (images.sealed(&image)?, Driver::Sealed);
+        }
+        let file_systems = file_systems(&image, driver);
         let mut runs: [Vec<Figures>; 3] = Default::default();
         for round in 0..*rounds {
             for number in rotated_order(file_systems.len(), round) {
@@ -283,9 +304,9 @@ fn table(mut results: Results) -> Table {
     }
 }
 
-fn file_systems(image: &Path, options: &'static [&'static str]) -> [FileSystem; 3] {
+fn file_systems(image: &Path, ferofs: Driver) -> [FileSystem; 3] {
     [
-        FileSystem::new("ferofs", image, Driver::Ferofs(options)),
+        FileSystem::new("ferofs", image, ferofs),
         FileSystem::new("erofsfuse", image, Driver::Erofsfuse),
         FileSystem::new("kernel EROFS", image, Driver::Kernel("erofs")),
     ]
@@ -341,6 +362,18 @@ impl Images {
             fs::rename(&unfinished, &image)?;
         }
         Ok(image)
+    }
+
+    /// A copy of `image` with a hash tree, which others than ferofs do not read.
+    fn sealed(&self, image: &Path) -> Result<PathBuf> {
+        let sealed = image.with_extension("sealed");
+        if !root_hash_file(&sealed).exists() {
+            fs::copy(image, &sealed)?;
+            let mut format = Command::new(&self.programs.ferofs);
+            format.args(["verity", "format", "--force", "--roothash-file"]);
+            shell::run_quietly(format.args([&root_hash_file(&sealed), &sealed]))?;
+        }
+        Ok(sealed)
     }
 
     /// A directory with the large file and a second one, half as large.

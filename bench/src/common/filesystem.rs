@@ -41,12 +41,19 @@ pub(crate) struct FileSystem {
 pub(crate) enum Driver {
     /// `ferofs mount --fuse` with further options.
     Ferofs(&'static [&'static str]),
+    /// The same for a sealed image, whose root hash is in [`root_hash_file`].
+    Sealed,
     /// `bench policy` with this policy of decoding.
     Policy(&'static str),
     Erofsfuse,
     Squashfuse,
     /// The kernel's driver of this file system type, through a loop device.
     Kernel(&'static str),
+}
+
+/// The file with the root hash of a sealed image.
+pub(crate) fn root_hash_file(image: &Path) -> PathBuf {
+    image.with_extension("roothash")
 }
 
 impl Driver {
@@ -105,6 +112,11 @@ impl FileSystem {
             Driver::Ferofs(options) => {
                 let mut ferofs = Command::new(&programs.ferofs);
                 ferofs.args(["mount", "--fuse", "-f"]).args(options);
+                ferofs
+            }
+            Driver::Sealed => {
+                let mut ferofs = Command::new(&programs.ferofs);
+                ferofs.args(["mount", "--fuse", "-f", "--roothash-file"]).arg(root_hash_file(&self.image));
                 ferofs
             }
             Driver::Policy(name) => {
