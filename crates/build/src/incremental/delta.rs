@@ -7,10 +7,12 @@
 //! | `copies` | finds bytes of the old image in the new one |
 //! | `units` | divides the new image into copies, pclusters and other bytes |
 //! | `methods` | finds the parameters of the compressors |
+//! | `context` | both images, for the steps that follow |
 //! | `runs` | finds how pclusters are encoded again, within the work that `apply` accepts |
 //! | `pieces` | compresses the parts, with similar bytes of the old image as dictionary |
 
 mod content;
+mod context;
 mod copies;
 mod methods;
 mod options;
@@ -28,9 +30,9 @@ use ferofs_verity::{Seal, appended_position, make_tree};
 use sha2::{Digest as _, Sha256};
 
 use self::content::ImageContent;
+use self::context::DeltaContext;
 use self::methods::Methods;
 pub use self::options::{DeltaOptions, DeltaSummary};
-use self::pieces::DeltaContext;
 use self::units::{Part, divide};
 use crate::error::{Error, Result};
 use crate::output::new_file::NewFile;

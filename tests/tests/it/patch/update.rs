@@ -354,7 +354,7 @@ fn a_patch_that_does_not_fit_is_refused() {
     }
     // The right image, cut off.
     fs::write(&other, &base[..base.len() - 4096]).unwrap();
-    refused(&other, &patch, "copy the image again");
+    refused(&other, &patch, "it was cut off, or is another image");
     // A patch makes a seal beside the image wrong.
     let seal = fixture.path("image.verity");
     fs::write(&seal, "").unwrap();

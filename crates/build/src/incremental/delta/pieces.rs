@@ -10,15 +10,11 @@ use ferofs_patch::format::piece::PIECE_LEN;
 use ferofs_patch::format::piece::base::Base;
 use ferofs_patch::format::plan::{ExtentKind, Item, Plan, Reference};
 use ferofs_patch::format::reencode::{Encoders, work_limit};
-use ferofs_read::Image;
 use parking_lot::Mutex;
 
 use super::content::ImageContent;
-use super::methods::Methods;
-use super::options::DeltaOptions;
-use super::runs::{
-    RunUnit, carried_len, carry_slowest, check_runs, content, content_len, extents, stored_bytes,
-};
+use super::context::{DeltaContext, content_len, extents, made_len};
+use super::runs::{RunUnit, carried_len, carry_slowest, check_runs, content, stored_bytes};
 use super::units::{Part, RawBytes};
 use crate::error::Result;
 use crate::incremental::create::describe::pieces::{GAP, WORKERS_MAX, merge, shortest};
@@ -36,18 +32,6 @@ const RANGES_MAX: usize = 64;
 const BESIDE: u64 = 8 << 10;
 /// Bytes of copies after which a piece ends, so that progress is seen and few bytes are made again after an interruption.
 const COPIED_MAX: usize = 32 << 20;
-/// What pieces are made from.
-pub(super) struct DeltaContext<'a> {
-    pub(super) old: &'a std::sync::Arc<[u8]>,
-    pub(super) new: &'a [u8],
-    pub(super) old_image: &'a Image,
-    pub(super) new_image: &'a Image,
-    pub(super) old_content: &'a ImageContent,
-    pub(super) new_content: &'a ImageContent,
-    pub(super) methods: &'a Methods,
-    pub(super) options: &'a DeltaOptions,
-}
-
 /// The pieces as stored, and what they have.
 pub(super) struct MadePieces {
     pub(super) pieces: Vec<Vec<u8>>,
@@ -155,15 +139,6 @@ fn is_metadata(context: &DeltaContext<'_>, part: &Part) -> bool {
         Part::Copy { .. } => false,
         Part::Run(run) => extents(context, run)[0].is_inline,
         Part::Raw { of, .. } => matches!(of, RawBytes::Metadata(_)),
-    }
-}
-
-/// Bytes of content or as they are that the piece of `part` has for it.
-pub(super) fn made_len(context: &DeltaContext<'_>, part: &Part) -> usize {
-    match part {
-        Part::Copy { .. } => 0,
-        Part::Run(run) => content_len(context, run),
-        Part::Raw { range, .. } => range.len(),
     }
 }
 

@@ -5,9 +5,8 @@ use ferofs_patch::format::piece::PAYLOAD_MAX;
 use ferofs_patch::format::plan::{ExtentKind, Unit};
 use ferofs_patch::format::reencode::Encoders;
 
-use super::content::FileExtent;
+use super::context::{DeltaContext, content_len, extents, made_len};
 use super::methods::stored;
-use super::pieces::{DeltaContext, made_len};
 use super::units::{AHEAD, Part, Run};
 use crate::data::encode::SEGMENT;
 use crate::error::Result;
@@ -124,14 +123,6 @@ pub(super) fn content(context: &DeltaContext<'_>, run: &Run, len: usize) -> Resu
     let inode = context.new_image.inode(context.new_content.files[first.file].nid)?;
     context.new_image.read_at(&inode, FileOffset::new(first.offset), &mut content)?;
     Ok(content)
-}
-
-pub(super) fn extents<'a>(context: &DeltaContext<'a>, run: &Run) -> &'a [FileExtent] {
-    &context.new_content.extents[run.extents.clone()]
-}
-
-pub(super) fn content_len(context: &DeltaContext<'_>, run: &Run) -> usize {
-    extents(context, run).iter().map(|extent| extent.len).sum()
 }
 
 pub(super) fn carried_len(unit: &Unit) -> u64 {

@@ -20,7 +20,7 @@ pub(super) struct CompressArgs {
     #[arg(short = 'z', long, value_name = "X[,LEVEL]")]
     compress: Option<String>,
 
-    /// For a purpose: small halves the image, smallest is for archives, backup for many versions
+    /// Settings for a purpose
     ///
     /// -z and -C replace its algorithm and its cluster size, -E adds features or turns them off (^X). Each preset names the first Linux version
     /// that mounts its images [default: `default`, unless --chunk-size or --index-only is given].

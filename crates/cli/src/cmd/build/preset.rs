@@ -152,7 +152,7 @@ impl clap::Args for Level {
     fn augment_args(command: clap::Command) -> clap::Command {
         let flags = LEVEL_OPTIONS.map(|(option, id)| {
             let flag = clap::Arg::new(id).short(option).action(clap::ArgAction::SetTrue).hide(option != '1');
-            flag.help("Instead of a preset: -0 (stored) to -9 (smallest, slowest)")
+            flag.help("Instead: -0 (stored) to -9 (smallest, slowest)")
                 .long_help("Use a level instead of a preset: -0 (stored) to -9 (smallest, slowest). -z, -C and -E change it as they change a preset")
                 .conflicts_with("preset")
         });
