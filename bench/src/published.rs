@@ -8,7 +8,7 @@ use std::fs;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use ferofs_devtools::shell;
+use ferofs_devtools::{page, shell};
 
 use crate::common::machine;
 use crate::gate::accepted::AcceptedFile;
@@ -63,7 +63,7 @@ const PUBLISHED: [Published; 11] = [
 
 /// Measures and publishes everything that was not measured with this commit.
 pub(crate) fn all(publish: impl Fn(&str) -> Result<()>) -> Result<()> {
-    let commit = machine::commit()?;
+    let commit = page::commit()?;
     if commit.contains("changed") {
         bail!(
             "the checkout has changes: commit them, so that the pages can name the commit that was measured"

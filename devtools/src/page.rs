@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::process::Command;
 
 use anyhow::{Context, Result};
 
@@ -37,6 +38,22 @@ pub fn replace_measured(text: &str, begin: &str, measured: &str) -> Result<Strin
     let (before, rest) = text.split_once(begin).with_context(|| format!("no line {begin}"))?;
     let (_, after) = rest.split_once(END).with_context(|| format!("no line {END}"))?;
     Ok(format!("{before}{begin}\n{measured}\n{END}{after}"))
+}
+
+/// The last commit that changed more than docs, so that it stays the same when results are committed; "changed" if there are other changes.
+///
+/// # Errors
+///
+/// Git cannot be started, or fails.
+pub fn commit() -> Result<String> {
+    let git = |words: &[&str]| {
+        // Pages that were measured change docs and README.md.
+        let mut git = Command::new("git");
+        git.current_dir(shell::repository()).args(words).args(["--", ".", ":!docs", ":!README.md"]);
+        Ok::<_, anyhow::Error>(String::from_utf8_lossy(&shell::output(&mut git)?).trim().to_owned())
+    };
+    let (hash, changes) = (git(&["log", "-1", "--format=%h"])?, git(&["status", "--porcelain"])?);
+    Ok(if changes.is_empty() { hash } else { format!("{hash}, changed") })
 }
 
 /// A table in Markdown.

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use anyhow::{Context, Result};
-use ferofs_devtools::shell;
+use ferofs_devtools::page;
 
 use crate::published::{self, COSTS};
 
@@ -26,7 +26,7 @@ pub(crate) fn describe<P: AsRef<Path>>(bench: &str, programs: &[(&str, P, &str)]
     for (name, script) in [("date", "date -u +%F"), ("kernel", "uname -sr"), ("processor", processor)] {
         facts.insert(name.into(), first_line(Command::new("sh").args(["-c", script]))?);
     }
-    facts.insert("commit".into(), commit()?);
+    facts.insert("commit".into(), page::commit()?);
     facts.insert("load at the start".into(), load()?.to_owned());
     facts.insert(COSTS.into(), published::costs(bench)?);
     Ok(facts)
@@ -55,20 +55,6 @@ pub(crate) fn list(facts: &Facts) -> String {
     let costs = facts.get(COSTS).map(String::as_str).unwrap_or_default();
     let _ = writeln!(text, "\n<!-- {COSTS}: {costs} -->");
     text
-}
-
-/// The last commit that changed more than docs, so that it stays the same when results are committed.
-pub(crate) fn commit() -> Result<String> {
-    // Pages that were measured change docs and README.md.
-    let hash = git(&["log", "-1", "--format=%h", "--", ".", ":!docs", ":!README.md"])?;
-    let changes = git(&["status", "--porcelain", "--", ".", ":!docs", ":!README.md"])?;
-    Ok(if changes.is_empty() { hash } else { format!("{hash}, changed") })
-}
-
-fn git(arguments: &[&str]) -> Result<String> {
-    let output =
-        Command::new("git").current_dir(shell::repository()).args(arguments).output().context("git")?;
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// Averages of the runnable processes in 1, 5 and 15 minutes, when this program first asked for them.

@@ -1,5 +1,5 @@
 //! `cargo xtask test --processors [--publish] [NAME]...`: the unit tests and the command on other processors, whose instructions QEMU
-//! translates. `--publish` writes the table to docs/results/processors.md.
+//! translates. `--publish` writes the row of each processor to docs/results/processors.md as soon as it is known.
 //!
 //! For each processor the command is compiled without a warning, the unit tests of the libraries run, and images, patches and deltas are made that
 //! must have the same bytes as those that this machine makes.
@@ -37,12 +37,13 @@ pub(super) const IMAGES: [&str; 12] = [
 /// The page with the results of this command and of `cargo xtask test --systems`.
 pub(super) const PAGE: &str = "docs/results/processors.md";
 
+/// The columns of the table.
+const HEAD: [&str; 5] =
+    ["processor", "commit", "unit tests", "images of the same bytes", "patches and deltas"];
+
 /// Tests the processors of these names, or all.
 pub(crate) fn run(options: &[&str]) -> Result<()> {
     let (publish, names): (Vec<&str>, Vec<&str>) = options.iter().partition(|option| **option == "--publish");
-    if !publish.is_empty() && !names.is_empty() {
-        bail!("--publish needs all processors: {} are not all", names.join(", "));
-    }
     let others = PROCESSORS.into_iter().filter(|it| !it.is_own());
     let processors = processor::choose(others, &names)?;
     let own = shell::build_ferofs("checked")?;
@@ -51,15 +52,31 @@ pub(crate) fn run(options: &[&str]) -> Result<()> {
     let mut rows = Vec::new();
     for processor in processors {
         println!("{}", shell::bold(&format!("== {}", processor.name)));
-        rows.push(test(&processor, &expected).with_context(|| processor.name)?);
+        let row = test(&processor, &expected).with_context(|| processor.name)?;
+        if !publish.is_empty() {
+            publish_row(&row)?;
+        }
+        rows.push(row);
     }
-    let table =
-        page::table(&["processor", "unit tests", "images of the same bytes", "patches and deltas"], &rows);
-    println!("{table}");
-    if !publish.is_empty() {
-        page::publish(PAGE, &page::begin("test --processors --publish"), &table)?;
-    }
+    println!("{}", page::table(&HEAD, &rows));
     Ok(())
+}
+
+/// Writes the row of one processor to the page, and keeps those of the others.
+fn publish_row(row: &[String]) -> Result<()> {
+    let text = fs::read_to_string(shell::repository().join(PAGE))?;
+    let rows: Vec<Vec<String>> = PROCESSORS
+        .iter()
+        .filter_map(|processor| {
+            if row.first().is_some_and(|name| name == processor.name) {
+                return Some(row.to_vec());
+            }
+            let old = text.lines().find_map(|line| line.strip_prefix(&format!("| {} | ", processor.name)))?;
+            let cells = old.trim_end_matches(" |").split(" | ").map(str::to_owned);
+            Some(std::iter::once(processor.name.to_owned()).chain(cells).collect())
+        })
+        .collect();
+    page::publish(PAGE, &page::begin("test --processors --publish"), &page::table(&HEAD, &rows))
 }
 
 /// Builds the program of the campaigns for virtual machines with ARM processors. It is static, because they have no libraries.
@@ -109,7 +126,8 @@ fn test(processor: &Processor, expected: &Expected) -> Result<Vec<String>> {
     let passed: u64 = text.lines().filter_map(passed_in).sum();
     let program = target_dir().join(processor.target).join("debug/ferofs");
     expected.compare(|| processor.command(&program))?;
-    Ok(vec![processor.name.to_owned(), passed.to_string(), IMAGES.len().to_string(), "1 and 1".to_owned()])
+    let images = IMAGES.len().to_string();
+    Ok(vec![processor.name.to_owned(), page::commit()?, passed.to_string(), images, "1 and 1".to_owned()])
 }
 
 /// Cargo for this processor. A warning is an error.

@@ -7,11 +7,12 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Commands that do not exist, and what does their task.
-const COMMANDS: [(&str, &str); 22] = [
+const COMMANDS: [(&str, &str); 23] = [
     ("add", "ferofs patch add IMAGE DIR"),
     ("append", "ferofs patch add IMAGE DIR"),
     ("apply", "ferofs patch apply IMAGE PATCH"),
     ("compare", "ferofs diff A B"),
+    ("convert", "ferofs build FILE IMAGE, where FILE is a squashfs image, a tar archive, or another image"),
     ("create", "ferofs build DIR IMAGE"),
     ("dump", "ferofs inspect IMAGE"),
     ("find", "ferofs ls IMAGE '/etc/*.conf'"),
@@ -33,7 +34,7 @@ const COMMANDS: [(&str, &str); 22] = [
 ];
 
 /// Commands, options that they do not have, and what does the same.
-const OPTIONS: [(&str, &str, &str); 13] = [
+const OPTIONS: [(&str, &str, &str); 12] = [
     ("build", "-e", "`--exclude /NAME` leaves a file out; one option for each name"),
     ("build", "--dedupe", "`-E dedupe` stores the same data once"),
     (
@@ -55,8 +56,7 @@ const OPTIONS: [(&str, &str, &str); 13] = [
         "`mount -t overlay -o lowerdir=DIR,upperdir=U,workdir=W overlay TARGET` takes changes over a mounted image",
     ),
     ("inspect", "-f", "`--force` replaces a file of another kind"),
-    ("ls", "-S", "`ferofs ls -lR IMAGE | sort -nk5` sorts files by size"),
-    ("ls", "--sort", "`ferofs ls -lR IMAGE | sort -nk5` sorts files by size"),
+    ("ls", "-S --sort", "`ferofs ls -lR IMAGE | sort -nk5` sorts files by size"),
     (
         "mount",
         "--profile",
@@ -162,7 +162,9 @@ pub(crate) fn with_tips(mut error: clap::Error, args: &[OsString]) -> clap::Erro
         }
         ErrorKind::UnknownArgument => OPTIONS
             .iter()
-            .find(|(name, option, _)| *name == command && args.iter().any(|arg| arg == option))
+            .find(|(name, words, _)| {
+                *name == command && words.split(' ').any(|word| args.iter().any(|arg| arg == word))
+            })
             .map(|(.., tip)| *tip),
         _ => None,
     };
@@ -205,9 +207,11 @@ mod tests {
             let message = message(&[command, "IMAGE"]);
             assert!(message.contains(&format!("tip: {tip}")), "{command}: {message}");
         }
-        for (command, option, tip) in OPTIONS {
-            let message = message(&[command, "A", "B", option]);
-            assert!(message.contains(&format!("tip: {tip}")), "{command} {option}: {message}");
+        for (command, options, tip) in OPTIONS {
+            for option in options.split(' ') {
+                let message = message(&[command, "A", "B", option]);
+                assert!(message.contains(&format!("tip: {tip}")), "{command} {option}: {message}");
+            }
         }
     }
 
