@@ -385,6 +385,8 @@ impl ContentReader {
             }
             Ok(filled)
         };
+        // A request of this thread that contains this one is served already.
+        let _served = if DEPTH.get() == 0 { volume.memory.serve() } else { None };
         nested(work)
     }
 
@@ -507,9 +509,13 @@ fn read_interlaced(request: &Request<'_>, at: Location, offset: FileOffset, buf:
     request.read_counted(at, 0, wrapped, Cause::Stored)
 }
 
+thread_local! {
+    /// Requests of this thread that are served, each for the one before it.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
 /// Runs a request; fails if it is nested deeper than [`MAX_DEPTH`].
 pub(crate) fn nested<T>(request: impl FnOnce() -> Result<T>) -> Result<T> {
-    thread_local!(static DEPTH: Cell<u32> = const { Cell::new(0) });
     let depth = DEPTH.get();
     if depth == MAX_DEPTH {
         return Err(Corruption::new(Structure::Extent, Fault::Map("content contains itself")).into());

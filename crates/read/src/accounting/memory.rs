@@ -17,9 +17,21 @@ pub(crate) struct Memory {
     limit: usize,
     held: AtomicUsize,
     peak: AtomicUsize,
-    /// Requests that wait for a buffer.
+    /// Requests that are served, each by its thread, if there is a limit.
+    requests: AtomicUsize,
+    /// Those of them that wait for a buffer.
     waiting: Mutex<usize>,
     released: Condvar,
+}
+
+/// A request that is served, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Served<'a>(&'a Memory);
+
+impl Drop for Served<'_> {
+    fn drop(&mut self) {
+        self.0.requests.fetch_sub(1, Relaxed);
+    }
 }
 
 impl Memory {
@@ -28,6 +40,7 @@ impl Memory {
             limit: limit.unwrap_or(usize::MAX),
             held: AtomicUsize::new(0),
             peak: AtomicUsize::new(0),
+            requests: AtomicUsize::new(0),
             waiting: Mutex::new(0),
             released: Condvar::new(),
         }
@@ -36,6 +49,14 @@ impl Memory {
     /// Bytes that may be held; `usize::MAX` without a limit.
     pub(crate) const fn limit(&self) -> usize {
         self.limit
+    }
+
+    /// Counts a request of this thread, if there is a limit.
+    pub(crate) fn serve(&self) -> Option<Served<'_>> {
+        (self.limit != usize::MAX).then(|| {
+            self.requests.fetch_add(1, Relaxed);
+            Served(self)
+        })
     }
 
     /// Adds `len` bytes, even beyond the limit.
@@ -55,7 +76,7 @@ impl Memory {
     }
 
     /// Adds `len` bytes. At the limit, waits up to [`MAX_WAIT`] for other threads to release memory, unless `len` alone exceeds
-    /// the limit.
+    /// the limit, or no other request is served that does not wait, too.
     pub(crate) fn take_or_wait(&self, len: usize, counters: &Counters) {
         if len > self.limit {
             return self.take(len);
@@ -67,19 +88,23 @@ impl Memory {
             // There are no other threads that could release memory.
             return self.take(len);
         }
-        let start = Instant::now();
+        let mut start = None;
         let mut waiting = self.waiting.lock();
         *waiting = waiting.saturating_add(1);
         while !self.try_take(len) {
-            let left = MAX_WAIT.saturating_sub(start.elapsed());
-            if left.is_zero() {
+            let all_wait = *waiting >= self.requests.load(Relaxed);
+            let left = MAX_WAIT.saturating_sub(start.as_ref().map_or(Duration::ZERO, Instant::elapsed));
+            if all_wait || left.is_zero() {
                 self.take(len);
                 break;
             }
+            start.get_or_insert_with(Instant::now);
             self.released.wait_for(&mut waiting, left);
         }
         *waiting = waiting.saturating_sub(1);
-        counters.stalled(start);
+        if let Some(start) = start {
+            counters.stalled(start);
+        }
     }
 
     /// Subtracts `len` bytes that were released.
@@ -106,6 +131,7 @@ mod tests {
     #[test]
     fn a_thread_at_the_limit_waits_then_exceeds_it() {
         let (memory, counters) = (Memory::new(Some(100)), Counters::default());
+        let _others = (memory.serve(), memory.serve());
         assert!(memory.try_take(60) && !memory.try_take(50));
         std::thread::scope(|scope| {
             scope.spawn(|| memory.take_or_wait(50, &counters));
@@ -120,5 +146,14 @@ mod tests {
         // More than all threads can release.
         memory.take_or_wait(101, &counters);
         assert_eq!((memory.held(), counters.snapshot().stalls), (251, stalls));
+    }
+
+    #[test]
+    fn a_request_does_not_wait_for_itself() {
+        let (memory, counters) = (Memory::new(Some(100)), Counters::default());
+        let _own = memory.serve();
+        memory.take_or_wait(60, &counters);
+        memory.take_or_wait(60, &counters);
+        assert_eq!((memory.held(), counters.snapshot().stalls), (120, 0));
     }
 }
