@@ -1,28 +1,34 @@
-//! What an error suggests for words of other tools: options of mksquashfs and unsquashfs, and names that a command has elsewhere.
+//! What an error suggests for words of other tools: options of squashfs-tools, erofs-utils, tar and DwarFS, and names that a command has elsewhere.
 
 use std::ffi::OsString;
+use std::path::Path;
 
 use clap::CommandFactory;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Commands that do not exist, and what does their task.
-const COMMANDS: [(&str, &str); 23] = [
+const COMMANDS: [(&str, &str); 28] = [
     ("add", "ferofs patch add IMAGE DIR"),
     ("append", "ferofs patch add IMAGE DIR"),
     ("apply", "ferofs patch apply IMAGE PATCH"),
     ("compare", "ferofs diff A B"),
-    ("convert", "ferofs build FILE IMAGE, where FILE is a squashfs image, a tar archive, or another image"),
+    ("convert", "ferofs build FILE IMAGE converts a file: a tar archive or another EROFS image"),
     ("create", "ferofs build DIR IMAGE"),
+    ("digest", "ferofs verity digest IMAGE for an image, ferofs cat --sums IMAGE for its files"),
     ("dump", "ferofs inspect IMAGE"),
     ("find", "ferofs ls IMAGE '/etc/*.conf'"),
     ("fsck", "ferofs check IMAGE"),
     ("info", "ferofs inspect IMAGE"),
     ("list", "ferofs ls IMAGE"),
     ("log", "ferofs patch log IMAGE"),
+    ("make", "ferofs build DIR IMAGE"),
     ("mkfs", "ferofs build DIR IMAGE"),
     ("mksquashfs", "ferofs build DIR IMAGE"),
+    ("pack", "ferofs build DIR IMAGE"),
+    ("restore", "ferofs extract IMAGE DIR"),
     ("rollback", "ferofs patch rollback IMAGE"),
+    ("seal", "ferofs verity format IMAGE"),
     ("sign", "ferofs verity sign ROOTHASH, ferofs patch sign PATCH, or ferofs delta sign DELTA"),
     ("stat", "ferofs inspect IMAGE"),
     ("test", "ferofs check --deep IMAGE"),
@@ -33,30 +39,75 @@ const COMMANDS: [(&str, &str); 23] = [
     ("verify", "ferofs verity verify IMAGE ROOTHASH, or ferofs check --deep IMAGE"),
 ];
 
+/// Commands with commands of their own, and the first ones to call.
+const FIRST_COMMANDS: [(&str, &str); 3] = [
+    ("delta", "ferofs delta create OLD NEW -o DELTA, then ferofs delta apply OLD DELTA NEW"),
+    ("patch", "ferofs patch create OLD NEW -o PATCH, then ferofs patch apply IMAGE PATCH"),
+    ("verity", "ferofs verity format IMAGE, then ferofs verity verify IMAGE ROOTHASH"),
+];
+
 /// Commands, options that they do not have, and what does the same.
-const OPTIONS: [(&str, &str, &str); 12] = [
+const OPTIONS: [(&str, &str, &str); 38] = [
     ("build", "-e", "`--exclude /NAME` leaves a file out; one option for each name"),
+    ("build", "--exclude-path", "`--exclude /PATH` leaves a path out"),
+    ("build", "-X", "`--exclude-from FILE` takes a pattern a line"),
     ("build", "--dedupe", "`-E dedupe` stores the same data once"),
     (
         "build",
         "--owner",
         "`--force-uid UID --force-gid GID` gives all files to one user, `--all-root` to root",
     ),
+    ("build", "-f", "images replace images; `--force` replaces files of other kinds"),
+    ("build", "-i -o --input --output", "without options: ferofs build DIR IMAGE"),
+    ("build", "-l --compress-level", "`-0` to `-9` are levels, and so is the number in `-z zstd,19`"),
+    (
+        "build",
+        "-p --device-table --devtable",
+        "`--pseudo-file FILE` has such lines: `dev/console c 600 0 5 5 1`",
+    ),
+    ("build", "-d", "`--verbose` prints the summary, `--quiet` only errors"),
+    (
+        "build",
+        "--tar",
+        "tar archives are recognised by their content; `--index-only` leaves the data in them",
+    ),
+    ("build", "--clean --incremental", "`ferofs patch add IMAGE SOURCE` adds to an image"),
+    ("build", "--blobdev", "`--chunk-device FILE` takes the data"),
+    ("build", "--fs-config-file --ovlfs-strip", "mkfs.erofs takes it: `ferofs links DIR` makes that name"),
     (
         "check",
         "--repair",
         "build the image again, or take another copy; `ferofs patch repair` restores one that was patched",
     ),
-    ("build", "-f", "images replace images; `--force` replaces files of other kinds"),
-    ("extract", "-d", "the directory follows the image: ferofs extract IMAGE DIR"),
+    ("check", "--extract", "ferofs extract IMAGE DIR; `--deep` only decodes"),
+    (
+        "check",
+        "--check-integrity --checksum",
+        "`--roothash HEX` finds each changed byte, `--deep` data that cannot be decoded",
+    ),
+    ("check", "-a -d -n -p -y", "`check` only reads, and takes the image: ferofs check IMAGE"),
+    ("check", "-i --input", "the image needs no option: ferofs check IMAGE"),
+    ("extract", "-C -d -i -o --input --output", "the directory follows the image: ferofs extract IMAGE DIR"),
     ("extract", "-f", "`--overwrite` replaces files that exist"),
+    ("extract", "-x", "ferofs extract IMAGE DIR, or some files: ferofs extract IMAGE DIR PATTERN"),
+    ("extract", "-l -t --list", "ferofs ls -lR IMAGE lists the files"),
+    ("extract", "--strip-components", "`--path DIR` starts at a directory of the image"),
     (
         "mount",
         "--overlay",
         "`mount -t overlay -o lowerdir=DIR,upperdir=U,workdir=W overlay TARGET` takes changes over a mounted image",
     ),
+    ("mount", "-r --read-only", "mounts are always read-only"),
+    ("mount", "-t --types", "no type is needed: ferofs mount IMAGE DIR"),
     ("inspect", "-f", "`--force` replaces a file of another kind"),
+    ("inspect", "--cat", "ferofs cat IMAGE PATH"),
+    ("inspect", "--ls", "ferofs ls IMAGE PATH"),
+    ("inspect", "-e --nid", "`--path PATH` shows the extents of a file"),
+    ("inspect", "-s -S", "without an option, all figures of the image are shown"),
     ("ls", "-S --sort", "`ferofs ls -lR IMAGE | sort -nk5` sorts files by size"),
+    ("ls", "-r -t", "`ferofs ls -lR IMAGE | sort -k6` sorts files by time"),
+    ("ls", "-s --size", "`ferofs du -a IMAGE` shows what files take in the image"),
+    ("ls", "-i --inode", "`--json` prints the inode numbers"),
     (
         "mount",
         "--profile",
@@ -155,38 +206,94 @@ fn long_option(command: &str, word: &str) -> Option<&'static str> {
 
 /// The error of a command line, with suggestions for words of other tools, and none for commands that only ferofs itself calls.
 pub(crate) fn with_tips(mut error: clap::Error, args: &[OsString]) -> clap::Error {
-    let command = args.get(1).and_then(|command| command.to_str()).unwrap_or_default();
-    let tip = match error.kind() {
-        ErrorKind::InvalidSubcommand if args.get(2).is_none_or(|next| next != command) => {
-            COMMANDS.iter().find(|(name, _)| *name == command).map(|(_, tip)| *tip)
-        }
-        ErrorKind::UnknownArgument => OPTIONS
-            .iter()
-            .find(|(name, words, _)| {
-                *name == command && words.split(' ').any(|word| args.iter().any(|arg| arg == word))
-            })
-            .map(|(.., tip)| *tip),
-        _ => None,
-    };
-    if let Some(tip) = tip {
-        error.remove(ContextKind::SuggestedSubcommand);
-        error.remove(ContextKind::SuggestedArg);
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
-    }
     // What -h stands for in `ls` and `du`.
     if matches!(error.get(ContextKind::SuggestedArg), Some(ContextValue::String(name)) if name == "--short-help")
     {
         error.remove(ContextKind::SuggestedArg);
     }
-    let Some(ContextValue::Strings(mut names)) = error.remove(ContextKind::SuggestedSubcommand) else {
-        return error;
-    };
-    let commands = super::Cli::command();
-    names.retain(|name| commands.find_subcommand(name).is_none_or(|command| !command.is_hide_set()));
-    if !names.is_empty() {
-        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(names));
+    if let Some(ContextValue::Strings(mut names)) = error.remove(ContextKind::SuggestedSubcommand) {
+        let commands = super::Cli::command();
+        names.retain(|name| commands.find_subcommand(name).is_none_or(|command| !command.is_hide_set()));
+        if !names.is_empty() {
+            error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(names));
+        }
+    }
+    let command = args.get(1).and_then(|command| command.to_str()).unwrap_or_default();
+    if let Some(tip) = tip(&error, command, args) {
+        error.remove(ContextKind::SuggestedSubcommand);
+        if error.remove(ContextKind::SuggestedArg).is_some() {
+            show_whole_usage(&mut error, args);
+        }
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
+    } else if error.kind() == ErrorKind::UnknownArgument {
+        remove_guesses(&mut error, args);
     }
     error
+}
+
+fn tip(error: &clap::Error, command: &str, args: &[OsString]) -> Option<&'static str> {
+    let find =
+        |table: &[(&str, &'static str)]| table.iter().find(|(name, _)| *name == command).map(|(_, tip)| *tip);
+    let word = text_of(error, ContextKind::InvalidArg);
+    match error.kind() {
+        // `convert` exists, and takes two names of registries.
+        ErrorKind::MissingRequiredArgument if command == "convert" => find(&COMMANDS),
+        ErrorKind::InvalidSubcommand if args.get(2).is_none_or(|next| next != command) => find(&COMMANDS)
+            .or_else(|| {
+                error.get(ContextKind::SuggestedSubcommand).is_none().then(|| find(&FIRST_COMMANDS)).flatten()
+            }),
+        ErrorKind::ValueValidation if word.to_lowercase().contains("roothash") && !word.contains("file") => {
+            Some("`--roothash-file FILE` takes the root hash of a file")
+        }
+        ErrorKind::UnknownArgument if matches!(command, "delta" | "patch") && !word.starts_with('-') => {
+            Some("`-o FILE` names the output of `create`")
+        }
+        ErrorKind::UnknownArgument => OPTIONS
+            .iter()
+            .find(|(name, words, _)| *name == command && words.split(' ').any(|known| known == word))
+            .map(|(.., tip)| *tip),
+        _ => None,
+    }
+}
+
+/// Removes what the parser suggests for every unknown option, where it does not help: an option with other letters, and to take the word for a
+/// value, unless a file has that name.
+fn remove_guesses(error: &mut clap::Error, args: &[OsString]) {
+    let word = text_of(error, ContextKind::InvalidArg).to_owned();
+    let similar = text_of(error, ContextKind::SuggestedArg).to_owned();
+    // A third of the letters may be wrong, or missing at the end.
+    let is_misspelt = similar.starts_with(&word)
+        || word.starts_with(&similar)
+        || strsim::normalized_damerau_levenshtein(&word, &similar) >= 0.66;
+    if !similar.is_empty() && !is_misspelt {
+        error.remove(ContextKind::SuggestedArg);
+        show_whole_usage(error, args);
+    }
+    if !args.iter().any(|arg| arg.to_string_lossy().starts_with(&word) && Path::new(arg).exists()) {
+        error.remove(ContextKind::Suggested);
+    }
+}
+
+/// The parser shows the usage with the option that it suggests.
+fn show_whole_usage(error: &mut clap::Error, args: &[OsString]) {
+    let mut program = super::Cli::command();
+    program.build();
+    let mut definition = &mut program;
+    for name in args.iter().skip(1) {
+        if definition.find_subcommand(name).is_none() {
+            break;
+        }
+        let Some(next) = definition.find_subcommand_mut(name) else { return };
+        definition = next;
+    }
+    error.insert(ContextKind::Usage, ContextValue::StyledStr(definition.render_usage()));
+}
+
+fn text_of(error: &clap::Error, kind: ContextKind) -> &str {
+    match error.get(kind) {
+        Some(ContextValue::String(text)) => text,
+        _ => "",
+    }
 }
 
 #[cfg(test)]
@@ -209,9 +316,51 @@ mod tests {
         }
         for (command, options, tip) in OPTIONS {
             for option in options.split(' ') {
-                let message = message(&[command, "A", "B", option]);
+                let message = message(&[command, option, "A", "B"]);
                 assert!(message.contains(&format!("tip: {tip}")), "{command} {option}: {message}");
             }
+        }
+    }
+
+    #[test]
+    fn words_instead_of_a_command_get_a_tip() {
+        for (command, tip) in FIRST_COMMANDS {
+            let message = message(&[command, "old.erofs", "new.erofs"]);
+            assert!(message.contains(&format!("tip: {tip}")), "{message}");
+        }
+        for words in [&["delta", "create", "A", "B", "d"][..], &["patch", "apply", "A", "B", "C"]] {
+            assert!(message(words).contains("tip: `-o FILE`"), "{words:?}");
+        }
+        let message = message(&["patch", "aply"]);
+        assert!(message.contains("tip: a similar subcommand exists: 'apply'"), "{message}");
+    }
+
+    #[test]
+    fn a_name_of_a_file_instead_of_a_root_hash_gets_a_tip() {
+        for words in [&["verity", "verify", "IMAGE", "FILE"][..], &["check", "--roothash", "FILE", "IMAGE"]] {
+            let message = message(words);
+            assert!(message.contains("tip: `--roothash-file FILE`"), "{message}");
+        }
+    }
+
+    #[test]
+    fn unknown_options_get_only_suggestions_that_help() {
+        for words in [
+            &["check", "--extrakt", "IMAGE"][..],
+            &["inspect", "--katalog", "IMAGE"],
+            &["build", "--no-progress", "A", "B"],
+            &["build", "-qk", "A", "B"],
+            &["extract", "--inputs", "A"],
+        ] {
+            let message = message(words);
+            assert!(message.contains("unexpected argument") && !message.contains("tip:"), "{message}");
+            assert!(message.contains(&format!("Usage: ferofs {} [OPTIONS]", words[0])), "{message}");
+        }
+        for (word, suggested) in
+            [("--verbos", "--verbose"), ("--exlude", "--exclude"), ("--roothashfile", "--roothash-file")]
+        {
+            let message = message(&["build", word, "A", "B"]);
+            assert!(message.contains(&format!("a similar argument exists: '{suggested}'")), "{message}");
         }
     }
 

@@ -75,6 +75,9 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Outcome {
     args.shown.apply();
+    if args.from.exists() {
+        return Err(Failure::about(&args.from, "is a file or a directory: use ferofs build SOURCE IMAGE"));
+    }
     let (from, to) = (registry_name(&args.from)?, registry_name(&args.to)?);
     if to.digest.is_some() {
         return Err(Failure::about(&args.to, "an image is pushed to a tag: its digest follows from it"));
