@@ -11,7 +11,7 @@ pub(crate) mod features;
 pub(crate) mod hidden;
 pub(crate) mod image;
 #[cfg(target_os = "linux")]
-mod other_format;
+pub(crate) mod other_format;
 #[cfg(target_os = "linux")]
 pub(crate) mod outputs;
 #[cfg(target_os = "linux")]

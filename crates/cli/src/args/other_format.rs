@@ -1,7 +1,10 @@
-//! What a file is that is no image: the message about it says what to do.
+//! What a file is that is no image, no patch or no delta: the message about it says what to do.
+
+use std::path::Path;
 
 use ferofs::build::KnownFormat;
-use ferofs::read::Source;
+use ferofs::patch::{ApplyError, DeltaFile, Patch, PatchFault};
+use ferofs::read::{FileSource, Image, Source};
 
 use crate::exit::Failure;
 
@@ -16,6 +19,29 @@ pub(super) fn with_other_format(failure: Failure, bytes: &dyn Source) -> Failure
     match (!is_image).then(|| other_format(bytes)).flatten() {
         Some(text) => failure.with_hint(text),
         None => failure,
+    }
+}
+
+/// The failure of a patch or a delta that cannot be used. If `path` is another kind of file, it says which.
+pub(crate) fn unusable_update(error: ApplyError, path: &Path) -> Failure {
+    let mut cause = &error;
+    while let ApplyError::InFile { cause: inner, .. } = cause {
+        cause = inner;
+    }
+    let is_other = matches!(cause, ApplyError::Patch(PatchFault::NotAPatch | PatchFault::NotADelta));
+    let failure = match error {
+        ApplyError::Patch(_) | ApplyError::InSequence { .. } => Failure::about(path, error),
+        error => Failure::without_subject(error),
+    };
+    let is_image = || FileSource::open(path, 0).is_ok_and(|source| Image::open(source).is_ok());
+    match () {
+        () if !is_other => failure,
+        () if Patch::open(path).is_ok() => failure.with_hint("it is a patch: ferofs patch apply IMAGE PATCH"),
+        () if DeltaFile::open(path).is_ok() => {
+            failure.with_hint("it is a delta: ferofs delta apply OLD DELTA NEW")
+        }
+        () if is_image() => failure.with_hint("it is an image, which comes before the patch or the delta"),
+        () => failure,
     }
 }
 

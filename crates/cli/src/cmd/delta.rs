@@ -11,6 +11,7 @@ use ferofs::read::Hex;
 use indicatif::HumanBytes;
 use serde_json::json;
 
+use crate::args::other_format::unusable_update;
 use crate::args::outputs::refuse_as_output;
 use crate::args::overwrite::{OutputKind, OverwriteArgs};
 use crate::args::signature::{RequiredSignature, SignArgs};
@@ -183,7 +184,7 @@ fn create(args: &CreateArgs) -> Outcome {
 
 /// Opens a delta, and reads its header.
 fn open(path: &Path) -> Result<DeltaFile, Failure> {
-    DeltaFile::open(path).map_err(Failure::without_subject)
+    DeltaFile::open(path).map_err(|error| unusable_update(error, path))
 }
 
 /// The text that a signature is of.

@@ -11,6 +11,7 @@ use indicatif::HumanBytes;
 use serde_json::json;
 
 use super::args::TrailingArgs;
+use crate::args::other_format::unusable_update;
 use crate::args::signature::RequiredSignature;
 use crate::cmd::verity::sidecar::warn_of_seal;
 use crate::exit::{About, Failure, Outcome};
@@ -55,7 +56,9 @@ pub(super) fn run(args: &ApplyArgs) -> Outcome {
     let mut patches = match args.signature.is_given() {
         true => Input::Signed(Box::new(signed(args, patch_name)?)),
         false if is_stream => Input::All(PatchReader::stream(std::io::stdin())),
-        false => Input::All(PatchReader::open(&args.patch).about(patch_name)?),
+        false => {
+            Input::All(PatchReader::open(&args.patch).map_err(|error| unusable_update(error, patch_name))?)
+        }
     };
     let medium = FileMedium::open(&args.image).about(&args.image)?;
     warn_of_seal(&args.image)?;
@@ -73,7 +76,7 @@ pub(super) fn run(args: &ApplyArgs) -> Outcome {
     };
     drop(display);
     let count = match applied {
-        Err(error) if error.is_about_patch() => return Err(Failure::about(patch_name, error)),
+        Err(error) if error.is_about_patch() => return Err(unusable_update(error, patch_name)),
         applied => applied.about(&args.image)?,
     };
     let [appended, resumed] = [&progress.appended, &progress.resumed].map(bytes);
@@ -130,7 +133,7 @@ fn signed(args: &ApplyArgs, name: &Path) -> Result<Patch, Failure> {
                 "a signature is for one patch, and the file has several: apply each with its own signature";
             return Err(Failure::about(name, reason));
         }
-        patch => patch.about(name)?,
+        patch => patch.map_err(|error| unusable_update(error, name))?,
     };
     args.signature.check(&Hex(&patch.digest()).to_string())?;
     Ok(patch)

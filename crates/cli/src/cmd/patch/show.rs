@@ -9,13 +9,14 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::args::byte_size::human;
+use crate::args::other_format::unusable_update;
 use crate::exit::{About, Outcome};
 use crate::print::output::{is_verbose, json_text, print_line};
 use ferofs::escape::Escaped;
 
 /// Runs `ferofs patch show`.
 pub(super) fn run(path: &Path, files: bool, as_json: bool) -> Outcome {
-    let mut reader = PatchReader::open(path).about(path)?;
+    let mut reader = PatchReader::open(path).map_err(|error| unusable_update(error, path))?;
     let mut patches = Vec::new();
     while let Some(patch) = reader.next_patch().about(path)? {
         patches.push(patch);
