@@ -31,9 +31,9 @@ pub(crate) struct Args {
     #[arg(value_name = "PATH", default_value = "/")]
     paths: Vec<PathBuf>,
 
-    /// Levels of directories to show below each PATH
-    #[arg(short = 'd', long, value_name = "N", default_value_t = 1)]
-    max_depth: usize,
+    /// Levels of directories to show below each PATH [default: 1; with -a, all]
+    #[arg(short = 'd', long, value_name = "N")]
+    max_depth: Option<usize>,
 
     /// Show only the sum of each PATH, as -d 0
     #[arg(short, long, conflicts_with = "max_depth")]
@@ -101,7 +101,18 @@ pub(crate) fn run(args: &Args) -> Outcome {
 impl Args {
     /// The sums to show for `start`, by path: a directory comes before what is in it.
     fn sums<'a>(&self, files: &'a [FileInfo], start: &Path) -> BTreeMap<&'a Path, Sum> {
-        let most = start.components().count() + if self.summarize { 0 } else { self.max_depth };
+        let levels = match (self.summarize, self.max_depth) {
+            (true, _) => 0,
+            (false, Some(levels)) => levels,
+            (false, None) => {
+                if self.all {
+                    usize::MAX
+                } else {
+                    1
+                }
+            }
+        };
+        let most = start.components().count().saturating_add(levels);
         let mut sums: BTreeMap<&Path, Sum> = BTreeMap::new();
         for file in files.iter().filter(|file| file.path.starts_with(start)) {
             let is_dir = file.file_type == FileType::Directory;

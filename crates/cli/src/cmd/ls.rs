@@ -48,6 +48,10 @@ pub(crate) struct Args {
     #[arg(short, long)]
     all: bool,
 
+    /// Accepted: each name has a line of its own
+    #[arg(short = '1', hide_short_help = true)]
+    one_per_line: bool,
+
     /// Show directories themselves, not what they have
     #[arg(short, long)]
     directory: bool,

@@ -30,6 +30,7 @@ fn lists_take_the_options_of_ls_and_patterns() {
     let image = fixture.build("image", ["-T0"]);
     assert_eq!(output(&["ls"], &image, &["/etc"]), ".hidden\na.conf\nagain\nb.conf\n");
     assert_eq!(output(&["ls", "-a"], &image, &["etc"]), output(&["ls"], &image, &["etc"]));
+    assert_eq!(output(&["ls", "-1a"], &image, &["etc"]), output(&["ls"], &image, &["etc"]));
     let long = output(&["ls", "-la"], &image, &["/usr/lib/x.so"]);
     assert!(long.starts_with("-rw") && long.contains(" 3145728 "), "{long}");
     for words in [&["ls", "-lh"][..], &["ls", "-l", "-h"], &["ls", "-lah"], &["ls", "-la", "-lh", "-a"]] {
@@ -103,7 +104,12 @@ fn sizes_of_directories_are_summed_up() {
     let text = output(&["du", "-h"], &image, &["/usr"]);
     assert!(text.lines().nth(1).unwrap().ends_with("  /usr") && text.contains("3.00 MiB"), "{text}");
     assert_eq!(output(&["du", "-s"], &image, &["/etc", "/u*"]).lines().count(), 3);
-    assert_eq!(output(&["du", "-a", "-d9"], &image, &["/usr"]).lines().count(), 4);
+    // As in du(1), -a shows the files of all levels, unless -d says otherwise.
+    for (words, lines) in
+        [(&["du", "-a"][..], 4), (&["du", "-ad9"], 4), (&["du", "-ad1"], 3), (&["du", "-as"], 2)]
+    {
+        assert_eq!(output(words, &image, &["/usr"]).lines().count(), lines, "{words:?}");
+    }
     let bytes = output(&["du", "-b"], &image, &["/usr/lib/x.so"]);
     assert!(bytes.contains(" 3145728 "), "{bytes}");
     // Other names of a file, and paths through links.
@@ -131,11 +137,22 @@ fn messages_say_what_to_do_next() {
     has(&text, "ferofs build ");
     has(&told(&["cat"], &[&archive, &"x".into()]), "this is an archive: use ferofs build FILE IMAGE");
     assert_eq!(ferofs().arg("check").arg(&squashfs).run().code, 4, "a hint does not change the exit code");
+    has(&told(&["convert"], &[&archive, &fixture.path("new")]), "use ferofs build SOURCE IMAGE");
     // Names of other tools.
     let new = fixture.path("new");
     has(&told(&["build", "-z", "xz"], &[&source, &new]), "xz is called lzma here");
     has(&told(&["build", "-z", "gzip"], &[&source, &new]), "gzip is called deflate here");
     has(&told(&["build"], &[&new, &source]), "is a directory: the image comes last");
+    // Updates and images in the wrong order, and one kind of update for the other.
+    let [delta, patch] = ["delta", "patch"].map(|name| fixture.path(name));
+    ferofs().args(["delta", "create", "-o"]).args([&delta, &image, &image]).run().success();
+    fs::write(fixture.source().join("etc/b.conf"), "changed").unwrap();
+    ferofs().args(["patch", "create", "-o"]).args([&patch, &image, &source]).run().success();
+    has(&told(&["patch", "apply"], &[&patch, &image]), "it is an image, which comes before");
+    has(&told(&["delta", "apply"], &[&delta, &image, &new]), "it is an image, which comes before");
+    has(&told(&["patch", "apply"], &[&image, &delta]), "it is a delta: ferofs delta apply");
+    has(&told(&["patch", "show"], &[&delta]), "it is a delta: ferofs delta apply");
+    has(&told(&["delta", "apply"], &[&image, &patch, &new]), "it is a patch: ferofs patch apply");
     // Files that exist: once, not for each of them.
     let target = fixture.extract(&image, "target");
     let text = told(&["extract"], &[&image, &target]);
