@@ -90,12 +90,14 @@ impl fmt::Display for KnownFormat {
 }
 
 const MOUNT: &str = "mount -o ro FILE DIR, then ferofs build DIR IMAGE";
+/// A mount also keeps the owners for users who are not root, which unsquashfs does not.
+const MOUNT_SQUASHFS: &str = "mount -o ro FILE DIR, or squashfuse FILE DIR, then ferofs build DIR IMAGE";
 const SQUASHFS: &str = "a squashfs image";
 const PARTITIONS: &str = "a disk with a partition table";
 
 fn storage_advice(name: &str) -> &'static str {
     match name {
-        SQUASHFS => "unsquashfs -d DIR FILE, then ferofs build DIR IMAGE",
+        SQUASHFS => MOUNT_SQUASHFS,
         PARTITIONS => "losetup -P -f --show FILE, mount the partition, then ferofs build DIR IMAGE",
         _ => MOUNT,
     }

@@ -85,7 +85,11 @@ fn every_damage_is_reported_with_member_and_position() {
             [vec![0; 1080], b"\x53\xef".to_vec(), vec![0; 3014]].concat(),
             "ext4 file system; use mount",
         ),
-        ("squashfs", [b"hsqs".to_vec(), vec![0; 4092]].concat(), "a squashfs image; use unsquashfs"),
+        (
+            "squashfs",
+            [b"hsqs".to_vec(), vec![0; 4092]].concat(),
+            "a squashfs image; use mount -o ro FILE DIR, or squashfuse FILE DIR",
+        ),
         ("a picture", [b"\x89PNG\r\n".to_vec(), vec![1; 4096]].concat(), "not a tar archive: a PNG picture"),
         ("zip", [b"PK\x03\x04".to_vec(), vec![1; 4096]].concat(), "a ZIP archive; use unzip"),
         ("a small zip", b"PK\x03\x04".repeat(20), "a ZIP archive; use unzip"),
