@@ -36,6 +36,8 @@ pub(crate) struct Args {
     more: Vec<ImageName>,
 
     /// Decode all data, too
+    ///
+    /// EROFS has no checksums of data: changed bytes that still decode are found only with --roothash.
     #[arg(long)]
     deep: bool,
 
