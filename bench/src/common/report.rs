@@ -155,8 +155,11 @@ impl Table {
         let rows = self.rows.iter().map(|row| line(&row.iter().map(String::as_str).collect::<Vec<_>>()));
         let text: String = std::iter::once(line(&self.head)).chain(rows).collect();
         fs::write(all, text).with_context(|| all.display().to_string())?;
+        // After a list, a sentence would belong to its last line.
+        let is_list = self.text.lines().last().is_some_and(|line| line.starts_with("- "));
+        self.text.push_str(if is_list { "\n\n" } else { " " });
         let more =
-            format!(" These are {SHOWN} of {} lines: [{bench}.tsv]({bench}.tsv) has all.", self.rows.len());
+            format!("These are {SHOWN} of {} lines: [{bench}.tsv]({bench}.tsv) has all.", self.rows.len());
         self.text.push_str(&more);
         self.rows.truncate(SHOWN);
         Ok(())
