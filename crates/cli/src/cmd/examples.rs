@@ -21,7 +21,7 @@ static PAGES: [(&str, &[Example], &str); 50] = [
         "ferofs-build",
         &[
             ("ferofs build DIR image.erofs", "LZ4, for Linux 6.1"),
-            ("ferofs build --preset small a.tar image.erofs", "half as large"),
+            ("ferofs build --preset fast a.tar image.erofs", "for Linux 5.4, larger"),
             ("ferofs build -T 0 -U clear --all-time DIR image.erofs", "same bytes each time"),
         ],
         "ferofs-mount(1), ferofs-check(1), ferofs-patch-create(1), mkfs.erofs(1)",
