@@ -75,7 +75,7 @@ mod tests {
         tree::create(&path("source"), &tree::Options::small()).unwrap();
         let mut build = ferofs_build::Options::new(path("source"));
         build.data.compression = Some(Compression::lz4(0).unwrap());
-        ferofs_build::build(&build, &path("image")).unwrap();
+        ferofs_build::build(&build, path("image")).unwrap();
         for (number, (name, policy)) in POLICIES.iter().enumerate() {
             let (image, dir) = (path("image"), path(name));
             fs::create_dir(&dir).unwrap();

@@ -43,8 +43,8 @@ use crate::verify::Verifier;
 /// # Errors
 /// [`Error::Io`] and [`Error::SourceChanged`] with the file concerned, [`Error::DoesNotFit`], [`Error::Option`] for an option out
 /// of range, [`Error::Interrupted`]. No new file exists after an error.
-pub fn build(options: &Options, image: &Path) -> Result<Summary> {
-    build_with(options, image, &data::run)
+pub fn build(options: &Options, image: impl AsRef<Path>) -> Result<Summary> {
+    build_with(options, image.as_ref(), &data::run)
 }
 
 /// The data stage: appends the content of every regular file to an image that has only the space for its superblock.

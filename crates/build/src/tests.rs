@@ -41,7 +41,7 @@ impl TestBuild {
     }
 
     fn build(&self) -> Summary {
-        build(&self.options, &self.image()).unwrap()
+        build(&self.options, self.image()).unwrap()
     }
 
     fn open(&self) -> Image {

@@ -23,7 +23,7 @@
 //!
 //! // In memory: the image is only read.
 //! let patched = overlay(Arc::new(FileSource::open(&image, 0)?), &patch, &cancel)?;
-//! assert!(Image::open(patched)?.resolve("news".as_ref(), true).is_ok());
+//! assert_eq!(Image::open(patched)?.read("news")?, b"good");
 //!
 //! // In place, and back.
 //! let medium = FileMedium::open(&image)?;

@@ -8,7 +8,7 @@
 //!
 //! let image = Image::open(FileSource::open("image.erofs", 0)?)?;
 //! let options = MountOptions { source: "image.erofs".to_owned(), ..MountOptions::default() };
-//! mount("/mnt".as_ref(), &options)?.serve(image, None)?;
+//! mount("/mnt", &options)?.serve(image, None)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

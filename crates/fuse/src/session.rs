@@ -97,7 +97,7 @@ pub struct Mounted {
 ///
 /// # Errors
 /// If fusermount3 is missing or refuses the mount.
-pub fn mount(dir: &Path, options: &MountOptions) -> Result<Mounted, MountError> {
+pub fn mount(dir: impl AsRef<Path>, options: &MountOptions) -> Result<Mounted, MountError> {
     connect(options, |filesystem, config| {
         Session::new(filesystem, dir, config).map_err(|error| fusermount_error(&error))
     })

@@ -74,7 +74,7 @@ impl PatchReader {
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::Patch`] for a file that has no patch, or whose last patch is cut off.
-    pub fn open(path: &Path) -> Result<Self> {
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::new(Arc::new(FileSource::open(path, 0)?))
     }
 

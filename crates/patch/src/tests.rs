@@ -55,14 +55,13 @@ impl Fixture {
         let mut options = build::Options::new(old);
         options.data.compression = compression;
         options.attributes.all_time = TIME;
-        build::build(&options, &fixture.path("image")).unwrap();
+        build::build(&options, fixture.path("image")).unwrap();
         if large > 0 {
             for dir in ["old", "new"] {
                 std::fs::write(fixture.path(dir).join("large"), text(large)).unwrap();
             }
             fixture.create("old", "grow").unwrap();
-            let (medium, grow) =
-                (FileMedium::open(&fixture.path("image")), Patch::open(&fixture.path("grow")));
+            let (medium, grow) = (FileMedium::open(fixture.path("image")), Patch::open(fixture.path("grow")));
             apply_to(&medium.unwrap(), &grow.unwrap()).unwrap();
         }
         fixture.create("new", "patch").unwrap();
@@ -79,7 +78,7 @@ impl Fixture {
         let mut options = CreateOptions::new(self.path(new));
         options.level = level;
         options.build.attributes.all_time = TIME;
-        create(&self.path("image"), &options, &self.path(patch))
+        create(self.path("image"), &options, self.path(patch))
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -91,7 +90,7 @@ impl Fixture {
     }
 
     fn patch(&self) -> Patch {
-        Patch::open(&self.path("patch")).unwrap()
+        Patch::open(self.path("patch")).unwrap()
     }
 }
 

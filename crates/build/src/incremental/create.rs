@@ -59,9 +59,13 @@ const EXTENT_MAX: u32 = PIECE_LEN as u32;
 /// # Errors
 /// [`PatchFault::Unchanged`], [`PatchFault::NoRootSlot`] and others in [`Error::Patch`], and all errors of building. No
 /// patch is left behind then.
-pub fn create(old: &Path, options: &CreateOptions, patch: &Path) -> Result<PatchSummary> {
-    let mut file = PatchFile::create(patch)?;
-    let created = file.append(old, options)?;
+pub fn create(
+    old: impl AsRef<Path>,
+    options: &CreateOptions,
+    patch: impl AsRef<Path>,
+) -> Result<PatchSummary> {
+    let mut file = PatchFile::create(patch.as_ref())?;
+    let created = file.append(old.as_ref(), options)?;
     file.finish()?;
     Ok(created)
 }

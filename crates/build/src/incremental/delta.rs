@@ -41,7 +41,16 @@ use crate::output::new_file::NewFile;
 ///
 /// # Errors
 /// [`Error::InSource`] if one is no image; [`Error::Io`].
-pub fn create_delta(old: &Path, new: &Path, options: &DeltaOptions, out: &Path) -> Result<DeltaSummary> {
+pub fn create_delta(
+    old: impl AsRef<Path>,
+    new: impl AsRef<Path>,
+    options: &DeltaOptions,
+    out: impl AsRef<Path>,
+) -> Result<DeltaSummary> {
+    create_delta_of(old.as_ref(), new.as_ref(), options, out.as_ref())
+}
+
+fn create_delta_of(old: &Path, new: &Path, options: &DeltaOptions, out: &Path) -> Result<DeltaSummary> {
     let (old, old_image, old_content) = open(old)?;
     let (new, new_image, new_content) = open(new)?;
     options.run.check_cancelled()?;

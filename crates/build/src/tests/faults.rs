@@ -58,7 +58,7 @@ fn a_panic_of_a_reader_ends_the_build() {
             test.write("same-size", content(len));
             set(&mut test.options);
             test.options.run.workers = NonZeroUsize::new(workers);
-            let panic = catch(|| build(&test.options, &test.image())).unwrap_err();
+            let panic = catch(|| build(&test.options, test.image())).unwrap_err();
             assert_eq!(panic.downcast_ref(), Some(&"asked to"), "{way}, {workers} workers");
             assert_eq!(files(&test), 1, "{way}: nothing but the source");
         }
@@ -80,13 +80,13 @@ fn unreadable_files_are_left_out_in_each_stage() {
             test.write(name, content(len));
             test.write("zz-other", content(other));
             set(&mut test.options);
-            let error = build(&test.options, &test.image()).unwrap_err();
+            let error = build(&test.options, test.image()).unwrap_err();
             assert!(matches!(error, Error::Io { .. }), "{way}: {error}");
             assert_eq!(files(&test), 1);
 
             test.options.source.skip_unreadable = true;
             test.options.output.verify = true;
-            let summary = build(&test.options, &test.image()).unwrap();
+            let summary = build(&test.options, test.image()).unwrap();
             let [Warning::Skipped(warning)] = &summary.warnings[..] else {
                 panic!("{way} {name}: {:?}", summary.warnings)
             };
@@ -110,7 +110,7 @@ fn each_name_of_an_unreadable_file_has_a_warning() {
     let source = &test.options.source.path;
     std::fs::hard_link(source.join("unreadable"), source.join("zz")).unwrap();
     test.options.source.skip_unreadable = true;
-    let warnings = build(&test.options, &test.image()).unwrap().warnings;
+    let warnings = build(&test.options, test.image()).unwrap().warnings;
     let warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
     assert_eq!(warnings.len(), 2, "{warnings:?}");
     assert!(warnings[1].contains("zz: left out: another name of"), "{warnings:?}");
@@ -125,7 +125,7 @@ fn a_changed_file_is_never_left_out() {
             test.write("other", content(other));
             set(&mut test.options);
             test.options.source.skip_unreadable = true;
-            let error = build(&test.options, &test.image()).unwrap_err();
+            let error = build(&test.options, test.image()).unwrap_err();
             assert!(matches!(error, Error::SourceChanged(_)), "{way}: {error}");
             assert_eq!(files(&test), 1);
         }
@@ -149,7 +149,7 @@ fn identical_files_do_not_need_the_unreadable_one() {
         }
         test.options.source.skip_unreadable = true;
         test.options.output.verify = true;
-        let summary = build(&test.options, &test.image()).unwrap();
+        let summary = build(&test.options, test.image()).unwrap();
         assert_eq!((summary.files, summary.warnings.len()), (2, 1), "{way}");
         assert_eq!(summary.bytes_shared >> 20, if way == "dedupe" { summary.bytes_shared >> 20 } else { 9 });
     }
@@ -163,7 +163,7 @@ fn a_file_without_its_digest_is_left_out() {
     test.write("file", content(5000));
     test.options.xattrs.digest = XattrOptions::digest_name(DIGEST_NAME);
     test.options.source.skip_unreadable = true;
-    assert_eq!(build(&test.options, &test.image()).unwrap().files, 1);
+    assert_eq!(build(&test.options, test.image()).unwrap().files, 1);
     let bytes = fs::read(test.image()).unwrap();
     let zeroes = [b"sha256:".as_slice(), &[0; 32]].concat();
     assert!(!bytes.windows(zeroes.len()).any(|window| window == zeroes));

@@ -88,14 +88,14 @@ fn a_failed_build_leaves_no_file() {
     let test = TestBuild::new();
     test.options.run.cancel.store(true, Ordering::Relaxed);
     test.write("a", text(100_000));
-    assert!(matches!(build(&test.options, &test.image()), Err(Error::Interrupted)));
+    assert!(matches!(build(&test.options, test.image()), Err(Error::Interrupted)));
     test.options.run.cancel.store(false, Ordering::Relaxed);
     let mut missing = test.options.clone();
     missing.source.path.push("missing");
-    assert!(matches!(build(&missing, &test.image()), Err(Error::Io { .. })));
+    assert!(matches!(build(&missing, test.image()), Err(Error::Io { .. })));
     let mut labelled = test.options.clone();
     labelled.image.label = vec![b'x'; 17];
-    assert!(matches!(build(&labelled, &test.image()), Err(Error::Option { option: "label", .. })));
+    assert!(matches!(build(&labelled, test.image()), Err(Error::Option { option: "label", .. })));
     let names: Vec<_> = fs::read_dir(test.dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(names, ["source"]);
 }

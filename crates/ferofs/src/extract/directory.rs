@@ -41,10 +41,11 @@ const QUEUE: usize = 64;
 pub fn extract(
     image: &Image,
     from: &Inode,
-    target: &Path,
+    target: impl AsRef<Path>,
     options: &Options,
     on_error: OnError<'_>,
 ) -> Result<Summary> {
+    let target = target.as_ref();
     let (dir, file) = match target.file_name() {
         Some(name) if !from.is_dir() => (target.parent().unwrap_or(Path::new("")), Some(name)),
         _ => (target, None),

@@ -38,10 +38,11 @@ const PIECE: u64 = 1 << 20;
 pub fn extract_portable(
     image: &Image,
     from: &Inode,
-    target: &Path,
+    target: impl AsRef<Path>,
     options: &Options,
     on_error: OnError<'_>,
 ) -> Result<Summary> {
+    let target = target.as_ref();
     let image = &image.cancelled_by(&options.cancel);
     let mut extraction = Extraction { image, options, on_error, target, buffer: Vec::new(), lost: None };
     if from.is_dir() {

@@ -62,7 +62,8 @@ impl FileMedium {
     ///
     /// # Errors
     /// [`Error::Io`]; [`PatchFault::Busy`] when another process has the lock.
-    pub fn open(path: &Path) -> Result<Self> {
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
         let open = |e| Error::io("open", path, e);
         let file = File::options().read(true).write(true).open(path).map_err(open)?;
         let is_device = file.metadata().map_err(open)?.file_type().is_block_device();

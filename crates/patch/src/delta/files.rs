@@ -31,7 +31,8 @@ impl DeltaFile {
     ///
     /// # Errors
     /// As [`Delta::read`], and [`Error::Io`].
-    pub fn open(path: &Path) -> Result<Self> {
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
         let (name, stream): (_, Box<dyn Read>) = match path.as_os_str() == "-" {
             true => (Path::new("standard input"), Box::new(std::io::stdin().lock())),
             false => {

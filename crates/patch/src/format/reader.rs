@@ -73,7 +73,7 @@ impl Patch {
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Patch`] for a file that is no patch, or a damaged one.
-    pub fn open(path: &Path) -> Result<Self> {
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::new(Box::new(FileSource::open(path, 0)?))
     }
 

@@ -20,8 +20,8 @@ fn create_at_time(fixture: &Fixture, name: &str) -> Patch {
     let mut options = CreateOptions::new(fixture.path("new"));
     options.build.attributes.all_time = TIME;
     options.build.image.build_time = Some(1234);
-    create(&fixture.path("image"), &options, &fixture.path(name)).unwrap();
-    Patch::open(&fixture.path(name)).unwrap()
+    create(fixture.path("image"), &options, fixture.path(name)).unwrap();
+    Patch::open(fixture.path(name)).unwrap()
 }
 
 #[test]
@@ -53,8 +53,8 @@ fn a_patch_that_leads_to_the_same_superblock_is_not_the_applied_one() {
             // In a later state, too.
             std::fs::write(fixture.path("image-2"), &*medium.bytes.lock().unwrap()).unwrap();
             let options = CreateOptions::new(fixture.path("old"));
-            create(&fixture.path("image-2"), &options, &fixture.path("later")).unwrap();
-            let later = Patch::open(&fixture.path("later")).unwrap();
+            create(fixture.path("image-2"), &options, fixture.path("later")).unwrap();
+            let later = Patch::open(fixture.path("later")).unwrap();
             apply_to(&medium, &later).unwrap();
             for applied in [&one, &later] {
                 assert_eq!(refused(&medium, applied), PatchFault::AlreadyApplied);
@@ -69,7 +69,7 @@ fn a_patch_that_leads_to_the_same_superblock_is_not_the_applied_one() {
 fn a_later_root_in_slots_that_a_patch_appended_hides_nothing() {
     let fixture = Fixture::with(None, 3 << 20);
     let medium = Recorder::new(fixture.image());
-    let mut patches = vec![Patch::open(&fixture.path("grow")).unwrap()];
+    let mut patches = vec![Patch::open(fixture.path("grow")).unwrap()];
     // The free slots of the built image are used first.
     for number in 0..200 {
         std::fs::write(fixture.path("image"), &*medium.bytes.lock().unwrap()).unwrap();

@@ -43,7 +43,7 @@ fn any_patch_can_follow_a_killed_change() {
         let fixture = fixture(large);
         let (image, patch) = (fixture.image(), fixture.patch());
         assert_eq!(patch.header().root.is_some(), large > 0);
-        let other = Patch::open(&fixture.path("other")).unwrap();
+        let other = Patch::open(fixture.path("other")).unwrap();
         let (old, expected) = (shown(image.clone()), applied(&image, &other));
         let states = killed_apply(&image, &patch);
         assert!(states.len() >= 5, "{}", states.len());
@@ -57,7 +57,7 @@ fn any_patch_can_follow_a_killed_change() {
             assert_eq!(over.size(), expected.len() as u64);
             std::fs::write(fixture.path("image"), state).unwrap();
             fixture.create("third", "again").unwrap();
-            assert_eq!(Patch::open(&fixture.path("again")).unwrap().base_digest(), other.base_digest());
+            assert_eq!(Patch::open(fixture.path("again")).unwrap().base_digest(), other.base_digest());
             // It can be repaired.
             let medium = Recorder::new(state.clone());
             let repaired = repair(&medium).unwrap();
@@ -90,7 +90,7 @@ fn failed_writes_leave_the_old_image_or_say_what_is_left() {
     for large in [0, LARGE] {
         let fixture = fixture(large);
         let (image, patch) = (fixture.image(), fixture.patch());
-        let other = Patch::open(&fixture.path("other")).unwrap();
+        let other = Patch::open(fixture.path("other")).unwrap();
         let (old, new) = (shown(image.clone()), shown(applied(&image, &patch)));
         // A file ends with the image; a device is larger.
         for space_behind in [0, 4 << 20] {

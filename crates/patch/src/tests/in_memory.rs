@@ -81,10 +81,10 @@ fn several_patches_share_one_cache() {
     let base = fixture.image();
     std::fs::write(fixture.path("new/more"), text(3_000_000).into_iter().rev().collect::<Vec<u8>>()).unwrap();
     fixture.create("new", "second").unwrap();
-    let second = Patch::open(&fixture.path("second")).unwrap();
+    let second = Patch::open(fixture.path("second")).unwrap();
     drop(base);
     // The old image again.
-    let medium = FileMedium::open(&fixture.path("image")).unwrap();
+    let medium = FileMedium::open(fixture.path("image")).unwrap();
     let both = applied(&fixture.image(), &second);
     drop(medium);
     let size = first.base_size() as usize;
@@ -166,8 +166,8 @@ fn replace_patch(fixture: &Fixture, plan: &Plan, len: usize) {
 
 /// Applies the patch of a fixture in this process, and compares the largest resident set since its start with `bound`.
 fn apply_within(dir: &Path, bound: u64) {
-    let patch = Patch::open(&dir.join("patch")).unwrap();
-    let medium = FileMedium::open(&dir.join("image")).unwrap();
+    let patch = Patch::open(dir.join("patch")).unwrap();
+    let medium = FileMedium::open(dir.join("image")).unwrap();
     let applied = apply_to(&medium, &patch);
     // All pieces were made: only the digest of the result is another.
     let differs = |cause: &crate::Error| matches!(cause, crate::Error::Patch(PatchFault::ResultDiffers));

@@ -65,7 +65,7 @@ fn fixture(algorithm: Algorithm, level: u8) -> Fixture {
     }
     let mut options = build::Options::new(fixture.path("old"));
     options.data.compression = Some(compression(algorithm, level));
-    build::build(&options, &fixture.path("image")).unwrap();
+    build::build(&options, fixture.path("image")).unwrap();
     fixture
 }
 
@@ -77,12 +77,12 @@ fn options(fixture: &Fixture) -> CreateOptions {
 
 /// Makes a patch to `new`, and returns the bytes that it appends.
 fn create_patch(fixture: &Fixture, options: &CreateOptions) -> u64 {
-    create(&fixture.path("image"), options, &fixture.path("patch")).unwrap().growth
+    create(fixture.path("image"), options, fixture.path("patch")).unwrap().growth
 }
 
 /// What an image of the tree in `new` shows.
 fn expected(fixture: &Fixture) -> Vec<String> {
-    build::build(&build::Options::new(fixture.path("new")), &fixture.path("rebuilt")).unwrap();
+    build::build(&build::Options::new(fixture.path("new")), fixture.path("rebuilt")).unwrap();
     let shown = shown(std::fs::read(fixture.path("rebuilt")).unwrap());
     std::fs::remove_file(fixture.path("rebuilt")).unwrap();
     shown
@@ -150,7 +150,7 @@ fn new_inodes_are_described_and_encoded_in_the_metabox() {
 #[test]
 fn a_chain_continues_what_the_patch_before_added() {
     let fixture = fixture(Algorithm::Zstd, 3);
-    let image = FileMedium::open(&fixture.path("image")).unwrap();
+    let image = FileMedium::open(fixture.path("image")).unwrap();
     let old = shown(fixture.image());
     for step in 0..4_u64 {
         match step {
@@ -187,7 +187,7 @@ fn a_small_change_leaves_the_metabox_as_it_is() {
     let mut build_options = build::Options::new(fixture.path("old"));
     build_options.data.compression = Some(compression(Algorithm::Zstd, 3));
     build_options.attributes.all_time = TIME;
-    build::build(&build_options, &fixture.path("image")).unwrap();
+    build::build(&build_options, fixture.path("image")).unwrap();
     std::fs::write(fixture.path("new/wide/a-name-of-a-file-77"), "changed").unwrap();
     let mut options = options(&fixture);
     options.build.attributes.all_time = TIME;

@@ -30,7 +30,7 @@ fn fixture() -> Fixture {
     let mut options = build::Options::new(fixture.path("old"));
     options.data.compression = Compression::lz4(0).ok();
     options.attributes.all_time = TIME;
-    build::build(&options, &fixture.path("image")).unwrap();
+    build::build(&options, fixture.path("image")).unwrap();
     fixture
 }
 
@@ -41,7 +41,7 @@ fn metadata_of_patch(fixture: &Fixture, what: &str) -> u64 {
     let patched = applied(&fixture.image(), &patch);
     let mut options = build::Options::new(fixture.path("new"));
     options.attributes.all_time = TIME;
-    build::build(&options, &fixture.path("rebuilt")).unwrap();
+    build::build(&options, fixture.path("rebuilt")).unwrap();
     assert_eq!(shown(patched), shown(std::fs::read(fixture.path("rebuilt")).unwrap()), "{what}");
     std::fs::remove_file(fixture.path("rebuilt")).unwrap();
     patch.size_parts().metadata
@@ -83,7 +83,7 @@ fn a_second_patch_predicts_from_the_first() {
         std::fs::write(fixture.path("new/group1/directory-1/file-7.c"), format!("changed {round}")).unwrap();
         let metadata = metadata_of_patch(&fixture, "a chain");
         assert!(metadata < 300, "{metadata}");
-        let image = FileMedium::open(&fixture.path("image")).unwrap();
+        let image = FileMedium::open(fixture.path("image")).unwrap();
         apply_to(&image, &fixture.patch()).unwrap();
     }
 }
@@ -93,7 +93,7 @@ fn times_that_all_move_cost_a_few_bytes_each() {
     let fixture = fixture();
     let mut options = CreateOptions::new(fixture.path("old"));
     options.build.attributes.all_time = Some(build::Timestamp { secs: 99, nanos: 5 });
-    let summary = create(&fixture.path("image"), &options, &fixture.path("patch")).unwrap();
+    let summary = create(fixture.path("image"), &options, fixture.path("patch")).unwrap();
     let metadata = fixture.patch().size_parts().metadata;
     assert!(summary.growth > 100_000, "{}", summary.growth);
     assert!(metadata < 500, "{metadata}");

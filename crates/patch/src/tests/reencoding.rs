@@ -65,7 +65,7 @@ fn fixture(compression: &Compression, large: usize) -> Fixture {
     let mut options = build::Options::new(fixture.path("old"));
     options.data.compression = Some(compression.clone());
     options.attributes.all_time = TIME;
-    build::build(&options, &fixture.path("image")).unwrap();
+    build::build(&options, fixture.path("image")).unwrap();
     fixture
 }
 
@@ -88,14 +88,14 @@ fn every_algorithm_gives_the_same_bytes_again() {
         let fixture = fixture(&compression, if is_fast { 4_700_000 } else { 400_000 });
         let mut options = options(&fixture, &compression);
         options.build.run.workers = std::num::NonZeroUsize::new(3);
-        create(&fixture.path("image"), &options, &fixture.path("patch")).unwrap();
+        create(fixture.path("image"), &options, fixture.path("patch")).unwrap();
         options.build.run.workers = std::num::NonZeroUsize::new(1);
-        create(&fixture.path("image"), &options, &fixture.path("again")).unwrap();
+        create(fixture.path("image"), &options, fixture.path("again")).unwrap();
         let read = |name: &str| std::fs::read(fixture.path(name)).unwrap();
         assert!(read("patch") == read("again"), "{what}");
         options.portable = true;
-        create(&fixture.path("image"), &options, &fixture.path("portable")).unwrap();
-        let (small, portable) = (fixture.patch(), Patch::open(&fixture.path("portable")).unwrap());
+        create(fixture.path("image"), &options, fixture.path("portable")).unwrap();
+        let (small, portable) = (fixture.patch(), Patch::open(fixture.path("portable")).unwrap());
         assert_eq!(small.result_digest(), portable.result_digest(), "{what}");
         // Extents of DEFLATE that need not fill blocks can be moved for Linux after they were encoded: such extents are carried.
         let algorithm = compression.methods[0].algorithm();
@@ -115,7 +115,7 @@ fn a_patch_for_another_version_of_a_compressor_is_refused() {
     let go = AtomicBool::new(false);
     let compression = Compression::lz4(0).unwrap();
     let fixture = fixture(&compression, 100_000);
-    create(&fixture.path("image"), &options(&fixture, &compression), &fixture.path("patch")).unwrap();
+    create(fixture.path("image"), &options(&fixture, &compression), fixture.path("patch")).unwrap();
     // The version of the first method is nearly its last field.
     let header = HEADER + fixture.patch().header().root.as_ref().map_or(0, |(_, bytes)| bytes.len());
     let bytes = std::fs::read(fixture.path("patch")).unwrap();
@@ -142,25 +142,25 @@ fn files_that_differ_only_in_ignored_attributes_stay() {
     options.build.source.path = fixture.path("old");
     options.build.attributes.all_time = Some(build::Timestamp { secs: 99, nanos: 5 });
     options.build.attributes.force_uid = Some(77);
-    let all = create(&fixture.path("image"), &options, &fixture.path("patch")).unwrap();
+    let all = create(fixture.path("image"), &options, fixture.path("patch")).unwrap();
     assert!(all.growth > 0);
     options.ignore.times = true;
-    assert!(create(&fixture.path("image"), &options, &fixture.path("patch")).is_ok());
+    assert!(create(fixture.path("image"), &options, fixture.path("patch")).is_ok());
     options.ignore.owner = true;
-    let same = create(&fixture.path("image"), &options, &fixture.path("patch"));
+    let same = create(fixture.path("image"), &options, fixture.path("patch"));
     assert!(matches!(same, Err(ferofs_build::Error::Patch(ferofs::patch::PatchFault::Unchanged))));
     let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     std::fs::set_permissions(fixture.path("old/large"), private).unwrap();
-    let attributes = create(&fixture.path("image"), &options, &fixture.path("patch")).unwrap();
+    let attributes = create(fixture.path("image"), &options, fixture.path("patch")).unwrap();
     assert_eq!((attributes.growth_parts.content, attributes.growth_parts.new_tails), (0, 0));
     let sum: u64 = attributes.growth_parts.named().iter().map(|(_, bytes)| bytes).sum();
     assert_eq!(sum, attributes.growth);
     options.ignore.mode = true;
-    let same = create(&fixture.path("image"), &options, &fixture.path("patch"));
+    let same = create(fixture.path("image"), &options, fixture.path("patch"));
     assert!(matches!(same, Err(ferofs_build::Error::Patch(ferofs::patch::PatchFault::Unchanged))));
     // A file with other differences gets all attributes of the new file.
     std::fs::write(fixture.path("old/sub/small"), "other").unwrap();
-    create(&fixture.path("image"), &options, &fixture.path("patch")).unwrap();
+    create(fixture.path("image"), &options, fixture.path("patch")).unwrap();
     let patched = overlay(Arc::new(fixture.image()), &fixture.patch(), &AtomicBool::new(false)).unwrap();
     let image = Image::open(patched).unwrap();
     let disk = |path: &str| image.resolve(path.as_ref(), true).unwrap().on_disk().clone();
@@ -306,12 +306,12 @@ fn a_program_with_other_addresses_is_a_delta() {
         let len = 700_000;
         std::fs::write(fixture.path("new/program"), &program(1, len, 0)[..len]).unwrap();
         fixture.create("new", "first").unwrap();
-        let medium = FileMedium::open(&fixture.path("image")).unwrap();
-        apply_to(&medium, &Patch::open(&fixture.path("first")).unwrap()).unwrap();
+        let medium = FileMedium::open(fixture.path("image")).unwrap();
+        apply_to(&medium, &Patch::open(fixture.path("first")).unwrap()).unwrap();
         std::fs::write(fixture.path("new/program"), &program(1, len, 0x40)[..len]).unwrap();
         fixture.create_at(Some(12), "new", "plain").unwrap();
         fixture.create("new", "patch").unwrap();
-        let (plain, patch) = (Patch::open(&fixture.path("plain")).unwrap(), fixture.patch());
+        let (plain, patch) = (Patch::open(fixture.path("plain")).unwrap(), fixture.patch());
         // One or two bytes of each address differ, and all the rest is equal.
         assert!(patch.file_len() * 3 < plain.file_len(), "{} {}", patch.file_len(), plain.file_len());
         let applied = applied(&fixture.image(), &patch);

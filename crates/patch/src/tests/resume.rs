@@ -122,7 +122,7 @@ fn of_another_patch_only_equal_pieces_are_kept() {
     changed.reverse();
     std::fs::write(fixture.path("new/large4"), changed).unwrap();
     fixture.create("new", "other").unwrap();
-    let other = Patch::open(&fixture.path("other")).unwrap();
+    let other = Patch::open(fixture.path("other")).unwrap();
     assert_eq!(patch.result_size(), other.result_size());
     let whole = killed_apply(&image, &other).pop().unwrap();
     let pieces = pieces(&other);

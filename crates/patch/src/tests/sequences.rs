@@ -34,7 +34,7 @@ fn patches(fixture: &Fixture) -> (Vec<u8>, Vec<Known>) {
     std::fs::write(&file, "").unwrap();
     let mut options = build::Options::new(fixture.path("new"));
     options.attributes.all_time = TIME;
-    build::build(&options, &fixture.path("image")).unwrap();
+    build::build(&options, fixture.path("image")).unwrap();
     let built = fixture.image();
     let mut known: Vec<Known> = Vec::new();
     let steps: [(&[&str], &str); 6] =
@@ -50,8 +50,8 @@ fn patches(fixture: &Fixture) -> (Vec<u8>, Vec<Known>) {
         let mut options = CreateOptions::new(fixture.path("new"));
         options.build.attributes.all_time = TIME;
         options.build.image.build_time = Some(1234);
-        create(&fixture.path("image"), &options, &fixture.path(name)).unwrap();
-        let patch = Patch::open(&fixture.path(name)).unwrap();
+        create(fixture.path("image"), &options, fixture.path(name)).unwrap();
+        let patch = Patch::open(fixture.path(name)).unwrap();
         known.push(Known { base: base.to_vec(), name, patch });
     }
     (built, known)

@@ -79,9 +79,9 @@ fn a_block_can_be_read_from_each_shared_attribute_on() {
             let mut create_options = CreateOptions::new("");
             create_options.new_image = Some(Image::open(tree(files + 1, shared, &options)).unwrap());
             create_options.build.source.format = SourceFormat::Image;
-            create(&path("image"), &create_options, &path("patch")).unwrap();
+            create(path("image"), &create_options, path("patch")).unwrap();
             let medium = Recorder::new(image);
-            let patch = Patch::open(&path("patch")).unwrap();
+            let patch = Patch::open(path("patch")).unwrap();
             apply_to(&medium, &patch).unwrap();
             assert_blocks_from_shared(&medium.bytes.lock().unwrap(), &format!("patched {what}"));
             rollback(&medium, None, TrailingData::Keep, 0).unwrap();
@@ -128,7 +128,7 @@ fn digests_stay_right() {
         options.xattrs.digest = XattrOptions::digest_name(name.as_bytes());
         options.xattrs.prefixes = vec![XattrOptions::prefix(b"trusted.overlay.").unwrap()];
         let built = |options: &build::Options| {
-            build::build(options, &fixture.path("built")).unwrap();
+            build::build(options, fixture.path("built")).unwrap();
             std::fs::read(fixture.path("built")).unwrap()
         };
         std::fs::write(fixture.path("image"), built(&options)).unwrap();
@@ -159,14 +159,14 @@ fn digests_stay_right() {
             let mut create_options = CreateOptions::new(fixture.path("new"));
             create_options.build.output.verify = true;
             create_options.new_image = new_image.map(|image| Image::open(image).unwrap());
-            create(&fixture.path("image"), &create_options, &fixture.path("patch")).unwrap();
+            create(fixture.path("image"), &create_options, fixture.path("patch")).unwrap();
             let patched = applied(&fixture.image(), &fixture.patch());
             assert_eq!(digests(patched.clone()), new, "{name}");
             std::fs::write(fixture.path("patched"), patched).unwrap();
             squash(&fixture.path("patched"), &fixture.path("squashed")).unwrap();
             assert_eq!(digests(std::fs::read(fixture.path("squashed")).unwrap()), new, "{name}");
             // Nothing else has changed: files that stay keep their inodes.
-            let again = create(&fixture.path("patched"), &create_options, &fixture.path("again"));
+            let again = create(fixture.path("patched"), &create_options, fixture.path("again"));
             assert!(
                 matches!(again, Err(ferofs_build::Error::Patch(ferofs::patch::PatchFault::Unchanged))),
                 "{name}: {again:?}"

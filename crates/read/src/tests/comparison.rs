@@ -58,7 +58,7 @@ fn rolling_takes_no_more_memory_for_a_larger_cluster() {
         std::fs::write(dir.path().join("source/file"), vec![0; 1 << 20]).unwrap();
         let mut built = build::Options::new(dir.path().join("source"));
         built.data.compression = Some(Compression::lz4(0).unwrap());
-        build::build(&built, &dir.path().join("image")).unwrap();
+        build::build(&built, dir.path().join("image")).unwrap();
         let (image, inode) = open(&std::fs::read(dir.path().join("image")).unwrap(), options);
         let extents = image.extents(&inode, FileOffset::new(0)).unwrap().map(std::result::Result::unwrap);
         let extent = extents.max_by_key(|extent| extent.len).unwrap();

@@ -74,7 +74,7 @@ impl Versions {
     }
 
     fn fresh(&self, name: &str) -> Vec<u8> {
-        build(&self.options, &self.path(name)).unwrap();
+        build(&self.options, self.path(name)).unwrap();
         fs::read(self.path(name)).unwrap()
     }
 
