@@ -91,9 +91,15 @@ fn compressor(text: &str) -> Result<Compressor, CompressionError> {
         "zstd" => (Algorithm::Zstd, None),
         name => {
             let here = OTHER_NAMES.iter().find(|(other, _)| *other == name);
-            let nearest = || crate::args::nearest(name, compressor_names!().split(", "));
+            let names = compressor_names!().split(", ");
+            let nearest = || crate::args::nearest(name, names.clone());
             let hint = here.map(|(_, here)| format!("; {name} is called {here} here"));
-            return Err(CompressionError::Compressor(hint.unwrap_or_else(nearest)));
+            // `zstd19`, or the part `19` of `zstd:19`.
+            let before_level = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '=' || c == '-');
+            let is_level = before_level.is_empty() || names.clone().any(|known| known == before_level);
+            let level =
+                (is_level && !name.is_empty()).then(|| "; a comma precedes the level: zstd,19".to_owned());
+            return Err(CompressionError::Compressor(hint.or(level).unwrap_or_else(nearest)));
         }
     };
     let mut compressor = Compressor { algorithm, level, dictionary: None, bits: LzmaBits::default() };
@@ -325,6 +331,13 @@ mod tests {
         assert_eq!(one("lz5").unwrap_err(), CompressionError::Compressor("; the nearest is lz4".into()));
         let xz = one("xz").unwrap_err().to_string();
         assert!(xz.starts_with("unknown compressor; xz is called lzma here; "), "{xz}");
+        for text in ["zstd19", "lz4hc12", "zstd=19", "19"] {
+            let error = one(text).unwrap_err().to_string();
+            assert!(
+                error.starts_with("unknown compressor; a comma precedes the level: zstd,19; "),
+                "{error}"
+            );
+        }
         assert_eq!(one("zstd,x").unwrap_err().to_string(), "\"x\" is not a number");
         assert_eq!(one("zstd,99").unwrap_err().to_string(), "zstd has no level 99: 1 to 22");
         assert_eq!(one("zstd,dictsize=3000").unwrap_err(), CompressionError::Dictionary);

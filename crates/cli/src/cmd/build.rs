@@ -272,7 +272,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         return estimate::run(estimate::Request { options, apply: &apply, given, quiet, json });
     }
     let Some((image, [source, upper @ ..])) = args.paths.split_last() else {
-        let missing = "the image is missing: ferofs build SOURCE... IMAGE\n";
+        let missing = "the image is missing: ferofs build SOURCE... IMAGE";
         <Args as clap::Args>::augment_args(clap::Command::new("ferofs build"))
             .error(ErrorKind::MissingRequiredArgument, missing)
             .exit()

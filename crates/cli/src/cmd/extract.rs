@@ -172,7 +172,10 @@ pub(crate) fn run(args: &Args) -> Outcome {
         code = code.max(execute(name, &image, &from, &target, &options)?);
     }
     warn_of_unused(&options)?;
-    Ok(code)
+    // A file that is named must exist, as for `ls`, `cat` and tar(1).
+    let unused = options.select.unused();
+    let is_missing = args.patterns.iter().any(|pattern| unused.contains(pattern));
+    Ok(if is_missing { code.max(FAILURE) } else { code })
 }
 
 /// A file of the image could have the name of an output in the target.

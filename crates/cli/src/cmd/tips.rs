@@ -59,7 +59,7 @@ const OPTIONS: [(&str, &str, &str); 38] = [
     ),
     ("build", "-f", "images replace images; `--force` replaces files of other kinds"),
     ("build", "-i -o --input --output", "without options: ferofs build DIR IMAGE"),
-    ("build", "-l --compress-level", "`-0` to `-9` are levels, and so is the number in `-z zstd,19`"),
+    ("build", "-l --compress-level --level", "`-0` to `-9` are levels, and so is the number in `-z zstd,19`"),
     (
         "build",
         "-p --device-table --devtable",
@@ -245,6 +245,9 @@ fn tip(error: &clap::Error, command: &str, args: &[OsString]) -> Option<&'static
         ErrorKind::ValueValidation if word.to_lowercase().contains("roothash") && !word.contains("file") => {
             Some("`--roothash-file FILE` takes the root hash of a file")
         }
+        ErrorKind::ValueValidation if word.contains("<SECS>") => {
+            Some("`date -d 2026-01-31 +%s` prints the seconds since 1970")
+        }
         ErrorKind::UnknownArgument if matches!(command, "delta" | "patch") && !word.starts_with('-') => {
             Some("`-o FILE` names the output of `create`")
         }
@@ -336,7 +339,9 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_a_file_instead_of_a_root_hash_gets_a_tip() {
+    fn values_of_another_kind_get_a_tip() {
+        let date = message(&["build", "-T", "2026-01-31", "DIR", "IMAGE"]);
+        assert!(date.contains("tip: `date -d 2026-01-31 +%s`"), "{date}");
         for words in [&["verity", "verify", "IMAGE", "FILE"][..], &["check", "--roothash", "FILE", "IMAGE"]] {
             let message = message(words);
             assert!(message.contains("tip: `--roothash-file FILE`"), "{message}");

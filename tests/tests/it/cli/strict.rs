@@ -129,6 +129,11 @@ fn a_selection_of_extract_that_matches_nothing_is_told() {
     let outcome =
         ferofs().args(["extract", "-q", "--include=etc", "--include=/no"]).args([&image, &tree]).run();
     assert_eq!(outcome.success().stderr, "ferofs: /no: no name in the image matches it\n");
+    // A file that is named must exist, as for `ls` and `cat`; the others are extracted.
+    let named = fixture.path("named");
+    let outcome = ferofs().arg("extract").args([&image, &named]).args(["/no", "/etc"]).run();
+    assert_eq!(outcome.failure(1).stderr, "ferofs: /no: no name in the image matches it\n");
+    assert!(named.join("etc").is_dir());
     let tar = fixture.path("tar");
     let strict = ferofs().args(["extract", "--strict", "--exclude=no", "--tar"]).args([&tar, &image]).run();
     assert!(strict.failure(1).stderr.contains("no: no name in the image matches it; --strict"));
