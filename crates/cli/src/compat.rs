@@ -15,6 +15,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use crate::cmd::mount::FEROFS;
+use crate::cmd::tips::remove_guesses;
 use crate::exit::Outcome;
 
 /// Runs a program of erofs-utils with these arguments, the program's name first.
@@ -32,6 +33,14 @@ pub(crate) fn find_program(program: &OsStr) -> Option<RunProgram> {
         "mount.fuse.erofsfuse" => Some(|args| mount::run_fuse(args, erofsfuse::NAME)),
         _ => None,
     }
+}
+
+/// Parses the arguments of a program of erofs-utils, the program's name first. After an error the program ends.
+fn parse<P: clap::Parser>(args: &[OsString]) -> P {
+    P::try_parse_from(args).unwrap_or_else(|mut error| {
+        remove_guesses(&mut error, args, P::command());
+        error.exit()
+    })
 }
 
 /// Whether these are the arguments with which mount.fuse(8) starts the program `ferofs`: an image instead of a command.

@@ -222,11 +222,11 @@ pub(crate) fn with_tips(mut error: clap::Error, args: &[OsString]) -> clap::Erro
     if let Some(tip) = tip(&error, command, args) {
         error.remove(ContextKind::SuggestedSubcommand);
         if error.remove(ContextKind::SuggestedArg).is_some() {
-            show_whole_usage(&mut error, args);
+            show_whole_usage(&mut error, args, super::Cli::command());
         }
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
-    } else if error.kind() == ErrorKind::UnknownArgument {
-        remove_guesses(&mut error, args);
+    } else {
+        remove_guesses(&mut error, args, super::Cli::command());
     }
     error
 }
@@ -259,9 +259,12 @@ fn tip(error: &clap::Error, command: &str, args: &[OsString]) -> Option<&'static
     }
 }
 
-/// Removes what the parser suggests for every unknown option, where it does not help: an option with other letters, and to take the word for a
-/// value, unless a file has that name.
-fn remove_guesses(error: &mut clap::Error, args: &[OsString]) {
+/// Removes what the parser of `program` suggests for every unknown option, where it does not help: an option with other letters, and to take the
+/// word for a value, unless a file has that name.
+pub(crate) fn remove_guesses(error: &mut clap::Error, args: &[OsString], program: clap::Command) {
+    if error.kind() != ErrorKind::UnknownArgument {
+        return;
+    }
     let word = text_of(error, ContextKind::InvalidArg).to_owned();
     let similar = text_of(error, ContextKind::SuggestedArg).to_owned();
     // A third of the letters may be wrong, or missing at the end.
@@ -270,7 +273,7 @@ fn remove_guesses(error: &mut clap::Error, args: &[OsString]) {
         || strsim::normalized_damerau_levenshtein(&word, &similar) >= 0.66;
     if !similar.is_empty() && !is_misspelt {
         error.remove(ContextKind::SuggestedArg);
-        show_whole_usage(error, args);
+        show_whole_usage(error, args, program);
     }
     if !args.iter().any(|arg| arg.to_string_lossy().starts_with(&word) && Path::new(arg).exists()) {
         error.remove(ContextKind::Suggested);
@@ -278,8 +281,7 @@ fn remove_guesses(error: &mut clap::Error, args: &[OsString]) {
 }
 
 /// The parser shows the usage with the option that it suggests.
-fn show_whole_usage(error: &mut clap::Error, args: &[OsString]) {
-    let mut program = super::Cli::command();
+fn show_whole_usage(error: &mut clap::Error, args: &[OsString], mut program: clap::Command) {
     program.build();
     let mut definition = &mut program;
     for name in args.iter().skip(1) {

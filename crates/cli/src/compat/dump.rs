@@ -98,7 +98,7 @@ impl Args {
 
 /// Runs `dump.erofs` with these arguments, the program's name first.
 pub(crate) fn run(args: &[OsString]) -> Outcome {
-    let args = Args::try_parse_from(args).unwrap_or_else(|error| error.exit());
+    let args: Args = super::parse(args);
     let subject = &args.image.path;
     let image = args.open()?;
     let mut out = BufWriter::new(io::stdout().lock());

@@ -49,7 +49,7 @@ pub(crate) fn definition() -> clap::Command {
 
 /// Runs `erofsfuse` with these arguments, the program's name first.
 pub(crate) fn run(args: &[OsString]) -> Outcome {
-    let args = Args::try_parse_from(args).unwrap_or_else(|error| error.exit());
+    let args: Args = super::parse(args);
     mount::run(&mount::Args {
         image: args.image,
         dir: args.dir,

@@ -22,6 +22,7 @@ use crate::args::image::{ImageArgs, work_limit};
 use crate::args::with_negative_values;
 use crate::cmd::check::{CheckOutcome, check_opened, print_findings};
 use crate::cmd::extract::{FromArgs, execute};
+use crate::cmd::tips::remove_guesses;
 use crate::exit::{About, FAILURE, Failure, Outcome};
 use crate::print::output::message;
 
@@ -150,7 +151,10 @@ pub(crate) fn definition() -> clap::Command {
 pub(crate) fn run(args: &[OsString]) -> Outcome {
     let args = match Args::parse_line(args) {
         Ok(args) => args,
-        Err(error) => return Ok(crate::exit::print_usage(&error, FAILURE)),
+        Err(mut error) => {
+            remove_guesses(&mut error, args, definition());
+            return Ok(crate::exit::print_usage(&error, FAILURE));
+        }
     };
     let image = args.open();
     if let (Ok(_), true) = (&image, args.informs()) {

@@ -37,6 +37,7 @@ use crate::args::image::ImageArgs;
 use crate::args::outputs::refuse_as_outputs;
 use crate::args::with_negative_values;
 use crate::cmd::build::{PrintOptions, source_date_epoch};
+use crate::cmd::tips::remove_guesses;
 use crate::compat::usage;
 use crate::exit::{About, Failure, Outcome};
 use crate::print::output::message;
@@ -418,13 +419,18 @@ fn hides_when_quiet(warning: &Warning) -> bool {
 pub(crate) fn run(args: &[OsString]) -> Outcome {
     let args = match Args::parse_line(args) {
         Ok(args) => args,
-        Err(error) => {
+        Err(mut error) => {
+            remove_guesses(&mut error, args, definition());
             error.print()?;
             // As erofs-utils: every error has exit code 1.
             let requested = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
             return Ok(u8::from(!requested));
         }
     };
+    if args.image.is_dir() {
+        let reason = "is a directory: the image comes first, as in mkfs.erofs IMAGE DIR";
+        return Err(Failure::about(&args.image, reason));
+    }
     let mut options = args.options().map_err(|refusal| Failure::about(&args.image, refusal))?;
     args.read_files(&mut options)?;
     if args.incremental.is_some() {

@@ -133,15 +133,15 @@ pub(crate) fn definition() -> clap::Command {
 pub(crate) fn run(args: &[OsString]) -> Outcome {
     let is_target = |arg: &OsString| ["-u", "--reattach", "--disconnect"].iter().any(|name| arg == name);
     if args.iter().skip(1).take_while(|arg| *arg != "--").any(is_target) {
-        return run_target(&TargetArgs::try_parse_from(args).unwrap_or_else(|error| error.exit()));
+        return run_target(&super::parse(args));
     }
-    run_with(Args::try_parse_from(args).unwrap_or_else(|error| error.exit()), mount::FEROFS)
+    run_with(super::parse(args), mount::FEROFS)
 }
 
 /// Runs `mount.fuse.SUBTYPE SOURCE DIR [-o OPTIONS]`, and `ferofs SOURCE DIR -o OPTIONS`: with these arguments mount.fuse(8) starts the program
 /// that the type `fuse.ferofs` names, also to change the options of a mount.
 pub(crate) fn run_fuse(args: &[OsString], subtype: &'static str) -> Outcome {
-    let mut args = Args::try_parse_from(args).unwrap_or_else(|error| error.exit());
+    let mut args: Args = super::parse(args);
     args.kind = Some(Kind::Fuse);
     run_with(args, subtype)
 }

@@ -174,6 +174,26 @@ fn messages_say_what_to_do_next() {
 }
 
 #[test]
+fn programs_of_erofs_utils_suggest_nothing_unrelated() {
+    let fixture = fixture();
+    let run = |name: &str, words: &[&str]| {
+        let program = fixture.path(name);
+        if !program.exists() {
+            std::os::unix::fs::symlink(ferofs_tests::run::ferofs_path(), &program).unwrap();
+        }
+        Run::new(program).args(words).dir(fixture.source()).run().stderr
+    };
+    for name in ["mkfs.erofs", "fsck.erofs", "dump.erofs", "erofsfuse", "mount.erofs"] {
+        let text = run(name, &["--zzz", "A", "B"]);
+        assert!(text.contains("'--zzz'") && !text.contains("tip:"), "{name}: {text}");
+    }
+    let text = run("fsck.erofs", &["--extrac", "A"]);
+    assert!(text.contains("a similar argument exists: '--extract'"), "{text}");
+    let text = run("mkfs.erofs", &["usr", "image"]);
+    assert!(text.contains("usr: is a directory: the image comes first"), "{text}");
+}
+
+#[test]
 fn a_summary_has_one_number_of_files() {
     let fixture = fixture();
     let image = fixture.path("image");
