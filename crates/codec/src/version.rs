@@ -21,11 +21,25 @@ const OWN: u32 = 100_000_000;
 pub fn encoder_version(params: &Params) -> u32 {
     match params.method {
         #[cfg(any(feature = "liblz4-encode", test))]
-        Method::Lz4(lz4) if lz4.level >= LIBLZ4 => crate::lz4::library_version().saturating_add(OWN),
+        Method::Lz4(lz4) if lz4.level >= LIBLZ4 => {
+            crate::lz4::library_version().saturating_add(liblz4_variant(lz4.level == LIBLZ4) * OWN)
+        }
         Method::Lz4(_) => LZ4,
         Method::Lzma(_) => crate::lzma::library_version().saturating_add(LZMA * OWN),
         Method::Deflate(_) => DEFLATE,
         Method::Zstd(_) => zstd_safe::version_number().saturating_add(ZSTD * OWN),
+    }
+}
+
+/// liblz4's bytes depend on the processor: its hashes are of bytes in the processor's order, and those of the fast level are of as many bytes as a
+/// register has.
+#[cfg(any(feature = "liblz4-encode", test))]
+const fn liblz4_variant(is_fast: bool) -> u32 {
+    match (cfg!(target_endian = "little"), cfg!(target_pointer_width = "64")) {
+        (true, true) => 1,
+        (true, false) => 1 + is_fast as u32,
+        (false, true) => 3,
+        (false, false) => 3 + is_fast as u32,
     }
 }
 
@@ -111,20 +125,31 @@ mod tests {
             (version, hash)
         };
         let few = [1, 3, 6, 9];
+        let liblz4_fast = match liblz4_variant(true) {
+            1 => (100_011_000, 7_868_580_247_143_870_161),
+            2 => (200_011_000, 145_419_013_892_634_669),
+            _ => (300_011_000, 12_147_749_771_522_505_125),
+        };
+        let liblz4_hc = match liblz4_variant(false) {
+            1 => (100_011_000, 962_389_851_632_432_311),
+            _ => (300_011_000, 14_054_576_086_456_393_005),
+        };
         assert_eq!(
             [
                 digest_of(Algorithm::Lz4, &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]),
                 digest_of(Algorithm::Deflate, &few),
                 digest_of(Algorithm::Zstd, &[1, 3, 6, 9, 12, 15, 19]),
                 digest_of(Algorithm::Lzma, &few),
-                digest_of(Algorithm::Lz4, &[0, 1, 3, 9, 10, 12].map(|level| LIBLZ4 + level)),
+                digest_of(Algorithm::Lz4, &[LIBLZ4]),
+                digest_of(Algorithm::Lz4, &[1, 3, 9, 10, 12].map(|level| LIBLZ4 + level)),
             ],
             [
                 (1, 8_736_764_558_615_947_972),
                 (126, 12_503_130_619_808_017_974),
                 (400_010_507, 15_961_940_742_034_782_100),
                 (150_080_042, 13_769_359_158_363_948_349),
-                (100_011_000, 16_269_429_862_009_922_163),
+                liblz4_fast,
+                liblz4_hc,
             ]
         );
     }
