@@ -216,8 +216,8 @@ pub enum PatchFault {
     Malformed(&'static str),
     /// The patch needs a compressor of another version: only that gives the same bytes.
     #[error(
-        "the patch needs the {algorithm} encoder of version {expected}, and this program has version {found}: create the \
-         patch with --portable"
+        "it needs the {algorithm} encoder of version {expected}, and this program has version {found}: create it \
+         with --portable"
     )]
     Encoder {
         /// The algorithm.

@@ -59,6 +59,12 @@ struct CreateArgs {
     #[arg(long, value_name = "N", default_value_t = 19, value_parser = clap::value_parser!(i32).range(1..=19))]
     level: i32,
 
+    /// Let other versions of ferofs and all processors apply the delta
+    ///
+    /// It contains the compressed data that changed, not what to compress, and is larger.
+    #[arg(long)]
+    portable: bool,
+
     /// Threads [default: the number of processors]
     #[arg(long, value_name = "N")]
     workers: Option<NonZeroUsize>,
@@ -158,6 +164,9 @@ fn create(args: &CreateArgs) -> Outcome {
     args.overwrite.check(&args.output, OutputKind::Delta)?;
     let mut options = DeltaOptions::default();
     options.level = args.level;
+    if args.portable {
+        options.encoder_memory = 0;
+    }
     options.run.workers = args.workers;
     cancel_on_signals(&options.run.cancel, GRACE_PERIOD)?;
     let made = create_delta(&args.old, &args.new, &options, &args.output);

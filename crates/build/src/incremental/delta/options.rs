@@ -8,8 +8,8 @@ use crate::options::RunOptions;
 pub struct DeltaOptions {
     /// Zstandard's level. Default: 19.
     pub level: i32,
-    /// Bytes of memory for the tables of a compressor that applying the delta may need. Pclusters that need more are carried. Default:
-    /// 64 MiB.
+    /// Bytes of memory for the tables of a compressor that applying the delta may need. Pclusters that need more are carried: with 0
+    /// all, so that other versions of this library, and all processors, can apply the delta. Default: 64 MiB.
     pub encoder_memory: u64,
     /// Workers, and cancelling.
     pub run: RunOptions,
