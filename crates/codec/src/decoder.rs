@@ -73,7 +73,7 @@ impl std::fmt::Debug for Decoder {
 
 /// Decodes the LZ4 cluster at `buffer[encoded]` into `buffer[..decoded_len]`, in place.
 ///
-/// It succeeds for every valid cluster if at least `(encoded.len() >> 8) + 32` bytes lie between the end of the output and
+/// It succeeds for every valid cluster if at least [`lz4_in_place_margin`](crate::lz4_in_place_margin) bytes lie between the end of the output and
 /// the end of the encoded bytes, and for many clusters if there are fewer.
 ///
 /// # Errors

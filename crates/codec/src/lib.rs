@@ -51,7 +51,7 @@ pub use fit::{Compressor, Fit, MAX_DECODED, MAX_ENCODED, right_align, strip_padd
 pub use incompressible::{looks_random, random_before_others};
 #[cfg(feature = "encode")]
 pub use linux::{ClusterPlace, LinuxChecker, LinuxRefusal, PAGE as LINUX_PAGE};
-pub use lz4::lz4_window;
+pub use lz4::{lz4_in_place_margin, lz4_window};
 pub use params::{DeflateParams, Filling, LIBLZ4, Lz4Params, LzmaParams, Method, Params, ZstdParams};
 #[cfg(feature = "encode")]
 pub use version::encoder_version;

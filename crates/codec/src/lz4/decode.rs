@@ -25,6 +25,17 @@ fn has_zero_pair(src: &[u8]) -> bool {
     src.iter().zip(src.iter().skip(1)).fold(false, |found, (a, b)| found | (a | b == 0))
 }
 
+/// By how many bytes the end of the output must at least be before the end of `encoded_len` encoded bytes, so that each valid cluster decodes in
+/// place.
+///
+/// A long match writes up to 31 bytes too many, and then the next token must still be behind them. If only literals follow, the rest of the output is
+/// shorter than the rest of the input by their token, one byte for their length, and one more for each 255 of them, which the input has for 256 bytes.
+/// `LZ4_DECOMPRESS_INPLACE_MARGIN` of lz4.h is a byte less: with that, liblz4 refuses some valid clusters.
+#[must_use]
+pub const fn lz4_in_place_margin(encoded_len: usize) -> usize {
+    (encoded_len >> 8).saturating_add(31 + 2)
+}
+
 /// Fills `buffer[op..stop]` with the bytes that are `distance` before.
 fn repeat(buffer: &mut [u8], distance: usize, op: &mut usize, stop: usize) {
     // Where the match overlaps itself, the length of the copied part doubles with each step.
@@ -45,7 +56,7 @@ pub(crate) fn decode_in_place(
     if encoded.end > buffer.len() || encoded.start > encoded.end || wanted > buffer.len() {
         return Err(CORRUPT);
     }
-    if encoded.end.saturating_sub(wanted) >= (encoded.len() >> 8) + 32 {
+    if encoded.end.saturating_sub(wanted) >= lz4_in_place_margin(encoded.len()) {
         let (buffer, start) = (&mut buffer[..encoded.end], encoded.start);
         #[cfg(feature = "liblz4")]
         if !has_zero_pair(&buffer[start..]) {
@@ -230,6 +241,33 @@ mod tests {
         assert_eq!(results(&stream(0)), [false; 5]);
     }
 
+    #[test]
+    fn long_matches_before_many_literals_decode_in_place() {
+        // Copies of 32 bytes write as many as possible too much if a byte is left of the match; the literals behind it are almost all of the input.
+        for (distance, len) in [(16, 33), (19, 33), (17, 65), (20, 34), (8, 33), (3, 33)] {
+            for count in (12..300).chain((0..260).flat_map(|n| [14, 15, 16].map(|first| first + 255 * n))) {
+                let (mut encoded, mut plain) = (Vec::new(), (0..20).collect::<Vec<u8>>());
+                put_literals(&mut encoded, &plain.clone(), len - 4);
+                put_match(&mut encoded, &mut plain, distance, len);
+                let literals: Vec<u8> = (0..count).map(|at| (at % 251) as u8 | 1).collect();
+                put_literals(&mut encoded, &literals, 0);
+                plain.extend(&literals);
+                let mut buffer = vec![0; plain.len().max(encoded.len()) + lz4_in_place_margin(encoded.len())];
+                let start = buffer.len() - encoded.len();
+                buffer[start..].copy_from_slice(&encoded);
+                for decode in [unchecked::decode_with_margin, liblz4::decode_with_margin] {
+                    let mut buffer = buffer.clone();
+                    assert_eq!(
+                        decode(&mut buffer, start, plain.len()),
+                        Ok(plain.len()),
+                        "{distance} {len} {count}"
+                    );
+                    assert!(buffer[..plain.len()] == plain, "{distance} {len} {count}");
+                }
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn what_our_encoders_may_write_is_valid_for_linux(sequences in sequences(), part: prop::sample::Index) {
@@ -256,7 +294,7 @@ mod tests {
             prop_assert_eq!(plainly(&encoded, &mut prefix, Portion::Prefix), Ok(prefix.len()));
             prop_assert!(prefix == plain[..prefix.len()]);
             prop_assert_eq!(liblz4::decode(&encoded, &mut whole, Portion::Whole), Ok(plain.len()));
-            let mut buffer = vec![0; plain.len() + (encoded.len() >> 8) + 32 + encoded.len()];
+            let mut buffer = vec![0; plain.len() + lz4_in_place_margin(encoded.len()) + encoded.len()];
             let start = buffer.len() - encoded.len();
             buffer[start..].copy_from_slice(&encoded);
             prop_assert_eq!(liblz4::decode_with_margin(&mut buffer, start, plain.len()), Ok(plain.len()));
@@ -265,7 +303,7 @@ mod tests {
         #[test]
         fn with_a_margin_streams_decode_in_place(sequences in sequences(), more in 0..40_usize) {
             let (encoded, plain) = write(&sequences);
-            let margin = (encoded.len() >> 8) + 32;
+            let margin = lz4_in_place_margin(encoded.len());
             let mut buffer = vec![0; plain.len().max(encoded.len()) + margin + more];
             let start = buffer.len() - encoded.len();
             buffer[start..].copy_from_slice(&encoded);

@@ -38,7 +38,7 @@ pub(crate) fn decode(src: &[u8], dst: &mut [u8], portion: Portion) -> Result<usi
     Ok(got)
 }
 
-/// Decodes the encoded bytes at the end of `buffer` with liblz4. At least `LZ4_DECOMPRESS_INPLACE_MARGIN` bytes lie between
+/// Decodes the encoded bytes at the end of `buffer` with liblz4. At least [`lz4_in_place_margin`](super::lz4_in_place_margin) bytes lie between
 /// the ends of output and input: lz4.h then allows the two to overlap.
 pub(super) fn decode_with_margin(
     buffer: &mut [u8],

@@ -28,6 +28,7 @@ mod range;
 mod sequence_writer;
 mod unchecked;
 
+pub use decode::lz4_in_place_margin;
 pub use range::lz4_window;
 
 pub(crate) use decode::{decode, decode_in_place};

@@ -32,7 +32,7 @@ pub(super) fn decode(src: &[u8], dst: &mut [u8], portion: Portion) -> Result<usi
 }
 
 /// Decodes the encoded bytes at the end of `buffer`, from `start` on, to its first `wanted` bytes. If at least
-/// `LZ4_DECOMPRESS_INPLACE_MARGIN` bytes are between the ends of output and input, no input is overwritten before it is read.
+/// [`lz4_in_place_margin`](super::lz4_in_place_margin) bytes are between the ends of output and input, no input is overwritten before it is read.
 /// With less the output may be wrong.
 pub(super) fn decode_with_margin(
     buffer: &mut [u8],

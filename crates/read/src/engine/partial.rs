@@ -4,13 +4,12 @@
 //! reader with small requests, one call also reads the following blocks. Clusters are decoded only as far as wanted; but
 //! to their end, and kept, if a sequential reader, other files or other threads want the rest.
 
-use ferofs_codec::decode_lz4_in_place;
+use ferofs_codec::{decode_lz4_in_place, lz4_in_place_margin};
 use ferofs_format::Algorithm;
 
 use super::clusters::{Decoding, Found};
 use super::decode::{Cluster, Wanted};
 use super::request::{Request, undecodable};
-use super::run::in_place_margin;
 use crate::access::requests::Pattern;
 use crate::accounting::stats::{Cause, Counter};
 use crate::error::Result;
@@ -91,7 +90,7 @@ impl Request<'_> {
         let lz4 = cluster.algorithm == Algorithm::Lz4;
         if lz4 && is_whole && cluster.exact && self.engine.in_place(len) {
             // With the margin after it, any LZ4 cluster decodes where its encoded bytes end.
-            let decode_len = len.max(cluster.encoded_len) + in_place_margin(cluster.encoded_len);
+            let decode_len = len.max(cluster.encoded_len) + lz4_in_place_margin(cluster.encoded_len);
             let out = decoding.buffer(decode_len);
             let start = decode_len - cluster.encoded_len;
             self.fetch(cluster, &mut out[start..], false)?;

@@ -5,7 +5,7 @@
 //! must trail its input by a few bytes more: if the request also wants the bytes after the run, the encoded bytes end
 //! there. Else the last ones lack that margin, and are moved to a buffer first.
 
-use ferofs_codec::decode_lz4_in_place;
+use ferofs_codec::{decode_lz4_in_place, lz4_in_place_margin};
 use ferofs_format::{Algorithm, BytePos, DeviceId, FileOffset};
 
 use super::decode::{Cluster, Wanted};
@@ -142,7 +142,7 @@ impl Request<'_> {
     )]
     pub(crate) fn read_run(&self, run: &Run, buf: &mut [u8]) -> Result<()> {
         let last = run.extents.iter().take(run.count).next_back().copied().flatten();
-        let margin = last.map_or(0, |part| in_place_margin(to_usize(part.encoded_len)));
+        let margin = last.map_or(0, |part| lz4_in_place_margin(to_usize(part.encoded_len)));
         let end = buf.len().min(run.decoded_len + margin);
         let buf = &mut buf[..end];
         let mut encoded = buf.len() - run.encoded_len;
@@ -184,7 +184,7 @@ impl Request<'_> {
         self.charge_decoding(algorithm, encoded_len, len)?;
         let exact = self.exact(part.partial);
         let encoded = buf.len() - self.without_padding(algorithm, at, &buf[start..])?.len()..buf.len();
-        let has_margin = exact && buf.len() - len >= in_place_margin(encoded.len());
+        let has_margin = exact && buf.len() - len >= lz4_in_place_margin(encoded.len());
         if algorithm == Algorithm::Lz4 && has_margin && self.engine.in_place(len) {
             self.count(Counter::InPlace, len);
             return decode_lz4_in_place(buf, encoded, len).map(drop).map_err(|_| undecodable(at));
@@ -195,12 +195,6 @@ impl Request<'_> {
         let cluster = Cluster { algorithm, at, encoded_len, exact };
         self.decode(&cluster, &moved, Wanted::WHOLE, &mut buf[..len])
     }
-}
-
-/// By how many bytes the end of LZ4's output must trail the end of its input, for any input of `encoded_len` bytes.
-/// Source: lz4.h, "in-place decompression".
-pub(crate) const fn in_place_margin(encoded_len: usize) -> usize {
-    (encoded_len >> 8).saturating_add(32)
 }
 
 fn to_usize(len: u32) -> usize {
