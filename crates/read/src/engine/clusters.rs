@@ -222,12 +222,22 @@ impl Decoding<'_> {
     pub(crate) fn publish(mut self, len: usize) {
         let mut state = self.cache.state.lock();
         self.published = true;
+        state.clock = state.clock.saturating_add(1);
+        let now = state.clock;
         if let Some(slot) = state.slots.iter_mut().find(|s| s.at == self.at && s.bytes.is_none()) {
-            slot.len = len;
+            (slot.len, slot.used) = (len, now);
             slot.bytes = self.bytes.take();
             if std::mem::take(&mut slot.waiting) > 0 {
                 self.cache.decoded.notify_all();
             }
+        }
+        // Clusters that were decoded at the same time can exceed the budget. This one is the newest, and stays.
+        while state.held > self.cache.budget {
+            let Some(oldest) = state.oldest(0..=usize::MAX) else { break };
+            if state.slots.get(oldest).is_none_or(|slot| slot.used == now) {
+                break;
+            }
+            self.cache.drop_slot(&mut state, oldest);
         }
     }
 }
@@ -305,6 +315,26 @@ mod tests {
         assert!(decode(&cache, 4, 10) && held() <= BUDGET);
         cache.shrink();
         assert!(!decode(&cache, 4, 10));
+    }
+
+    #[test]
+    fn clusters_that_are_decoded_at_the_same_time_stay_within_the_budget_afterwards() {
+        const BUDGET: usize = 10_000;
+        let cache = cache(BUDGET);
+        let mut decodings = Vec::new();
+        for pos in 0..5 {
+            let Found::Missing(mut decoding) = find(&cache, pos, 4000) else {
+                panic!("no thread has it yet")
+            };
+            decoding.buffer(4000).fill(7);
+            decodings.push(decoding);
+        }
+        assert!(cache.memory.held() > BUDGET, "five requests need their buffers");
+        for decoding in decodings {
+            decoding.publish(4000);
+        }
+        assert!(cache.memory.held() <= BUDGET);
+        assert!(!decode(&cache, 4, 4000) && !decode(&cache, 3, 4000), "the newest stay");
     }
 
     #[test]

@@ -22,8 +22,8 @@ pub struct EngineOptions {
     /// Default: 16 MiB.
     pub packed_cache: usize,
     /// Bytes for all memory of an open image: the pool, caches with that of metadata, buffers, pinned content. The budgets
-    /// above shrink to fit. Only buffers of a single request may exceed it, if its cluster cannot be decoded with less.
-    /// Default: none.
+    /// above shrink to fit. Requests exceed it while they are served, each by what its cluster needs: up to the encoded and the
+    /// decoded cluster. Default: none.
     pub memory_limit: Option<usize>,
     /// When to read without caches. Default: never.
     pub low_memory: LowMemory,

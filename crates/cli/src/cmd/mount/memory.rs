@@ -26,6 +26,8 @@ pub(crate) struct MemoryArgs {
     pool: Option<usize>,
 
     /// Limit on the memory that the FUSE daemon uses for the open image, its page pool and its caches [default: no limit]
+    ///
+    /// Caches shrink to fit. Requests exceed it while they are served, each by the cluster that it decodes. The daemon itself takes some MiB more.
     #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = bytes)]
     memory_limit: Option<usize>,
 
