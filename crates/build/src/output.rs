@@ -23,7 +23,7 @@ mod tests;
 use std::fs::{File, OpenOptions};
 use std::io::{IsTerminal, Read, Seek, Write};
 use std::os::fd::BorrowedFd;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -127,9 +127,7 @@ impl Output {
         }
         let (file, target) = match std::fs::metadata(path) {
             Ok(old) if old.file_type().is_block_device() => {
-                // Linux refuses to open a mounted device exclusively.
-                let exclusive = rustix::fs::OFlags::EXCL.bits() as i32;
-                let device = OpenOptions::new().read(true).write(true).custom_flags(exclusive).open(path);
+                let device = ferofs_read::open_device(path);
                 (device.map_err(|e| Error::io("open", path, e))?, Target::Device)
             }
             Ok(old) if !old.is_file() => {

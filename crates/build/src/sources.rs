@@ -41,7 +41,7 @@ impl SourceFormat {
     /// # Errors
     /// [`Error::Io`] when the source cannot be read; [`Error::InvalidSource`] for an image in another form of skopeo.
     pub fn detect(path: &Path) -> Result<Self> {
-        if let Some(problem) = crate::known_format::problem(path) {
+        if let Some(problem) = crate::skopeo::problem(path) {
             return Err(Error::InvalidSource { path: path.to_owned(), problem });
         }
         Ok(match path {

@@ -168,7 +168,11 @@ mod tree;
 
 mod accounting;
 mod content;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod device;
 mod engine;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod known_format;
 mod metadata;
 mod profile;
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -183,6 +187,8 @@ pub use accounting::budget::Budget;
 pub use accounting::pressure::{LowMemory, PressureFile};
 pub use accounting::stats::{Io, Stats};
 pub use content::{BOOKKEEPING, InodeReader};
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub use device::open_device;
 #[cfg(feature = "comparison")]
 pub use engine::comparison::Policy;
 pub use engine::options::EngineOptions;
@@ -193,6 +199,8 @@ pub use ferofs_format::inode::{DataLayout, FileType, Place, Rdev, Timestamp};
 pub use ferofs_format::superblock::{Compression, Superblock};
 pub use ferofs_format::{Algorithm, Compat, DeviceId, FileOffset, Hex, Incompat, Nid, ParseUuidError, Uuid};
 pub use image::{Image, OpenOptions};
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub use known_format::KnownFormat;
 pub use metadata::extent::{Extent, ExtentData, Location};
 pub use metadata::inode::Inode;
 pub use metadata::map::Extents;

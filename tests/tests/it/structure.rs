@@ -14,7 +14,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
         "read",
         &[
             &["names"],
-            &["escape", "replaced"],
+            &["escape", "replaced", "device", "known_format"],
             &["error"],
             &["accounting", "access"],
             &["volume"],
@@ -31,7 +31,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
     (
         "build",
         &[
-            &["paths", "known_format"],
+            &["paths", "skopeo"],
             &["error"],
             &["host"],
             &["progress", "options"],

@@ -1,6 +1,6 @@
 //! The faults of a tar archive, of an entry of an archive or a layer, and of an OCI image layout.
 
-use crate::known_format::KnownFormat;
+use ferofs_read::KnownFormat;
 
 /// The error in a member of an archive.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -44,12 +44,10 @@ impl NewFile {
     pub fn create(path: &Path) -> Result<Self> {
         match std::fs::metadata(path) {
             Ok(old) if !old.is_file() => {
-                let mut options = OpenOptions::new();
-                if old.file_type().is_block_device() {
-                    // Linux refuses to open a mounted device exclusively.
-                    options.custom_flags(OFlags::EXCL.bits() as i32);
-                }
-                let file = options.write(true).open(path);
+                let file = match old.file_type().is_block_device() {
+                    true => ferofs_read::open_device(path),
+                    false => OpenOptions::new().write(true).open(path),
+                };
                 Ok(Self { file: file.map_err(|e| Error::io("open", path, e))?, name: None })
             }
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("stat", path, error)),

@@ -3,7 +3,7 @@
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 use ferofs::build::{FsConfig, KnownFormat, Labels};
@@ -41,8 +41,6 @@ pub(crate) enum OutputKind {
     Image {
         offset: u64,
     },
-    /// An EROFS image of which an interrupted run wrote a part: a power cut can lose its first page.
-    BegunImage,
     /// Data without a mark: any other data looks like it.
     Chunks,
     Patch,
@@ -61,7 +59,6 @@ pub(crate) enum OutputKind {
 
 impl OverwriteArgs {
     /// Whether --force is given.
-    #[cfg(feature = "remote")]
     pub(crate) fn is_forced(self) -> bool {
         self.force
     }
@@ -71,9 +68,6 @@ impl OverwriteArgs {
         if path == Path::new("-") {
             let reason = "this option writes to a file, not to standard output; ./- is a file with this name";
             return if kind.may_be_standard_output() { Ok(()) } else { Err(Failure::about(path, reason)) };
-        }
-        if let Some(dir) = fuse_mount_of(path) {
-            return Err(Failure::about(path, format!("is mounted through FUSE on {dir}: unmount it first")));
         }
         if names_missing_device(path) {
             let reason = "there is no such device: a file in /dev would only take memory";
@@ -124,21 +118,6 @@ pub(crate) fn open_without_waiting(options: &mut OpenOptions, path: &Path) -> Re
     })
 }
 
-/// The directory on which a FUSE daemon shows the block device `path`. The kernel protects only the devices that it has mounted itself.
-fn fuse_mount_of(path: &Path) -> Option<String> {
-    let device = |path: &Path| {
-        let metadata = std::fs::metadata(path).ok()?;
-        metadata.file_type().is_block_device().then(|| metadata.rdev())
-    };
-    let own = device(path)?;
-    let table = std::fs::read_to_string("/proc/self/mounts").ok()?;
-    table.lines().find_map(|line| {
-        let (source, rest) = line.split_once(' ')?;
-        let (dir, rest) = rest.split_once(' ')?;
-        (rest.starts_with("fuse.") && device(Path::new(source)) == Some(own)).then(|| dir.to_owned())
-    })
-}
-
 /// The name of what would be lost; `None` for nothing, or a file of the same kind.
 fn found(path: &Path, metadata: &Metadata, kind: OutputKind) -> io::Result<Option<&'static str>> {
     let offset = if let OutputKind::Image { offset } = kind { offset } else { 0 };
@@ -182,7 +161,7 @@ impl OutputKind {
     /// Its name with an article.
     const fn name(self) -> &'static str {
         match self {
-            Self::Image { .. } | Self::BegunImage => "an EROFS image",
+            Self::Image { .. } => "an EROFS image",
             Self::Chunks => "known to be data of chunks",
             Self::Patch => "a patch",
             Self::Delta => "a delta",
@@ -200,7 +179,7 @@ impl OutputKind {
 
     /// Whether the commands that write it take `-` for standard output.
     const fn may_be_standard_output(self) -> bool {
-        matches!(self, Self::Image { .. } | Self::BegunImage | Self::Tar | Self::Json | Self::Html)
+        matches!(self, Self::Image { .. } | Self::Tar | Self::Json | Self::Html)
     }
 
     /// Whether `file`, which begins with `start`, is of this kind. An empty file is of every kind.
@@ -212,10 +191,6 @@ impl OutputKind {
         let is_json = || text().starts_with(b"{") || text().starts_with(b"[");
         Ok(match self {
             Self::Image { offset } => is_image(file, offset)?,
-            Self::BegunImage => {
-                let is_lost = || start.iter().all(|byte| *byte == 0);
-                is_image(file, 0)? || is_lost() && KnownFormat::of_file(file, 0)?.is_none()
-            }
             Self::Chunks => false,
             Self::Patch => start.starts_with(b"ferofspt"),
             Self::Delta => start.starts_with(b"ferofsdl"),
@@ -300,14 +275,6 @@ mod tests {
             }
         }
         assert!(refusal(b"x", OutputKind::Chunks).is_some());
-        // Of an image that was begun, the first page may be missing.
-        let lost = [&[0; 4096], &b"content"[..]].concat();
-        let mut btrfs = vec![0; 128 << 10];
-        btrfs[(64 << 10) + 64..][..8].copy_from_slice(b"_BHRfS_M");
-        for (content, is_taken) in [(&image, true), (&lost, true), (&btrfs, false), (&tar, false)] {
-            assert_eq!(refusal(content, OutputKind::BegunImage).is_none(), is_taken);
-        }
-        assert!(refusal(&lost, OutputKind::Image { offset: 0 }).is_some());
         // The image would start behind all that is there.
         assert_eq!(refusal(b"text", OutputKind::Image { offset: 4096 }), None);
     }

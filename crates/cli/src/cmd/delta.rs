@@ -207,8 +207,6 @@ fn apply(args: &ApplyArgs) -> Outcome {
     if !is_stream {
         refuse_as_output(&args.new, &[&args.old, &args.delta])?;
     }
-    let kind = if args.resume { OutputKind::BegunImage } else { OutputKind::Image { offset: 0 } };
-    args.overwrite.check(&args.new, kind)?;
     let delta = open(&args.delta)?;
     args.signature.check(&signed_text(&delta))?;
     let cancel = Arc::new(AtomicBool::new(false));
@@ -220,8 +218,8 @@ fn apply(args: &ApplyArgs) -> Outcome {
         bar.set_message(format!("{done} of {total} written"));
     });
     let written = |len| done.store(len, Ordering::Relaxed);
-    // What it replaces was checked above.
-    let applied = delta.apply(&args.old, &args.new, args.resume, true, written, &cancel);
+    let force = args.overwrite.is_forced();
+    let applied = delta.apply(&args.old, &args.new, args.resume, force, written, &cancel);
     drop(display);
     let applied = applied.map_err(|error| {
         let failure = Failure::without_subject(error);

@@ -3,13 +3,12 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use ferofs_read::{FileSource, Source};
-use rustix::fs::OFlags;
+use ferofs_read::{FileSource, KnownFormat, Source, open_device};
 use rustix::io::Errno;
 
 use super::{Applied, Delta, DeltaOutput, Role, Tagged, of};
@@ -66,7 +65,7 @@ impl DeltaFile {
     ) -> Result<Applied> {
         let Self { delta, name } = self;
         let is_stdout = new.as_os_str() == "-";
-        let refused = |problem| Err(of(Role::New)(Error::io("write", new, io::Error::other(problem))));
+        let refused = |problem: &str| Err(of(Role::New)(Error::io("write", new, io::Error::other(problem))));
         let applied = match is_stdout || takes_bytes_in_order(new) {
             true => source(old).and_then(|source| {
                 let mut stream = stream(new)?;
@@ -76,10 +75,15 @@ impl DeltaFile {
                 refused("it is also the old image or the delta")
             }
             false if names_missing_device(new) => refused(MISSING_DEVICE),
-            false if !force && has_other_data(new, resume).unwrap_or(true) => {
-                refused("it has other data than an EROFS image: --force replaces it")
-            }
-            false => source(old).and_then(|source| make(delta, &source, new, resume, written, cancel)),
+            false => match if force { Ok(None) } else { other_data(new, resume) } {
+                Ok(None) => source(old).and_then(|source| make(delta, &source, new, resume, written, cancel)),
+                Ok(Some(data)) => {
+                    refused(&format!("it has {data}, which would be lost: --force replaces it"))
+                }
+                Err(error) => {
+                    refused(&format!("what would be lost cannot be read ({error}): --force replaces it"))
+                }
+            },
         };
         applied.map_err(|(role, error)| {
             error.in_file(match role {
@@ -98,24 +102,29 @@ impl std::fmt::Debug for DeltaFile {
     }
 }
 
-/// Whether a file or device has data that is no EROFS image, and that replacing it would lose. A power cut can lose the first page of an image
-/// that was begun.
-fn has_other_data(path: &Path, resume: bool) -> io::Result<bool> {
+/// What a file or device has that is no EROFS image, and that replacing it would lose. A power cut can lose the first page of an image that was begun:
+/// `resume` accepts data behind it, but no file system.
+fn other_data(path: &Path, resume: bool) -> io::Result<Option<&'static str>> {
     /// Bytes in which file systems have their superblocks.
     const START: u64 = 128 << 10;
     const SUPERBLOCK: usize = 1024;
     const MAGIC: [u8; 4] = 0xE0F5_E1E2_u32.to_le_bytes();
     let kind = match std::fs::metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         metadata => metadata?.file_type(),
     };
     if !kind.is_file() && !kind.is_block_device() {
-        return Ok(false);
+        return Ok(None);
     }
+    let file = File::open(path)?;
     let mut start = Vec::new();
-    File::open(path)?.take(if resume { 4096 } else { START }).read_to_end(&mut start)?;
-    let is_image = start.get(SUPERBLOCK..).is_some_and(|superblock| superblock.starts_with(&MAGIC));
-    Ok(!is_image && start.iter().any(|byte| *byte != 0))
+    (&file).take(if resume { 4096 } else { START }).read_to_end(&mut start)?;
+    if start.get(SUPERBLOCK..).is_some_and(|superblock| superblock.starts_with(&MAGIC)) {
+        return Ok(None);
+    }
+    let known = KnownFormat::of_file(&file, 0)?.map(|format| format.name());
+    let is_unknown = start.iter().any(|byte| *byte != 0);
+    Ok(known.or(is_unknown.then_some("other data than an EROFS image")))
 }
 
 /// Whether `path` is a pipe or another file to which bytes are written in order, as to standard output.
@@ -198,16 +207,11 @@ fn make(
     cancel: &AtomicBool,
 ) -> Tagged<Applied> {
     let is_new = std::fs::symlink_metadata(path).is_err();
-    let mut options = OpenOptions::new();
-    // Bytes of a longer file are cut off at the end only: an old image that is another one changes nothing.
-    options.read(true).write(true).truncate(false);
-    if std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device()) {
-        // Linux refuses to open a mounted device exclusively.
-        options.custom_flags(OFlags::EXCL.bits().cast_signed());
-    } else {
-        options.create(true);
-    }
-    let file = options.open(path);
+    let file = match std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device()) {
+        true => open_device(path),
+        // Bytes of a longer file are cut off at the end only: an old image that is another one changes nothing.
+        false => OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path),
+    };
     let file = file.map_err(|e| of(Role::New)(Error::io("open", path, e)))?;
     let applied = delta.apply_to_tagged(old, &file, resume, written, cancel);
     if applied.is_err() && is_new && file.metadata().is_ok_and(|meta| meta.len() == 0) {

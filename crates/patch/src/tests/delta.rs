@@ -195,11 +195,15 @@ fn other_data_is_replaced_only_with_force() {
     lost[..4096].fill(0);
     let mut behind = vec![0; 128 << 10];
     behind[(64 << 10) + 64] = 1;
+    // A file system whose superblock is not in the first page.
+    let mut btrfs = vec![0; 128 << 10];
+    btrfs[(64 << 10) + 64..][..8].copy_from_slice(b"_BHRfS_M");
     for (content, [own, resumed]) in [
         (&new[..], [true, true]),
         (&[0; 8192], [true, true]),
         (&lost, [false, true]),
         (&behind, [false, true]),
+        (&btrfs, [false, false]),
         (b"text", [false, false]),
     ] {
         assert_eq!(is_replaced(content, false, false), own);

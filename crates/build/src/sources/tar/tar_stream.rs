@@ -17,12 +17,12 @@ use rustix::io::Errno;
 use super::gzip::Gzip;
 use super::limits::Limits;
 use crate::error::{Error, Result};
-use crate::known_format::KnownFormat;
 use crate::options::Options;
 use crate::output::new_file::NewFile;
 use crate::sources::content::Contents;
 use crate::sources::source_file::SourceFile;
 use crate::tree::SourcePosition;
+use ferofs_read::KnownFormat;
 
 /// Bytes of the buffers before a decoder and for copying: enough to make system calls rare.
 const BUFFER: usize = 256 << 10;
