@@ -38,7 +38,8 @@ pub fn open_device(path: &Path) -> io::Result<File> {
 fn mount_of(table: &[u8], device: u64) -> Option<String> {
     let number = format!("{}:{}", major(device), minor(device));
     let is_device = |source: &[u8]| {
-        source.starts_with(b"/")
+        // A name in another place could be on a file system that does not answer.
+        source.starts_with(b"/dev/")
             && std::fs::metadata(OsStr::from_bytes(source))
                 .is_ok_and(|found| found.file_type().is_block_device() && found.rdev() == device)
     };

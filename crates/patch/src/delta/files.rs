@@ -207,7 +207,13 @@ fn make(
     cancel: &AtomicBool,
 ) -> Tagged<Applied> {
     let is_new = std::fs::symlink_metadata(path).is_err();
-    let file = match std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device()) {
+    // What cannot be looked at may be a device.
+    let is_device = match std::fs::metadata(path) {
+        Ok(metadata) => metadata.file_type().is_block_device(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+        Err(error) => return Err(of(Role::New)(Error::io("stat", path, error))),
+    };
+    let file = match is_device {
         true => open_device(path),
         // Bytes of a longer file are cut off at the end only: an old image that is another one changes nothing.
         false => OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path),
@@ -218,7 +224,7 @@ fn make(
         // Nothing was written that could be continued. The error comes first.
         let _ = std::fs::remove_file(path);
     }
-    if applied.is_ok() && file.metadata().is_ok_and(|meta| meta.is_file()) {
+    if applied.is_ok() && !is_device {
         sync_name(path)?;
     }
     applied

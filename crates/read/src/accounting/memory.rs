@@ -31,6 +31,10 @@ pub(crate) struct Served<'a>(&'a Memory);
 impl Drop for Served<'_> {
     fn drop(&mut self) {
         self.0.requests.fetch_sub(1, Relaxed);
+        // All others may wait now.
+        if *self.0.waiting.lock() > 0 {
+            self.0.released.notify_all();
+        }
     }
 }
 

@@ -243,7 +243,7 @@ fn pad(image: &Path, len: u64, end: u64) -> Result<(), Failure> {
 /// Writes superblock and tree to a file of their own.
 fn write_hash_file(path: &Path, made: &mut File) -> Result<(), Failure> {
     if std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device()) {
-        let mut device = File::options().write(true).open(path).map_err(about(path))?;
+        let mut device = ferofs::read::open_device(path).map_err(about(path))?;
         io::copy(made, &mut device).and_then(|_| device.sync_all()).map_err(about(path))
     } else {
         let mut file = NewFile::create(path).map_err(Failure::without_subject)?;
