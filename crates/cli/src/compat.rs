@@ -38,7 +38,7 @@ pub(crate) fn find_program(program: &OsStr) -> Option<RunProgram> {
 /// Parses the arguments of a program of erofs-utils, the program's name first. After an error the program ends.
 fn parse<P: clap::Parser>(args: &[OsString]) -> P {
     P::try_parse_from(args).unwrap_or_else(|mut error| {
-        remove_guesses(&mut error, args, P::command());
+        remove_guesses(&mut error, args, P::command);
         error.exit()
     })
 }

@@ -226,7 +226,7 @@ pub(crate) fn with_tips(mut error: clap::Error, args: &[OsString]) -> clap::Erro
         }
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
     } else {
-        remove_guesses(&mut error, args, super::Cli::command());
+        remove_guesses(&mut error, args, super::Cli::command);
     }
     error
 }
@@ -261,7 +261,11 @@ fn tip(error: &clap::Error, command: &str, args: &[OsString]) -> Option<&'static
 
 /// Removes what the parser of `program` suggests for every unknown option, where it does not help: an option with other letters, and to take the
 /// word for a value, unless a file has that name.
-pub(crate) fn remove_guesses(error: &mut clap::Error, args: &[OsString], program: clap::Command) {
+pub(crate) fn remove_guesses(
+    error: &mut clap::Error,
+    args: &[OsString],
+    program: impl FnOnce() -> clap::Command,
+) {
     if error.kind() != ErrorKind::UnknownArgument {
         return;
     }
@@ -273,7 +277,7 @@ pub(crate) fn remove_guesses(error: &mut clap::Error, args: &[OsString], program
         || strsim::normalized_damerau_levenshtein(&word, &similar) >= 0.66;
     if !similar.is_empty() && !is_misspelt {
         error.remove(ContextKind::SuggestedArg);
-        show_whole_usage(error, args, program);
+        show_whole_usage(error, args, program());
     }
     if !args.iter().any(|arg| arg.to_string_lossy().starts_with(&word) && Path::new(arg).exists()) {
         error.remove(ContextKind::Suggested);

@@ -152,7 +152,7 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
     let args = match Args::parse_line(args) {
         Ok(args) => args,
         Err(mut error) => {
-            remove_guesses(&mut error, args, definition());
+            remove_guesses(&mut error, args, definition);
             return Ok(crate::exit::print_usage(&error, FAILURE));
         }
     };

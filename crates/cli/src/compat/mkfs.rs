@@ -420,7 +420,7 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
     let args = match Args::parse_line(args) {
         Ok(args) => args,
         Err(mut error) => {
-            remove_guesses(&mut error, args, definition());
+            remove_guesses(&mut error, args, definition);
             error.print()?;
             // As erofs-utils: every error has exit code 1.
             let requested = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
