@@ -35,7 +35,8 @@ pub(crate) fn unusable_update(error: ApplyError, path: &Path) -> Failure {
     };
     let is_image = || FileSource::open(path, 0).is_ok_and(|source| Image::open(source).is_ok());
     match () {
-        () if !is_other => failure,
+        // What was read of a pipe is gone, and to open it again would wait for a writer.
+        () if !is_other || !path.is_file() => failure,
         () if Patch::open(path).is_ok() => failure.with_hint("it is a patch: ferofs patch apply IMAGE PATCH"),
         () if DeltaFile::open(path).is_ok() => {
             failure.with_hint("it is a delta: ferofs delta apply OLD DELTA NEW")

@@ -104,13 +104,8 @@ impl Args {
         let levels = match (self.summarize, self.max_depth) {
             (true, _) => 0,
             (false, Some(levels)) => levels,
-            (false, None) => {
-                if self.all {
-                    usize::MAX
-                } else {
-                    1
-                }
-            }
+            (false, None) if self.all => usize::MAX,
+            (false, None) => 1,
         };
         let most = start.components().count().saturating_add(levels);
         let mut sums: BTreeMap<&Path, Sum> = BTreeMap::new();

@@ -153,6 +153,16 @@ fn messages_say_what_to_do_next() {
     has(&told(&["patch", "apply"], &[&image, &delta]), "it is a delta: ferofs delta apply");
     has(&told(&["patch", "show"], &[&delta]), "it is a delta: ferofs delta apply");
     has(&told(&["delta", "apply"], &[&image, &patch, &new]), "it is a patch: ferofs patch apply");
+    // A pipe is not opened a second time, which would wait for a writer.
+    let pipe = fixture.path("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    let writer = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || fs::write(pipe, [7; 5000])
+    });
+    has(&told(&["delta", "apply"], &[&image, &pipe, &new]), "not a delta");
+    // The reader may end first.
+    let _ = writer.join().unwrap();
     // Files that exist: once, not for each of them.
     let target = fixture.extract(&image, "target");
     let text = told(&["extract"], &[&image, &target]);
