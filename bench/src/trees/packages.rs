@@ -13,6 +13,20 @@ use ferofs_devtools::shell;
 const UNPACK: &str = "for deb in \"$0\"/*.deb; do \
     dpkg-deb --fsys-tarfile \"$deb\" | tar -x -p -C \"$1\" --keep-directory-symlink || exit; done";
 
+/// Unpacks the wheel `argv[1]` into `argv[2]`. Files keep the archive's times and directories have those of their newest entries, as in an
+/// image that is built reproducibly: `python3 -m zipfile` gives each of them the time of now, which no two images share.
+const UNPACK_WHEEL: &str = "
+import calendar, os, sys, zipfile
+with zipfile.ZipFile(sys.argv[1]) as wheel:
+    for entry in wheel.infolist():
+        time = calendar.timegm(entry.date_time)
+        os.utime(wheel.extract(entry, sys.argv[2]), (time, time))
+for path, dirs, files in os.walk(sys.argv[2], topdown=False):
+    times = [os.stat(os.path.join(path, name)).st_mtime for name in dirs + files]
+    if times:
+        os.utime(path, (max(times), max(times)))
+";
+
 /// Fetches a wheel (`name==version`) and unpacks it into `to`.
 pub(crate) fn wheel(package: &str, python: &str, to: &Path) -> Result<()> {
     let fetched = fetch_dir(to)?;
@@ -24,7 +38,7 @@ pub(crate) fn wheel(package: &str, python: &str, to: &Path) -> Result<()> {
     shell::run(pip.args(["--platform", "manylinux_2_17_x86_64", package]))?;
     let file = fs::read_dir(&fetched)?.next().context("pip fetched nothing")??.path();
     fs::create_dir_all(to)?;
-    shell::run(Command::new("python3").args(["-m", "zipfile", "-e"]).arg(file).arg(to))?;
+    shell::run(Command::new("python3").args(["-c", UNPACK_WHEEL]).arg(file).arg(to))?;
     Ok(fs::remove_dir_all(&fetched)?)
 }
 
