@@ -22,12 +22,14 @@ const LZ4_4K: Encoding = (Tool::Ferofs, "-z lz4 -C 4K -E ^fragments");
 const LZ4HC_64K: Encoding = (Tool::Ferofs, "-z lz4hc,9 -C 64K");
 const ZSTD_64K: Encoding = (Tool::Ferofs, "-z zstd,9 -C 64K");
 const ZSTD_128K: Encoding = (Tool::Ferofs, "-z zstd,12 -C 128K -E 48bit,fragments");
+const SMALL: Encoding = (Tool::Ferofs, "--preset small");
+const BACKUP: Encoding = (Tool::Ferofs, "--preset backup");
 const LZMA: Encoding = (Tool::Ferofs, "-z lzma,6 -C 64K");
 const MKFS_LZ4: Encoding = (Tool::MkfsErofs, "-zlz4");
 const MKFS_ZSTD: Encoding = (Tool::MkfsErofs, "-zzstd,9 -C65536 -Efragments");
 
 /// The updates, each with encodings. A small one has all.
-const UPDATES: [(&str, &[Encoding]); 12] = [
+const UPDATES: [(&str, &[Encoding]); 13] = [
     ("Django", &[DEFAULT, LZ4_4K, LZ4HC_64K, ZSTD_64K, ZSTD_128K, LZMA, MKFS_LZ4, MKFS_ZSTD]),
     ("SQLAlchemy", &[DEFAULT, LZMA, MKFS_ZSTD]),
     ("cryptography", &[DEFAULT, LZ4HC_64K, ZSTD_128K]),
@@ -37,6 +39,7 @@ const UPDATES: [(&str, &[Encoding]); 12] = [
     ("scipy", &[DEFAULT]),
     ("ruff", &[LZ4HC_64K]),
     ("Debian", &[MKFS_ZSTD]),
+    ("stdlib", &[LZ4_4K, ZSTD_128K, SMALL, BACKUP, MKFS_ZSTD]),
     ("kernel", &[LZ4HC_64K]),
     ("headers", &[LZ4_4K]),
     ("modules", &[DEFAULT]),

@@ -19,7 +19,7 @@ use crate::common::programs::succeed;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A name, and the versions.
-const UPDATES: [(&str, Pair); 12] = [
+const UPDATES: [(&str, Pair); 13] = [
     ("Django", Pair::Wheels("Django", ["5.0.1", "5.0.2"])),
     ("SQLAlchemy", Pair::Wheels("sqlalchemy", ["2.0.32", "2.0.34"])),
     ("cryptography", Pair::Wheels("cryptography", ["43.0.0", "43.0.1"])),
@@ -30,6 +30,8 @@ const UPDATES: [(&str, Pair); 12] = [
     // A program in Rust of 30 MB.
     ("ruff", Pair::Wheels("ruff", ["0.6.8", "0.6.9"])),
     ("Debian", Pair::Debian(DEBIAN)),
+    // Most updates of a system change little.
+    ("stdlib", Pair::Debian("libpython3.11-stdlib")),
     ("kernel", Pair::Kernel(&["fs", "kernel", "mm", "net", "include"])),
     ("headers", Pair::Releases("^linux-headers-6.1.0-[0-9]+-common$")),
     ("modules", Pair::Releases("^linux-image-6.1.0-[0-9]+-cloud-amd64$")),
@@ -51,7 +53,7 @@ pub(crate) fn trees(name: &str) -> Result<[PathBuf; 2]> {
 enum Pair {
     /// Two wheels of a Python package.
     Wheels(&'static str, [&'static str; 2]),
-    /// The two newest versions of each of these Debian packages.
+    /// A small Debian with the two newest versions of these packages.
     Debian(&'static str),
     /// The two newest Debian packages whose names match this regular expression of apt: each release of Linux has names of its own.
     Releases(&'static str),
@@ -71,11 +73,14 @@ impl Pair {
                 Self::Wheels(package, versions) => {
                     wheel(&format!("{package}=={}", versions[number]), "3.12", tree)?;
                 }
-                Self::Debian(packages) => debian(&versions(packages, number)?, tree)?,
+                Self::Debian(updated) => {
+                    let is_updated = |package: &str| updated.split(' ').any(|name| name == package);
+                    debian(&versions(DEBIAN, |package| number == 1 && is_updated(package))?, tree)?;
+                }
                 Self::Releases(names) => debian(&[release(names, number)?], tree)?,
                 Self::Kernel(dirs) => {
                     let package = dir.join("package");
-                    debian(&versions("linux-source-6.1", number)?, &package)?;
+                    debian(&versions("linux-source-6.1", |_| number == 1)?, &package)?;
                     fs::create_dir(tree)?;
                     let mut tar = Command::new("tar");
                     tar.arg("-xf").arg(package.join("usr/src/linux-source-6.1.tar.xz")).arg("-C").arg(tree);
@@ -88,8 +93,8 @@ impl Pair {
     }
 }
 
-/// The packages with their newest version (`number` 1), or with the one before it.
-fn versions(packages: &str, number: usize) -> Result<Vec<String>> {
+/// The packages with their newest version if they are `updated`, else with the one before it.
+fn versions(packages: &str, updated: impl Fn(&str) -> bool) -> Result<Vec<String>> {
     let named = |package: &str| {
         let madison = Run::limited("apt-cache", None, TIMEOUT).args(["madison", package]);
         let known = succeed("apt-cache", madison)?.stdout;
@@ -98,8 +103,8 @@ fn versions(packages: &str, number: usize) -> Result<Vec<String>> {
             known.lines().filter_map(|line| Some(line.split('|').nth(1)?.trim())).collect();
         // The newest comes first.
         versions.dedup();
-        let version = match (number, &versions[..]) {
-            (0, [_, before, ..]) => before,
+        let version = match (updated(package), &versions[..]) {
+            (false, [_, before, ..]) => before,
             (_, [newest, ..]) => newest,
             _ => bail!("apt knows no package {package}: apt-get update"),
         };

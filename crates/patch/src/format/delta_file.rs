@@ -12,8 +12,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::columns::{ColumnReader, Columns, compress, decompress};
 use super::header::{COMPRESSED, HEADER_MAX, METHODS_MAX, RawMethod};
+use super::piece::REGION_MAX;
 use super::piece::delta::DELTA_MAX;
-use super::piece::{PAYLOAD_MAX, REGION_MAX};
 use crate::error::{Error, PatchFault, Result};
 use crate::image::digest::{Digest, PieceDigest};
 
@@ -25,6 +25,10 @@ const LEVEL: i32 = 19;
 pub const CHUNK: usize = 1 << 20;
 /// Bytes of a hash tree at most that a delta leaves to be computed: it is held in memory. A header with a longer one is malformed.
 pub const TREE_MAX: u64 = 8 << 20;
+/// Bytes of content of the longest extent that a piece encodes again: as many as an extent can have.
+pub const EXTENT_MAX: usize = 12 << 20;
+/// Bytes of a decoded payload at most: the longest extent, with what its compressor looks ahead, and bytes that are carried.
+pub const PAYLOAD_MAX: usize = EXTENT_MAX + (2 << 20);
 /// Bytes of a decoded list of copies at most. A longer one is malformed.
 const COPIES_LEN_MAX: usize = 1 << 20;
 /// Copies of a piece at most, which is as many as `create` makes: they are held in memory. A piece with more is malformed.

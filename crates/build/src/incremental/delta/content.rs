@@ -56,6 +56,7 @@ pub(super) struct ImageContent {
     pub(super) fragments: Vec<Fragment>,
     /// The number of the packed inode.
     packed: Option<usize>,
+    metabox: Option<usize>,
     fragment_of: HashMap<usize, Fragment>,
     by_path: HashMap<PathBuf, usize>,
     /// By [names](names_like) under which other versions of a file are found.
@@ -126,8 +127,13 @@ impl ImageContent {
             }
         }
         let fragment_of = fragments.iter().map(|fragment| (fragment.file, *fragment)).collect();
-        let packed = files.iter().position(|file| Some(file.nid) == image.superblock().packed);
-        Ok(Self { files, extents, fragments, packed, fragment_of, by_path, by_name })
+        let number = |nid: Option<Nid>| files.iter().position(|file| Some(file.nid) == nid);
+        let (packed, metabox) = (number(image.superblock().packed), number(image.superblock().metabox));
+        Ok(Self { files, extents, fragments, packed, metabox, fragment_of, by_path, by_name })
+    }
+
+    pub(super) fn is_metabox(&self, extent: &FileExtent) -> bool {
+        self.metabox == Some(extent.file)
     }
 
     /// The file at the path of `other`, or the one with the most similar name and the nearest size.

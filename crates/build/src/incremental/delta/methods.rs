@@ -22,15 +22,16 @@ const SAMPLE_LEN: usize = 512 << 10;
 const MAX_RATIO: usize = 12;
 const WINDOW_MAX: usize = 12 << 20;
 
-/// The methods that encode the runs of an image again, and the largest pcluster for each algorithm.
+/// The methods that encode the runs of an image again, and the largest pcluster for each algorithm, in the metabox and elsewhere.
 pub(super) struct Methods {
     pub(super) params: Vec<Params>,
-    shapes: HashMap<Algorithm, Shape>,
+    shapes: HashMap<(Algorithm, bool), Shape>,
 }
 
 impl Methods {
-    pub(super) fn shape(&self, algorithm: Algorithm) -> Option<Shape> {
-        self.shapes.get(&algorithm).copied()
+    pub(super) fn shape(&self, content: &ImageContent, run: &Run) -> Option<Shape> {
+        let is_metabox = content.is_metabox(&content.extents[run.extents.start]);
+        self.shapes.get(&(run.algorithm(content)?, is_metabox)).copied()
     }
 
     /// Tries all candidates on a sample of `runs`. Those that take more than `memory` bytes are none.
@@ -45,22 +46,31 @@ impl Methods {
         let mut methods = Self { params: Vec::new(), shapes: HashMap::new() };
         for algorithm in content.algorithms() {
             let own = |extent: &&FileExtent| extent.algorithm == Some(algorithm);
-            let of_file = content.extents.iter().filter(own);
-            let largest = of_file.clone().map(|extent| extent.size).max().unwrap_or(0) as u32;
-            let by_bytes = of_file.clone().any(|extent| !extent.at.is_multiple_of(block as usize));
-            let largest = match by_bytes {
-                true => largest.next_power_of_two(),
-                false => largest.next_multiple_of(block),
-            };
-            let shape = Shape { block, pcluster: largest.clamp(block, PCLUSTER_MAX) };
-            methods.shapes.insert(algorithm, shape);
+            let by_bytes =
+                content.extents.iter().filter(own).any(|extent| !extent.at.is_multiple_of(block as usize));
+            let mut largest = block;
+            for is_metabox in [false, true] {
+                let of_file = content.extents.iter().filter(own);
+                let sizes = of_file
+                    .filter(|extent| content.is_metabox(extent) == is_metabox)
+                    .map(|extent| extent.size);
+                let Some(pcluster) = largest_pcluster(sizes, block) else { continue };
+                methods.shapes.insert((algorithm, is_metabox), Shape { block, pcluster });
+                largest = largest.max(pcluster);
+            }
+            let shape = Shape { block, pcluster: largest };
             let own: Vec<&Run> =
                 runs.iter().filter(|run| run.algorithm(content) == Some(algorithm)).collect();
             // Runs from all parts of the image.
             let step = own.len().div_ceil(SAMPLES).max(1);
             let mut samples = Vec::new();
             for run in own.iter().step_by(step) {
-                samples.push(Sample::of(image, bytes, content, run)?);
+                samples.extend(
+                    methods
+                        .shape(content, run)
+                        .map(|shape| Sample::of(image, bytes, content, run, shape))
+                        .transpose()?,
+                );
             }
             let total: usize = samples.iter().map(Sample::encoded).sum();
             let last: usize = samples.iter().map(Sample::encoded_last).sum();
@@ -72,7 +82,7 @@ impl Methods {
                 let mut encoders = Encoders::new(&[params]);
                 let mut again = 0;
                 for sample in &samples {
-                    again += sample.encoded_again(&params, &mut encoders, shape)?;
+                    again += sample.encoded_again(&params, &mut encoders)?;
                 }
                 if again > 0 {
                     best.push((again, params));
@@ -89,15 +99,26 @@ impl Methods {
     }
 }
 
+/// Bytes of the largest pcluster that the builder was to make, of which these are the sizes: one that fewer than two have is the end of a file, and
+/// smaller. Most are powers of two.
+fn largest_pcluster(sizes: impl Iterator<Item = usize> + Clone, block: u32) -> Option<u32> {
+    let largest = sizes.clone().max()? as u32;
+    let is_full =
+        sizes.filter(|size| *size as u32 == largest).nth(1).is_some() && largest.is_multiple_of(block);
+    let pcluster = if is_full { largest } else { largest.next_power_of_two() };
+    Some(pcluster.clamp(block, PCLUSTER_MAX))
+}
+
 /// The first extents of a run.
 struct Sample {
     extents: Vec<StoredExtent>,
     content: Vec<u8>,
     bytes: Vec<u8>,
+    shape: Shape,
 }
 
 impl Sample {
-    fn of(image: &Image, bytes: &[u8], content: &ImageContent, run: &Run) -> Result<Self> {
+    fn of(image: &Image, bytes: &[u8], content: &ImageContent, run: &Run, shape: Shape) -> Result<Self> {
         let extents = &content.extents[run.extents.clone()];
         let mut len = 0;
         let taken = extents.iter().take_while(|extent| {
@@ -113,7 +134,7 @@ impl Sample {
         let inode = image.inode(file.nid)?;
         image.read_at(&inode, FileOffset::new(first.offset), &mut own)?;
         let extents = taken.iter().map(|extent| stored(extent)).collect();
-        Ok(Self { extents, content: own, bytes: bytes[first.at..last.at + last.size].to_vec() })
+        Ok(Self { extents, content: own, bytes: bytes[first.at..last.at + last.size].to_vec(), shape })
     }
 
     fn encoded(&self) -> usize {
@@ -125,9 +146,9 @@ impl Sample {
     }
 
     /// Bytes of pclusters that become the same.
-    fn encoded_again(&self, params: &Params, encoders: &mut Encoders, shape: Shape) -> Result<usize> {
+    fn encoded_again(&self, params: &Params, encoders: &mut Encoders) -> Result<usize> {
         let content = self.content.clone();
-        let unit = encode_again(&self.extents, content, &self.bytes, &[*params], encoders, shape)?.unit;
+        let unit = encode_again(&self.extents, content, &self.bytes, &[*params], encoders, self.shape)?.unit;
         let same = |extent: &&UnitExtent| matches!(extent.kind, ExtentKind::Fill | ExtentKind::Exact);
         Ok(unit.map_or(0, |unit| unit.extents.iter().filter(same).map(|extent| extent.size as usize).sum()))
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ferofs_patch::format::delta_file::{COPIES_MAX, Copy, DeltaPiece};
 use ferofs_patch::format::delta_memory::PieceMemory;
 use ferofs_patch::format::piece::PIECE_LEN;
-use ferofs_patch::format::piece::base::Base;
+use ferofs_patch::format::piece::base::{Base, REFERENCES_MAX};
 use ferofs_patch::format::plan::{ExtentKind, Item, Plan, Reference};
 use ferofs_patch::format::reencode::{Encoders, work_limit};
 use parking_lot::Mutex;
@@ -19,7 +19,7 @@ use super::units::{Part, RawBytes};
 use crate::error::Result;
 use crate::incremental::create::describe::pieces::{GAP, WORKERS_MAX, merge, shortest};
 
-/// Bytes of a dictionary at most: it is held in memory.
+/// Bytes of a dictionary at most, unless one extent needs more: it is held in memory.
 const DICTIONARY_MAX: u64 = 8 << 20;
 /// Bytes of content and metadata up to which both are in one piece.
 const MIXED_MAX: usize = 16 << 10;
@@ -160,6 +160,11 @@ fn resembles(context: &DeltaContext<'_>, metadata: &MetadataRanges, part: &Part)
         }
         Part::Raw { range, of: RawBytes::Metadata(None) } => return metadata.resembles(range),
     };
+    old_content(context, file, offset, len)
+}
+
+/// Old content that these bytes of a new file resemble.
+fn old_content(context: &DeltaContext<'_>, file: usize, offset: u64, len: u64) -> Vec<OldRange> {
     let new = context.new_content;
     let mut found = Vec::new();
     if Some(new.files[file].nid) == context.new_image.superblock().packed {
@@ -225,8 +230,8 @@ impl MetadataRanges {
     }
 }
 
-/// The references to these ranges, those of a file merged.
-fn references(context: &DeltaContext<'_>, ranges: &[OldRange]) -> Vec<Reference> {
+/// The references to `most` bytes of these ranges, those of a file merged.
+fn references(context: &DeltaContext<'_>, ranges: &[OldRange], most: u64) -> Vec<Reference> {
     let mut order = Vec::new();
     let mut by_file: HashMap<usize, Vec<(u64, u64)>> = HashMap::new();
     for (file, start, end) in ranges {
@@ -236,7 +241,7 @@ fn references(context: &DeltaContext<'_>, ranges: &[OldRange]) -> Vec<Reference>
         }
         own.push((*start, *end));
     }
-    let (mut found, mut left) = (Vec::new(), DICTIONARY_MAX);
+    let (mut found, mut left) = (Vec::new(), most);
     for file in order {
         let mut own = by_file.remove(&file).unwrap_or_default();
         merge(&mut own, GAP);
@@ -266,6 +271,7 @@ fn make_one(
     let (mut made, mut after, mut raw) = (0, 0, 0);
     let [mut copied, mut encoded, mut carried] = [0; 3];
     let mut units = units.iter();
+    let mut old = group.old.clone();
     for part in &group.parts {
         let bytes = match part {
             Part::Copy { old, len } => {
@@ -294,6 +300,11 @@ fn make_one(
         }
         raw = 0;
         items.push(Item::Unit(unit.clone()));
+        let (first, len) = (&extents(context, run)[0], content_len(context, run) as u64);
+        let ahead = u64::from(unit.content_len).saturating_sub(len);
+        if ahead > 0 {
+            old.extend(old_content(context, first.file, first.offset + len, ahead));
+        }
         payload.extend(content(context, run, unit.content_len as usize)?);
         let mut at = 0;
         for extent in &unit.extents {
@@ -319,7 +330,9 @@ fn make_one(
         threads: 1,
         longest_extent: u64::MAX,
     };
-    let mut plan = Plan { references: references(context, &group.old), items };
+    // All of the old content can be further away than the longest extent.
+    let most = if payload.len() > PIECE_LEN { REFERENCES_MAX as u64 } else { DICTIONARY_MAX };
+    let mut plan = Plan { references: references(context, &old, most), items };
     let mut dictionary = Vec::new();
     base.read(&plan.references, &mut dictionary, || Ok(()))?;
     let (compressed, delta_len) = shortest(&payload, &dictionary, context.options.level)?;

@@ -1,7 +1,7 @@
 //! Finds how `apply` encodes the pclusters of each run again, within the work that it accepts. Pieces are made from what is found.
 
 use ferofs_format::FileOffset;
-use ferofs_patch::format::piece::PAYLOAD_MAX;
+use ferofs_patch::format::delta_file::PAYLOAD_MAX;
 use ferofs_patch::format::plan::{ExtentKind, Unit};
 use ferofs_patch::format::reencode::Encoders;
 
@@ -14,6 +14,9 @@ use crate::incremental::create::describe::units::{CheckedUnit, encode_again};
 
 /// Bytes of content for each byte of its pclusters at most: `apply` limits the work for each byte of the new image. Pclusters with more are carried.
 const RATIO_MAX: usize = 100;
+
+/// Bytes of content ahead that cost as much as one carried byte: nearly all are old ones.
+const AHEAD_COST: u64 = 64;
 
 /// How the pclusters of a run are made.
 #[derive(Default)]
@@ -50,7 +53,7 @@ pub(super) fn check_runs(
     let mut units = Vec::new();
     for part in parts {
         let len = made_len(context, part);
-        let most = spare + len * 2;
+        let most = (spare + len * 2).min(PAYLOAD_MAX);
         let payload_len = match part {
             Part::Run(run) => {
                 let (unit, payload_len) = checked(context, run, most, encoders)?;
@@ -74,7 +77,7 @@ fn checked(
     let extents = extents(context, run);
     let bytes = stored_bytes(context, run);
     let size = bytes.len() as u64;
-    let shape = run.algorithm(context.new_content).and_then(|algorithm| context.methods.shape(algorithm));
+    let shape = context.methods.shape(context.new_content, run);
     let len = content_len(context, run);
     let shape = shape.filter(|_| len / RATIO_MAX <= bytes.len());
     let mut best: Option<(u64, RunUnit, usize)> = None;
@@ -94,7 +97,7 @@ fn checked(
             // With all that was tried, so `apply` needs no more.
             let work = encoders.take_work();
             let carried = unit.as_ref().map_or(size, carried_len);
-            let is_better = best.as_ref().is_none_or(|(least, ..)| carried + wanted / 8 < *least);
+            let is_better = best.as_ref().is_none_or(|(least, ..)| carried + wanted / AHEAD_COST < *least);
             if payload.len() <= most && is_better {
                 best = Some((carried, RunUnit { unit, work, size }, payload.len()));
             }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use ferofs_format::Algorithm;
+use ferofs_patch::format::delta_file::EXTENT_MAX;
 use ferofs_patch::format::piece::PIECE_LEN;
 
 use super::content::ImageContent;
@@ -18,8 +19,9 @@ const METADATA_COPY_MIN: usize = 64 << 10;
 /// dictionary.
 const NEAR: usize = 64 << 10;
 /// Bytes of content behind a run that its compressor gets, too, if it makes the same bytes only then. liblz4 encodes the last 64 KiB of its input
-/// in another way, and Zstandard's output is filled in pieces of 128 KiB, of which the last one does not fit.
-pub(super) const AHEAD: [u64; 4] = [0, 4 << 10, 66 << 10, 160 << 10];
+/// in another way, Zstandard's output is filled in pieces of 128 KiB, of which the last one does not fit, and trials reach as far as the content
+/// of the cluster before them.
+pub(super) const AHEAD: [u64; 6] = [0, 4 << 10, 66 << 10, 160 << 10, 640 << 10, 2 << 20];
 /// Bytes of a part of other bytes at most.
 const RAW_MAX: usize = PIECE_LEN / 4;
 
@@ -85,7 +87,7 @@ pub(super) fn divide(
             divide_content(equal, extent.at..end, number, &mut parts);
         } else if let Some(old) = old {
             push_copy(&mut parts, old, extent.size);
-        } else if extent.len > PIECE_LEN {
+        } else if extent.len > EXTENT_MAX {
             // The content, for example zeroes in one pcluster, has no space in a piece.
             push_raw(&mut parts, extent.at..end, &RawBytes::Metadata(None));
         } else {
@@ -104,7 +106,7 @@ fn copies(content: &ImageContent, equal: &[Equal]) -> Vec<Option<usize>> {
     let mut is_before_new = false;
     for (number, old) in copies.iter_mut().enumerate().rev() {
         is_before_new |= old.is_none() && extents[number].algorithm.is_some();
-        if is_before_new && extents[number].len <= PIECE_LEN {
+        if is_before_new && extents[number].len <= EXTENT_MAX {
             *old = None;
         }
         is_before_new &= follows(content, number);
@@ -181,6 +183,20 @@ fn divide_content(equal: &[Equal], range: Range<usize>, extent: usize, parts: &m
     push_raw(parts, at..range.end, &of);
 }
 
+/// Lets the copy before `range` go on as far as the old image does, which costs nothing: the padding between extents that have moved together is
+/// a part of their copy. Returns its new end in both images.
+fn continue_copy(equal: &[Equal], range: Range<usize>, parts: &mut [Part]) -> Option<(usize, usize)> {
+    if let (Some(Part::Copy { old, len }), Some(found)) =
+        (parts.last_mut(), within(equal, range.clone()).next())
+        && found.new == range.start
+        && found.old == *old + *len
+    {
+        *len += found.len;
+        return Some((found.end(), found.old + found.len));
+    }
+    None
+}
+
 /// Divides metadata into long copies, and other bytes with the old ones that lie beside them. Each list of `equal` is sorted.
 fn divide_metadata(equal: [&[Equal]; 2], range: Range<usize>, parts: &mut Vec<Part>) {
     let mut found: Vec<Equal> = equal.iter().flat_map(|equal| within(equal, range.clone())).collect();
@@ -191,7 +207,10 @@ fn divide_metadata(equal: [&[Equal]; 2], range: Range<usize>, parts: &mut Vec<Pa
     };
     // The old bytes beside those from `at` on, and the ends of the equal range before.
     let (mut at, mut beside): (usize, Option<Range<usize>>) = (range.start, None);
-    let mut ends: Option<(usize, usize)> = None;
+    let mut ends = continue_copy(equal[0], range.clone(), parts);
+    if let Some((new, old)) = ends {
+        (at, beside) = (new, Some(old..old));
+    }
     for equal in found {
         let is_known = equal.new < at || ends.is_some_and(|(new, _)| equal.end() <= new);
         if is_known || equal.len < COPY_MIN {

@@ -304,7 +304,11 @@ fn candidates(algorithm: Algorithm, pcluster: u32) -> Vec<(ExtentKind, u32)> {
         // Extents with records are encoded alone.
         Algorithm::Zstd => vec![(ExtentKind::Fill, AS_BUILDER), (ExtentKind::Exact, 0)],
         // An extent with a record is encoded alone, into at most a pcluster.
-        Algorithm::Lz4 | Algorithm::Lzma => vec![(ExtentKind::Fill, 0), (ExtentKind::Exact, pcluster)],
+        Algorithm::Lz4 => vec![(ExtentKind::Fill, 0), (ExtentKind::Exact, pcluster)],
+        // The dictionary that it searches has a length by the capacity.
+        Algorithm::Lzma => {
+            vec![(ExtentKind::Fill, 0), (ExtentKind::Exact, pcluster), (ExtentKind::Fill, AS_BUILDER)]
+        }
     }
 }
 
