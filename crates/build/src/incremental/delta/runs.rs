@@ -82,27 +82,25 @@ fn checked(
     let shape = shape.filter(|_| len / RATIO_MAX <= bytes.len());
     let mut best: Option<(u64, RunUnit, usize)> = None;
     if let Some(shape) = shape {
-        // The builder's compressor saw the content up to here.
         let first = &extents[0];
         let end = first.offset + len as u64;
-        let file = &context.new_content.files[first.file];
-        let ahead = file.size.min(end.next_multiple_of(SEGMENT)).saturating_sub(end);
-        let content = content(context, run, len + ahead.min(AHEAD[AHEAD.len() - 1]) as usize)?;
+        let lens = ahead_lens(context.new_content.files[first.file].size, end);
+        let content = content(context, run, len + lens.iter().max().map_or(0, |most| *most as usize))?;
         let stored: Vec<_> = extents.iter().map(stored).collect();
-        for wanted in AHEAD {
-            let own = content[..len + wanted.min(ahead) as usize].to_vec();
+        for ahead in lens {
+            let own = content[..len + ahead as usize].to_vec();
             encoders.take_work();
             let CheckedUnit { unit, payload } =
                 encode_again(&stored, own, bytes, &context.methods.params, encoders, shape)?;
             // With all that was tried, so `apply` needs no more.
             let work = encoders.take_work();
             let carried = unit.as_ref().map_or(size, carried_len);
-            let is_better = best.as_ref().is_none_or(|(least, ..)| carried + wanted / AHEAD_COST < *least);
+            let is_better = best.as_ref().is_none_or(|(least, ..)| carried + ahead / AHEAD_COST < *least);
             if payload.len() <= most && is_better {
                 best = Some((carried, RunUnit { unit, work, size }, payload.len()));
             }
             // More content is of no use, or the compressor is another one.
-            if carried == 0 || wanted >= ahead || carried > size / 2 && extents.len() > 2 {
+            if carried == 0 || carried > size / 2 && extents.len() > 2 {
                 break;
             }
         }
@@ -110,6 +108,19 @@ fn checked(
     let (unit, payload_len) =
         best.map_or_else(|| (RunUnit::default(), bytes.len()), |(_, unit, len)| (unit, len));
     Ok((unit, payload_len))
+}
+
+/// Bytes of content to try behind a run that ends at `end` in a file of `size` bytes, the most likely ones first: the builder's compressor saw the content
+/// up to the end of a segment, and others up to the end of the file.
+fn ahead_lens(size: u64, end: u64) -> Vec<u64> {
+    let limits = [size.min(end.next_multiple_of(SEGMENT)), size].map(|limit| limit.saturating_sub(end));
+    let mut lens: Vec<u64> = Vec::new();
+    for len in limits.iter().flat_map(|limit| AHEAD.map(|len| len.min(*limit))) {
+        if !lens.contains(&len) {
+            lens.push(len);
+        }
+    }
+    lens
 }
 
 /// The bytes of the pclusters of `run`, and of what is stored between them.
@@ -136,6 +147,16 @@ pub(super) fn carried_len(unit: &Unit) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn content_ahead_ends_with_a_segment_or_with_the_file() {
+        assert_eq!(ahead_lens(5000, 5000), [0]);
+        assert_eq!(ahead_lens(SEGMENT + 9, SEGMENT), [0, 9]);
+        assert_eq!(
+            ahead_lens(3 * SEGMENT, SEGMENT - 70_000),
+            [0, 4096, 67_584, 70_000, 163_840, 655_360, 2 << 20]
+        );
+    }
 
     #[test]
     fn the_slowest_pclusters_are_carried() {
