@@ -33,7 +33,7 @@ pub enum Error {
     #[error("{}: changed while being read", Escaped::path(.0))]
     SourceChanged(PathBuf),
     /// An archive is malformed, or contains something that an image cannot store.
-    #[error("{}: {}{fault} (at byte {offset})", Escaped::path(archive), PathPrefix(member.as_deref()))]
+    #[error("{}: at byte {offset}: {}{fault}", Escaped::path(archive), PathPrefix(member.as_deref()))]
     Archive {
         /// The archive.
         archive: PathBuf,

@@ -13,13 +13,20 @@ use rustix::fs::{OFlags, major, minor};
 ///
 /// # Errors
 /// As [`OpenOptions::open`]; [`io::ErrorKind::ResourceBusy`], with what to do, if an image or another file system on the device is mounted, by Linux or
-/// through FUSE, or if the device is used otherwise.
+/// through FUSE, or if the device is used otherwise; [`io::ErrorKind::ReadOnlyFilesystem`] if it is read-only.
 pub fn open_device(path: &Path) -> io::Result<File> {
     let busy = |reason| io::Error::new(io::ErrorKind::ResourceBusy, reason);
     // Without /proc, Linux still refuses what it has mounted itself.
     let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
-    if let Some(place) = mount_of(&table, std::fs::metadata(path)?.rdev()) {
+    let number = std::fs::metadata(path)?.rdev();
+    if let Some(place) = mount_of(&table, number) {
         return Err(busy(format!("it {place}: unmount it first, or write to another device")));
+    }
+    // Linux opens such a device, and refuses each write.
+    let flag = format!("/sys/dev/block/{}:{}/ro", major(number), minor(number));
+    if std::fs::read(flag).is_ok_and(|flag| flag.starts_with(b"1")) {
+        let reason = "it is read-only: `blockdev --setrw` can change that, or write to another device";
+        return Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, reason));
     }
     let exclusive = OFlags::EXCL.bits().cast_signed();
     let device = OpenOptions::new().read(true).write(true).custom_flags(exclusive).open(path);

@@ -73,7 +73,10 @@ fn create_delta_of(old: &Path, new: &Path, options: &DeltaOptions, out: &Path) -
         _ => None,
     });
     let runs: Vec<_> = runs.collect();
-    let methods = Methods::find(&new_image, &new, &new_content, &runs, options.encoder_memory)?;
+    let methods = match options.portable {
+        true => Methods::default(),
+        false => Methods::find(&new_image, &new, &new_content, &runs)?,
+    };
     let context = DeltaContext {
         old: &old,
         new: &new,

@@ -164,9 +164,7 @@ fn create(args: &CreateArgs) -> Outcome {
     args.overwrite.check(&args.output, OutputKind::Delta)?;
     let mut options = DeltaOptions::default();
     options.level = args.level;
-    if args.portable {
-        options.encoder_memory = 0;
-    }
+    options.portable = args.portable;
     options.run.workers = args.workers;
     cancel_on_signals(&options.run.cancel, GRACE_PERIOD)?;
     let made = create_delta(&args.old, &args.new, &options, &args.output);

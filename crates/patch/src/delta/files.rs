@@ -52,7 +52,7 @@ impl DeltaFile {
     /// file of which nothing was written is removed after an error. Only with `force`, a file or device with other data than an EROFS image is replaced.
     ///
     /// # Errors
-    /// As [`Delta::apply_to_file`]; [`Error::Io`] if `new` is `old`, the delta, a mounted device, [a device that is
+    /// As [`Delta::apply_to_file`]; [`Error::Io`] if `new` is a stream that is to be resumed, `old`, the delta, a mounted device, [a device that is
     /// missing](names_missing_device), or has other data. Each names its file.
     pub fn apply(
         self,
@@ -65,8 +65,11 @@ impl DeltaFile {
     ) -> Result<Applied> {
         let Self { delta, name } = self;
         let is_stdout = new.as_os_str() == "-";
-        let refused = |problem: &str| Err(of(Role::New)(Error::io("write", new, io::Error::other(problem))));
+        let new_name = if is_stdout { Path::new("standard output") } else { new };
+        let refused =
+            |problem: &str| Err(of(Role::New)(Error::io("write", new_name, io::Error::other(problem))));
         let applied = match is_stdout || takes_bytes_in_order(new) {
+            true if resume => refused("what a stream got cannot be read again: leave out --resume"),
             true => source(old).and_then(|source| {
                 let mut stream = stream(new)?;
                 delta.apply_tagged(&source, DeltaOutput::Stream(&mut *stream), written, cancel)
@@ -89,8 +92,7 @@ impl DeltaFile {
             error.in_file(match role {
                 Role::Old => old,
                 Role::Delta => &name,
-                Role::New if is_stdout => Path::new("standard output"),
-                Role::New => new,
+                Role::New => new_name,
             })
         })
     }

@@ -75,7 +75,7 @@ fn every_damage_is_reported_with_member_and_position() {
         ("long name", archive(&[Header::new("x", b'L', 1 << 32).bytes()]), "extended header of 4294967296"),
         ("long name that ends", Header::new("x", b'L', 60 << 10).bytes(), "the archive ends within"),
         ("cut data", truncated(file("bad", &[1; 5000]), 3000), "bad: the archive ends within this member"),
-        ("cut header", [good.clone(), vec![b'a'; 100]].concat(), "(at byte 1024)"),
+        ("cut header", [good.clone(), vec![b'a'; 100]].concat(), "at byte 1024: "),
         ("an extended header without a member", pax(&[("path", b"x")]), "the archive ends within"),
         ("nothing", Vec::new(), "the archive is empty"),
         ("zeroes and more", [vec![0; 2048], good.clone()].concat(), "it begins with zeroes"),

@@ -151,10 +151,12 @@ fn each_error_names_its_file() {
     create(&old).run().success();
     let whole = fs::read(&delta).unwrap();
     let loop_device = need::root("a loop device") && need::tool("losetup", "a loop device").is_some();
-    let loop_device = loop_device.then(|| {
-        let attached = Run::new("losetup").args(["--find", "--show"]).arg(&old).run().success();
+    let attach = |options: &[&str], image: &Path| {
+        let attached =
+            Run::new("losetup").args(["--find", "--show"]).args(options).arg(image).run().success();
         PathBuf::from(String::from_utf8(attached.stdout).unwrap().trim())
-    });
+    };
+    let loop_devices = loop_device.then(|| [attach(&[], &old), attach(&["--read-only"], &new)]);
     let mut programs = vec![vec![ferofs_path().to_owned(), "delta".into(), "apply".into()]];
     let device = device_path();
     if device.exists() || need::lacks("the program for devices", "ferofs-device beside ferofs") {
@@ -182,8 +184,13 @@ fn each_error_names_its_file() {
             assert!(fs::read(input).unwrap() == before, "an input was written");
             fs::remove_file(&link).unwrap();
         }
-        if let Some(device) = &loop_device {
+        if let Some([device, read_only]) = &loop_devices {
             refused(apply().args([&old, &delta, device]), &name(device), "also");
+            refused(
+                apply().arg("--force").args([&old, &delta, read_only]),
+                &name(read_only),
+                "`blockdev --setrw`",
+            );
         }
         // Other data is replaced by request only.
         fs::write(&out, "a letter").unwrap();
@@ -215,6 +222,11 @@ fn each_error_names_its_file() {
         apply().args([&old, &delta, &pipe]).run().success();
         assert!(reader.join().unwrap() == fs::read(&new).unwrap(), "other bytes came through the pipe");
         fs::remove_file(&pipe).unwrap();
+        refused(
+            apply().arg("--resume").args([&old, &delta, Path::new("-")]),
+            "standard output: ",
+            "leave out --resume",
+        );
         // Nothing was written, so there is no empty file.
         fs::write(&bad, b"other").unwrap();
         refused(apply().args([&bad, &delta, &out]), &name(&bad), "");
@@ -238,7 +250,7 @@ fn each_error_names_its_file() {
         );
         fs::remove_file(&out).unwrap();
     }
-    if let Some(device) = &loop_device {
+    for device in loop_devices.iter().flatten() {
         Run::new("losetup").arg("-d").arg(device).run().success();
     }
     fs::write(&bad, [0; 9000]).unwrap();

@@ -20,9 +20,12 @@ const SAMPLES: usize = 6;
 const SAMPLE_LEN: usize = 512 << 10;
 /// The most decoded bytes of a pcluster for each encoded byte, as the builder sets it.
 const MAX_RATIO: usize = 12;
+/// Bytes of memory for the tables of a compressor that applying a delta may need. Pclusters of compressors that need more are carried.
+const ENCODER_MEMORY: u64 = 64 << 20;
 const WINDOW_MAX: usize = 12 << 20;
 
 /// The methods that encode the runs of an image again, and the largest pcluster for each algorithm, in the metabox and elsewhere.
+#[derive(Default)]
 pub(super) struct Methods {
     pub(super) params: Vec<Params>,
     shapes: HashMap<(Algorithm, bool), Shape>,
@@ -34,16 +37,10 @@ impl Methods {
         self.shapes.get(&(run.algorithm(content)?, is_metabox)).copied()
     }
 
-    /// Tries all candidates on a sample of `runs`. Those that take more than `memory` bytes are none.
-    pub(super) fn find(
-        image: &Image,
-        bytes: &[u8],
-        content: &ImageContent,
-        runs: &[Run],
-        memory: u64,
-    ) -> Result<Self> {
+    /// Tries all candidates on a sample of `runs`.
+    pub(super) fn find(image: &Image, bytes: &[u8], content: &ImageContent, runs: &[Run]) -> Result<Self> {
         let block = image.superblock().block_size.bytes() as u32;
-        let mut methods = Self { params: Vec::new(), shapes: HashMap::new() };
+        let mut methods = Self::default();
         for algorithm in content.algorithms() {
             let own = |extent: &&FileExtent| extent.algorithm == Some(algorithm);
             let by_bytes =
@@ -76,7 +73,7 @@ impl Methods {
             let last: usize = samples.iter().map(Sample::encoded_last).sum();
             let mut best: Vec<(usize, Params)> = Vec::new();
             for params in candidates(image, algorithm, shape, by_bytes) {
-                if ferofs_codec::encoder_memory(&params, SAMPLE_LEN as u64 * 4) > memory {
+                if ferofs_codec::encoder_memory(&params, SAMPLE_LEN as u64 * 4) > ENCODER_MEMORY {
                     continue;
                 }
                 let mut encoders = Encoders::new(&[params]);

@@ -8,16 +8,15 @@ use crate::options::RunOptions;
 pub struct DeltaOptions {
     /// Zstandard's level. Default: 19.
     pub level: i32,
-    /// Bytes of memory for the tables of a compressor that applying the delta may need. Pclusters that need more are carried: with 0
-    /// all, so that other versions of this library, and all processors, can apply the delta. Default: 64 MiB.
-    pub encoder_memory: u64,
+    /// Whether other versions of this library, and all processors, can apply the delta: it carries pclusters, and encodes none again.
+    pub portable: bool,
     /// Workers, and cancelling.
     pub run: RunOptions,
 }
 
 impl Default for DeltaOptions {
     fn default() -> Self {
-        Self { level: 19, encoder_memory: 64 << 20, run: RunOptions::default() }
+        Self { level: 19, portable: false, run: RunOptions::default() }
     }
 }
 
