@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use ferofs::read::Image;
 use ferofs_codec::{DeflateParams, Filling, LIBLZ4, Lz4Params, LzmaParams, Method, Params, ZstdParams};
-use ferofs_patch::format::delta_file::{CHUNK, Copy, DeltaHeader, DeltaPiece, digest};
+use ferofs_patch::format::delta_file::{CHUNK, Copy, DeltaHeader, DeltaPiece, PAYLOAD_MAX, digest};
 use ferofs_patch::format::delta_memory::PieceMemory;
 use ferofs_patch::format::piece::{self, base::Base};
 use ferofs_patch::format::plan::{ExtentKind, Item, Plan, Reference, Unit, UnitExtent};
@@ -19,8 +19,8 @@ use super::Pair;
 
 /// Bytes of the new image after which no piece is added.
 const ENOUGH: usize = 3 << 20;
-/// Content of a unit at most, in bytes: what a piece may have.
-const CONTENT: u64 = 4 << 20;
+/// Content of a unit at most, in bytes: a payload may have it twice.
+const CONTENT: u64 = PAYLOAD_MAX as u64 / 2;
 
 /// A delta, and the image that comes out of it.
 pub(super) fn craft(pair: &Pair, rng: &mut Rng) -> Result<(String, Vec<u8>, Vec<u8>)> {
@@ -131,7 +131,7 @@ fn craft_piece(
     for _ in 0..rng.below(6) {
         let longest = if rng.below(12) == 0 { CONTENT - 1 } else { 1 << (9 + rng.below(9)) };
         let content = content(pair, 1 + rng.below(longest) as usize, rng);
-        if payload.len() + 2 * content.len() > piece::PAYLOAD_MAX {
+        if payload.len() + 2 * content.len() > PAYLOAD_MAX {
             break;
         }
         if rng.below(4) == 0 {

@@ -17,11 +17,11 @@ use crate::format::piece::base::{parallel, resize};
 use crate::image::digest::PieceDigest;
 use ferofs_format::units::{to_u64, to_usize};
 
-/// Bytes of content that `create` puts into a piece: see [`PAYLOAD_MAX`].
+/// Bytes of content that `create` puts into a piece, unless one extent has more.
 pub const PIECE_LEN: usize = 4 << 20;
 /// Bytes of a decoded payload at most: one unit of [`PIECE_LEN`] bytes that carries all its encoded bytes. Larger pieces need more
 /// memory to apply, and are malformed.
-pub const PAYLOAD_MAX: usize = 2 * PIECE_LEN;
+pub(crate) const PAYLOAD_MAX: usize = 2 * PIECE_LEN;
 /// Bytes that a piece appends at most: a unit can be followed by the padding of its blocks. A piece with more is malformed.
 pub(crate) const REGION_MAX: usize = 3 * PIECE_LEN;
 /// Zstandard's window for a piece with its dictionary: log2 of 32 MiB, the next power of two of both limits.

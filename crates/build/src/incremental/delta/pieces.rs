@@ -330,7 +330,7 @@ fn make_one(
         threads: 1,
         longest_extent: u64::MAX,
     };
-    // All of the old content can be further away than the longest extent.
+    // One extent of much content can resemble more.
     let most = if payload.len() > PIECE_LEN { REFERENCES_MAX as u64 } else { DICTIONARY_MAX };
     let mut plan = Plan { references: references(context, &old, most), items };
     let mut dictionary = Vec::new();
