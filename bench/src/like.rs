@@ -1,11 +1,11 @@
-//! `cargo xtask bench like [--only NAME]...`: how much of an image programs transfer that has the earlier one, with `build --like` and without. The
-//! updates are those of [`updates`]; all files have the same time, as in reproducible images: new times change every inode.
+//! `cargo xtask bench like [--only NAME]... [--publish]`: how much of an image programs fetch that have the earlier one, with `build --like` and
+//! without. The updates are those of [`updates`]; all files have the same time, as in reproducible images: new times change every inode.
 
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use ferofs_devtools::install::{self, CASYNC};
 use ferofs_tests::{Run, scratch};
 
@@ -23,9 +23,6 @@ const BLOCK: usize = 4096;
 /// Measures the updates that `--only` names, or all of them.
 pub(crate) fn like(parts: &SizeArgs) -> Result<()> {
     parts.check(&updates::names())?;
-    if parts.publish {
-        bail!("no page has these figures");
-    }
     install::install(&[CASYNC])?;
     let ferofs = programs::ferofs()?;
     let report = Report::new("like", &[("ferofs", ferofs.as_path(), "--version")])?;
@@ -34,28 +31,40 @@ pub(crate) fn like(parts: &SizeArgs) -> Result<()> {
     for name in updates::names().into_iter().filter(|name| parts.has(name)) {
         let trees = updates::trees(name)?;
         for form in FORMS {
-            let cells = measure(&ferofs, work_dir.path(), form, &trees).context(name)?;
-            rows.push([vec![name.to_owned(), format!("`{form}`")], cells].concat());
+            let figures = measure(&ferofs, work_dir.path(), form, &trees).context(name)?;
+            let cells = figures.map(number);
+            rows.push((figures[0], [&[name.to_owned(), format!("`{form}`")], &cells[..]].concat()));
         }
     }
-    report.add(&Table {
+    rows.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let table = Table {
         title: "Images like earlier ones".into(),
-        text: "Bytes that a device fetches which has the old image: blocks of 4 KiB, and chunks of casync. “Like” is with `--like`.".into(),
+        text: "Bytes that a device fetches which has the old image: chunks of casync, and blocks of 4 KiB. “Ratio” is with `--like` / \
+               without. The worst ratios come first."
+            .into(),
         head: vec![
-            "update", "form", "fresh", "like / fresh", "blocks", "blocks, like", "ratio", "casync", "casync, like", "ratio",
+            "update",
+            "form",
+            "casync, ratio",
+            "blocks, ratio",
+            "size, ratio",
+            "casync",
+            "casync, like",
+            "blocks",
+            "blocks, like",
+            "image",
         ],
-        rows,
-    });
+        rows: rows.into_iter().map(|(_, row)| row).collect(),
+    };
+    report.add(&table);
+    if parts.publish {
+        report.publish("sizes, which do not depend on the machine.", table, 1, 2)?;
+    }
     Ok(())
 }
 
-/// The cells of one line of the table.
-fn measure(
-    ferofs: &Path,
-    dir: &Path,
-    form: &str,
-    [old_tree, new_tree]: &[PathBuf; 2],
-) -> Result<Vec<String>> {
+/// The figures of one line of the table.
+fn measure(ferofs: &Path, dir: &Path, form: &str, [old_tree, new_tree]: &[PathBuf; 2]) -> Result<[f64; 8]> {
     let [old, fresh, like] = ["old.erofs", "fresh.erofs", "like.erofs"].map(|name| dir.join(name));
     let build = |tree: &Path, options: &[&Path], image: &Path| {
         let run = Run::limited(ferofs, None, TIMEOUT).args([
@@ -72,13 +81,21 @@ fn measure(
     build(old_tree, &[], &old)?;
     build(new_tree, &[], &fresh)?;
     build(new_tree, &["--like".as_ref(), &old], &like)?;
-    let mut cells = vec![size(&fresh)? as f64, size(&like)? as f64 / size(&fresh)? as f64];
+    let sizes = [size(&fresh)?, size(&like)?];
     let blocks = [blocks(&old, &fresh)?, blocks(&old, &like)?];
     let chunks = [casync(&old, &fresh, dir)?, casync(&old, &like, dir)?];
-    for [without, with] in [blocks, chunks] {
-        cells.extend([without as f64, with as f64, with as f64 / without as f64]);
-    }
-    Ok(cells.into_iter().map(number).collect())
+    let ratio = |[without, with]: [u64; 2]| with as f64 / without.max(1) as f64;
+    let [chunk_bytes, block_bytes] = [chunks, blocks].map(|bytes| bytes.map(|bytes| bytes as f64));
+    Ok([
+        ratio(chunks),
+        ratio(blocks),
+        ratio(sizes),
+        chunk_bytes[0],
+        chunk_bytes[1],
+        block_bytes[0],
+        block_bytes[1],
+        sizes[0] as f64,
+    ])
 }
 
 /// Bytes of the blocks of the new image that the old one does not have.

@@ -37,7 +37,7 @@ const fn published(
     Published { bench, pages, cells, minutes }
 }
 
-const PUBLISHED: [Published; 11] = [
+const PUBLISHED: [Published; 12] = [
     published("build", &["docs/results/build.md"], &["build ", "extract "], 13),
     published("kernel", &["docs/results/kernel.md"], &["build preset default", "build zstd", "read "], 6),
     published("charts", &["docs/pictures/peers.md", "docs/guide/settings.md"], &["build ", "mount "], 4),
@@ -51,6 +51,7 @@ const PUBLISHED: [Published; 11] = [
     published("random", &["docs/results/random.md"], &["read ", "mount "], 15),
     published("patch", &["docs/results/patch.md"], &["patch "], 5),
     published("delta", &["docs/results/delta.md"], &["delta "], 11),
+    published("like", &["docs/results/like.md"], &["build like"], 9),
     published("fleet", &["docs/results/fleet.md"], &["read ", "mount ", "verity "], 7),
     published(
         "codec",

@@ -10,7 +10,7 @@ use super::trees;
 use crate::charts::PRESETS;
 
 /// Settings of `ferofs build`, besides the presets: name, options, source. The name says what is special.
-const SETTINGS: [(&str, &str, &str); 14] = [
+const SETTINGS: [(&str, &str, &str); 15] = [
     ("uncompressed", "-z none", "trees/mixed"),
     ("lz4 tails", "--preset fast -E ztailpacking", "trees/mixed"),
     ("lz4hc 12", "-z lz4hc,12 -C 128K", "trees/mixed"),
@@ -24,6 +24,7 @@ const SETTINGS: [(&str, &str, &str); 14] = [
     ("tar", "-z lz4", "trees/mixed.tar"),
     ("small files", "-z lz4", "trees/small"),
     ("large file", "-z zstd,1 -C 64K", "trees/large"),
+    ("like", "-z zstd,3 -C 128K -E all-fragments --like images/zstd", "trees/new"),
     ("2 workers", "-z zstd,3 -C 64K --workers 2", "trees/mixed"),
 ];
 

@@ -85,10 +85,10 @@ fn checked(
         let first = &extents[0];
         let end = first.offset + len as u64;
         let lens = ahead_lens(context.new_content.files[first.file].size, end);
-        let content = content(context, run, len + lens.iter().max().map_or(0, |most| *most as usize))?;
         let stored: Vec<_> = extents.iter().map(stored).collect();
         for ahead in lens {
-            let own = content[..len + ahead as usize].to_vec();
+            // Mostly, the first attempt finds them all.
+            let own = content(context, run, len + ahead as usize)?;
             encoders.take_work();
             let CheckedUnit { unit, payload } =
                 encode_again(&stored, own, bytes, &context.methods.params, encoders, shape)?;
