@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn an_image_is_read_from_fetched_bytes() {
         let content = content();
-        let mut saved = 0;
+        let (mut all, mut saved) = (0, 0);
         for bytes in images() {
             let source = Arc::new(FetchedSource::new(bytes.len() as u64));
             let (image, _) = fetching(&source, bytes, || Image::open(Arc::clone(&source)));
@@ -177,8 +177,8 @@ mod tests {
             let (read, fetches) = fetching(&source, bytes, read);
             assert!(read == content[start..start + len]);
             assert!(fetches <= 1, "{fetches} fetches for data that is there");
-            saved += bytes.len() as u64 - source.held();
+            (all, saved) = (all + bytes.len() as u64, saved + bytes.len() as u64 - source.held());
         }
-        assert!(saved > 1 << 20, "most images are not needed as a whole: {saved} bytes");
+        assert!(saved > all / 4, "most images are not needed as a whole: {saved} of {all} bytes");
     }
 }
