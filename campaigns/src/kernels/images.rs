@@ -72,9 +72,9 @@ const PATCHED: [(&str, &str); 4] = [
 
 /// Images that are like an earlier one and keep its features: their name, and the options of both.
 const LIKE: [(&str, &str, &str); 3] = [
-    ("like one with tails", "-E ztailpacking", "--preset fast"),
-    ("like one with fragments", "-E all-fragments", "--preset fast"),
-    ("like one, prefixes", "-E all-fragments", "--preset fast --xattr-prefix user.number."),
+    ("like one with tails", "--preset fast -E ztailpacking", "--preset fast"),
+    ("like one with fragments", "--preset fast -E all-fragments", "--preset fast"),
+    ("like one, prefixes", "--preset fast -E all-fragments", "--preset fast --xattr-prefix user.number."),
 ];
 
 /// Layouts of a file of 12 MiB with holes, and the first release that shows them.

@@ -7,8 +7,8 @@ use std::ptr::NonNull;
 
 use zstd_safe::zstd_sys::{
     ZSTD_CCtx, ZSTD_CCtx_reset, ZSTD_CCtx_setParameter, ZSTD_CCtx_setPledgedSrcSize, ZSTD_EndDirective,
-    ZSTD_ResetDirective, ZSTD_adjustCParams, ZSTD_cParameter, ZSTD_compressStream2, ZSTD_createCCtx,
-    ZSTD_estimateCCtxSize_usingCParams, ZSTD_freeCCtx, ZSTD_getCParams, ZSTD_inBuffer, ZSTD_isError,
+    ZSTD_ResetDirective, ZSTD_adjustCParams, ZSTD_cParameter, ZSTD_compressStream2,
+    ZSTD_compressionParameters, ZSTD_createCCtx, ZSTD_freeCCtx, ZSTD_getCParams, ZSTD_inBuffer, ZSTD_isError,
     ZSTD_outBuffer,
 };
 
@@ -19,6 +19,8 @@ const SHORT_INPUT: u64 = 128 << 10;
 /// log2 of the entries in the binary trees of levels 13 to 15, and of the most candidates of a match. Those that libzstd chooses make binaries 0.5 to
 /// 1.5 % smaller, and take 1.2 to 1.4 times as long.
 const SMALL_TREE: (c_uint, c_uint) = (16, 3);
+/// log2 of the entries in the table of three bytes at most, as libzstd has it.
+const HASH_3_LOG: c_uint = 17;
 
 /// Settings of all frames: the content size, and no checksum.
 pub(super) fn common(params: ZstdParams) -> [(ZSTD_cParameter, c_int); 4] {
@@ -117,19 +119,47 @@ impl Context {
     }
 }
 
-/// Bytes of a context with `params` for inputs of up to `len` bytes, as libzstd says.
+/// An upper bound for the bytes of a context with `params` for inputs of up to `len` bytes. It is the same on all processors, because deltas state
+/// it: `ZSTD_estimateCCtxSize` also counts structs, whose sizes differ.
 pub(super) fn estimate(params: ZstdParams, len: u64) -> u64 {
+    /// Everything but the tables: the matches of a block, what the optimal parser knows of it, and structs.
+    const OTHERS: u64 = 1 << 20;
+    let chosen = chosen(params, len);
+    let tables: u64 = [chosen.hashLog, chosen.chainLog, HASH_3_LOG].into_iter().map(|log| 4 << log).sum();
+    tables + OTHERS
+}
+
+/// The sizes of the tables, and other parameters.
+fn chosen(params: ZstdParams, len: u64) -> ZSTD_compressionParameters {
     // SAFETY: the function has no conditions: it clamps values that are out of range.
     let mut chosen = unsafe { ZSTD_getCParams(params.level.into(), len, 0) };
     chosen.windowLog = params.window_log.into();
     // SAFETY: as above.
-    let adjusted = unsafe { ZSTD_adjustCParams(chosen, len, 0) };
-    // SAFETY: as above.
-    unsafe { ZSTD_estimateCCtxSize_usingCParams(adjusted) as u64 }
+    unsafe { ZSTD_adjustCParams(chosen, len, 0) }
 }
 
 /// Whether `result` is not an error.
 pub(super) fn is_ok(result: usize) -> bool {
     // SAFETY: the function has no conditions.
     unsafe { ZSTD_isError(result) == 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use zstd_safe::zstd_sys::ZSTD_estimateCCtxSize_usingCParams;
+
+    use super::*;
+
+    #[test]
+    fn the_memory_is_bounded_without_the_sizes_of_structs() {
+        for (level, window_log) in (1..=22).flat_map(|level| (10..=24).map(move |log| (level, log))) {
+            for len in [1, 4 << 10, 100_000, 1 << 20, 5 << 20, 14 << 20] {
+                let params = ZstdParams { level, window_log };
+                // SAFETY: the function has no conditions.
+                let libzstd = unsafe { ZSTD_estimateCCtxSize_usingCParams(chosen(params, len)) } as u64;
+                let own = estimate(params, len);
+                assert!((libzstd..libzstd + (3 << 20)).contains(&own), "{params:?}, {len}: {own}, {libzstd}");
+            }
+        }
+    }
 }
