@@ -280,6 +280,25 @@ fn applying_takes_at_most_the_stated_memory() {
 }
 
 #[test]
+fn a_level_is_found_beside_pclusters_that_all_levels_make() {
+    let fixture = Fixture::empty();
+    let mut rng = Rng::new(4);
+    let text = Content::Text.bytes(100_000, &mut rng);
+    for image in ["old", "new"] {
+        fs::write(fixture.source().join("text"), [&text, image.as_bytes()].concat()).unwrap();
+        for number in 0..5 {
+            let noise = Content::Noise.bytes(14_000, &mut rng);
+            fs::write(fixture.source().join(format!("{number}")), [noise, vec![0; 30_000]].concat()).unwrap();
+        }
+        fixture.build(image, ["-z", "lz4hc,3", "-C", "64K", "-E", "^fragments"]);
+    }
+    let [old, new, delta] = ["old", "new", "delta"].map(|name| fixture.path(name));
+    let made = ferofs().args(["delta", "create", "--json", "-o"]).args([&delta, &old, &new]).run().success();
+    let made = String::from_utf8(made.stdout).unwrap();
+    assert!(number(&made, "carried") == 0, "{made}");
+}
+
+#[test]
 fn a_small_change_makes_a_small_delta() {
     // Without fragments, padding between thousands of extents moves. With them all data behind the change moves, and pclusters of 1 MiB decode to
     // more than 4 MiB. The metabox, and the last LZMA pcluster, have parameters of their own.

@@ -56,8 +56,10 @@ impl Methods {
                 largest = largest.max(pcluster);
             }
             let shape = Shape { block, pcluster: largest };
-            let own: Vec<&Run> =
-                runs.iter().filter(|run| run.algorithm(content) == Some(algorithm)).collect();
+            let own = runs
+                .iter()
+                .filter(|run| run.algorithm(content) == Some(algorithm) && !run.is_too_long(content));
+            let own: Vec<&Run> = own.collect();
             // Runs from all parts of the image.
             let step = own.len().div_ceil(SAMPLES).max(1);
             let mut samples = Vec::new();
@@ -84,7 +86,7 @@ impl Methods {
                 if again > 0 {
                     best.push((again, params));
                 }
-                // The last pcluster of a sample may differ, as its content ends there.
+                // The last pcluster of a sample may differ, as its content ends there. One that is all of a sample must be right.
                 if (again + last) * 10 >= total * 9 && again * 2 >= total {
                     break;
                 }
@@ -139,7 +141,8 @@ impl Sample {
     }
 
     fn encoded_last(&self) -> usize {
-        self.extents.last().filter(|extent| extent.algorithm.is_some()).map_or(0, |extent| extent.size)
+        let last = self.extents[1..].last();
+        last.filter(|extent| extent.algorithm.is_some()).map_or(0, |extent| extent.size)
     }
 
     /// Bytes of pclusters that become the same.

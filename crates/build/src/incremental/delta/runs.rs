@@ -12,9 +12,6 @@ use crate::data::encode::SEGMENT;
 use crate::error::Result;
 use crate::incremental::create::describe::units::{CheckedUnit, encode_again};
 
-/// Bytes of content for each byte of its pclusters at most: `apply` limits the work for each byte of the new image. Pclusters with more are carried.
-const RATIO_MAX: usize = 100;
-
 /// Bytes of content ahead that cost as much as one carried byte: nearly all are old ones.
 const AHEAD_COST: u64 = 64;
 
@@ -79,7 +76,7 @@ fn checked(
     let size = bytes.len() as u64;
     let shape = context.methods.shape(context.new_content, run);
     let len = content_len(context, run);
-    let shape = shape.filter(|_| len / RATIO_MAX <= bytes.len());
+    let shape = shape.filter(|_| !run.is_too_long(context.new_content));
     let mut best: Option<(u64, RunUnit, usize)> = None;
     if let Some(shape) = shape {
         let first = &extents[0];

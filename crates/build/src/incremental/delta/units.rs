@@ -22,6 +22,8 @@ const NEAR: usize = 64 << 10;
 /// in another way, Zstandard's output is filled in pieces of 128 KiB, of which the last one does not fit, and trials reach as far as the content
 /// of the cluster before them.
 pub(super) const AHEAD: [u64; 6] = [0, 4 << 10, 66 << 10, 160 << 10, 640 << 10, 2 << 20];
+/// Bytes of content for each byte of its pclusters at most: `apply` limits the work for each byte of the new image. Pclusters with more are carried.
+const RATIO_MAX: usize = 100;
 /// Bytes of a part of other bytes at most.
 const RAW_MAX: usize = PIECE_LEN / 4;
 
@@ -33,6 +35,14 @@ pub(super) struct Run {
 }
 
 impl Run {
+    /// Whether it has so much content for its size that `apply` may not take the time to encode it.
+    pub(super) fn is_too_long(&self, content: &ImageContent) -> bool {
+        let extents = &content.extents[self.extents.clone()];
+        let (first, last) = (&extents[0], &extents[extents.len() - 1]);
+        let len: usize = extents.iter().map(|extent| extent.len).sum();
+        len / RATIO_MAX > last.at + last.size - first.at
+    }
+
     pub(super) fn algorithm(&self, content: &ImageContent) -> Option<Algorithm> {
         content.extents[self.extents.clone()].iter().find_map(|extent| extent.algorithm)
     }
