@@ -280,6 +280,38 @@ fn applying_takes_at_most_the_stated_memory() {
 }
 
 #[test]
+fn pclusters_that_no_compressor_makes_have_old_bytes() {
+    let mkfs = newest("mkfs.erofs");
+    for (is_portable, options) in
+        [(true, "-z lz4 -C 64K -E ^fragments"), (false, "-zzstd -C65536 -Eall-fragments")]
+    {
+        if !is_portable && mkfs.is_none() {
+            continue;
+        }
+        let fixture = Fixture::empty();
+        let mut bytes = Content::Text.bytes(3_000_000, &mut Rng::new(9));
+        for image in ["old", "new"] {
+            fs::write(fixture.source().join("file"), &bytes).unwrap();
+            bytes.splice(2_700_000..2_700_000, *b"inserted");
+            match &mkfs {
+                Some(mkfs) if !is_portable => {
+                    let run = Run::new(mkfs).args(["--quiet", "-T1700000000"]).args(options.split(' '));
+                    run.args([fixture.path(image), fixture.source()]).run().success();
+                }
+                _ => drop(fixture.build(image, options.split(' '))),
+            }
+        }
+        let [old, new, delta, out] = ["old", "new", "delta", "out"].map(|name| fixture.path(name));
+        let create = ferofs().args(["delta", "create", "--json", "-o"]).args([&delta, &old, &new]);
+        let made = create.args(is_portable.then_some("--portable")).run().success();
+        let made = String::from_utf8(made.stdout).unwrap();
+        assert!(number(&made, "delta") * 6 < number(&made, "new"), "{options}: {made}");
+        ferofs().args(["delta", "apply"]).args([&old, &delta, &out]).run().success();
+        assert!(is_same(&new, &out), "{options}");
+    }
+}
+
+#[test]
 fn a_level_is_found_beside_pclusters_that_all_levels_make() {
     let fixture = Fixture::empty();
     let mut rng = Rng::new(4);

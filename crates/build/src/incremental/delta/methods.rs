@@ -1,6 +1,6 @@
 //! Finds the compressors' parameters that give an image's pclusters again, by trials on a sample.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use ferofs_codec::{Filling, LIBLZ4, Method, Params, ZstdParams};
 use ferofs_format::{Algorithm, FileOffset};
@@ -35,6 +35,14 @@ impl Methods {
     pub(super) fn shape(&self, content: &ImageContent, run: &Run) -> Option<Shape> {
         let is_metabox = content.is_metabox(&content.extents[run.extents.start]);
         self.shapes.get(&(run.algorithm(content)?, is_metabox)).copied()
+    }
+
+    /// The extents that no method makes.
+    pub(super) fn carried(&self, content: &ImageContent) -> HashSet<usize> {
+        let is_made = |algorithm| self.params.iter().any(|params| params.algorithm() == algorithm);
+        let extents = content.extents.iter().enumerate();
+        let carried = extents.filter(|(_, extent)| extent.algorithm.is_some_and(|own| !is_made(own)));
+        carried.map(|(number, _)| number).collect()
     }
 
     /// Tries all candidates on a sample of `runs`.
