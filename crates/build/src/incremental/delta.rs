@@ -91,6 +91,7 @@ fn create_delta_of(old: &Path, new: &Path, options: &DeltaOptions, out: &Path) -
         new_image: &new_image,
         old_content: &old_content,
         new_content: &new_content,
+        equal: &equal,
         methods: &methods,
         options,
     };

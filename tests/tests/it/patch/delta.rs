@@ -312,6 +312,22 @@ fn pclusters_that_no_compressor_makes_have_old_bytes() {
 }
 
 #[test]
+fn a_file_with_another_name_is_found_by_its_bytes() {
+    let fixture = Fixture::empty();
+    let mut bytes = Content::Text.bytes(300_000, &mut Rng::new(6));
+    fs::write(fixture.source().join("before"), &bytes).unwrap();
+    fixture.build("old", ["-z", "lz4", "-E", "^fragments"]);
+    fs::remove_file(fixture.source().join("before")).unwrap();
+    bytes[290_000] ^= 1;
+    fs::write(fixture.source().join("later"), &bytes).unwrap();
+    fixture.build("new", ["-z", "lz4", "-E", "^fragments"]);
+    let [old, new, delta] = ["old", "new", "delta"].map(|name| fixture.path(name));
+    let made = ferofs().args(["delta", "create", "--json", "-o"]).args([&delta, &old, &new]).run().success();
+    let made = String::from_utf8(made.stdout).unwrap();
+    assert!(number(&made, "delta") < 2_000, "{made}");
+}
+
+#[test]
 fn a_level_is_found_beside_pclusters_that_all_levels_make() {
     let fixture = Fixture::empty();
     let mut rng = Rng::new(4);

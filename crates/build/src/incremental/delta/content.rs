@@ -196,6 +196,12 @@ impl ImageContent {
         found
     }
 
+    /// The extent that has the byte `at`.
+    pub(super) fn extent_at(&self, at: usize) -> Option<&FileExtent> {
+        let number = self.extents.partition_point(|extent| extent.at + extent.size <= at);
+        self.extents.get(number).filter(|extent| extent.at <= at)
+    }
+
     /// Bytes of pclusters in the `range` of the image. Inline ones count as metadata.
     pub(super) fn encoded_len(&self, range: &Range<usize>) -> usize {
         let first = self.extents.partition_point(|extent| extent.at + extent.size <= range.start);

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use super::content::ImageContent;
 use super::context::{DeltaContext, content_len, extents, made_len};
 use super::runs::{RunUnit, carried_len, carry_slowest, check_runs, content, stored_bytes};
-use super::units::{Part, RawBytes, Run};
+use super::units::{Part, RawBytes, Run, within};
 use crate::error::Result;
 use crate::incremental::create::describe::pieces::{GAP, WORKERS_MAX, merge, shortest};
 
@@ -182,7 +182,10 @@ fn resembles(context: &DeltaContext<'_>, metadata: &MetadataRanges, part: &Part)
         Part::Copy { .. } => return Vec::new(),
         Part::Run(run) => {
             let first = &extents(context, run)[0];
-            (first.file, first.offset, content_len(context, run) as u64)
+            let mut found = old_content(context, first.file, first.offset, content_len(context, run) as u64);
+            let renamed = with_same_bytes(context, run);
+            found.extend(renamed.filter(|renamed| found.iter().all(|(file, ..)| *file != renamed.0)));
+            return found;
         }
         Part::Raw { range, of: RawBytes::Content(number) } => {
             let extent = &context.new_content.extents[*number];
@@ -195,6 +198,18 @@ fn resembles(context: &DeltaContext<'_>, metadata: &MetadataRanges, part: &Part)
         Part::Raw { range, of: RawBytes::Metadata(None) } => return metadata.resembles(range),
     };
     old_content(context, file, offset, len)
+}
+
+/// The content of the old file that has the most bytes of `run` in one place, whatever its name is.
+fn with_same_bytes(context: &DeltaContext<'_>, run: &Run) -> Option<OldRange> {
+    let extents = extents(context, run);
+    let (first, last) = (&extents[0], &extents[extents.len() - 1]);
+    let equal = within(context.equal, first.at..last.at + last.size).max_by_key(|equal| equal.len)?;
+    let old = context.old_content.extent_at(equal.old + equal.len / 2)?;
+    let new = context.new_content.extent_at(equal.new + equal.len / 2)?;
+    let start = old.offset.saturating_sub(new.offset.saturating_sub(first.offset));
+    let range = context.old_content.around(old.file, start, content_len(context, run) as u64, AROUND);
+    Some(range).filter(|(_, start, end)| start < end)
 }
 
 /// Old content that these bytes of a new file resemble.

@@ -184,7 +184,7 @@ fn push_raw(parts: &mut Vec<Part>, range: Range<usize>, of: &RawBytes) {
 }
 
 /// The ranges of `equal` that have bytes of `range`, cut to it.
-fn within(equal: &[Equal], range: Range<usize>) -> impl Iterator<Item = Equal> {
+pub(super) fn within(equal: &[Equal], range: Range<usize>) -> impl Iterator<Item = Equal> {
     let first = range_at(equal, range.start);
     let equal = equal[first..].iter().take_while(move |equal| equal.new < range.end);
     equal.map(move |equal| {
