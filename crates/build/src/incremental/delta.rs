@@ -20,6 +20,7 @@ mod pieces;
 mod runs;
 mod units;
 
+use std::collections::HashSet;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
@@ -33,9 +34,13 @@ use self::content::ImageContent;
 use self::context::DeltaContext;
 use self::methods::Methods;
 pub use self::options::{DeltaOptions, DeltaSummary};
-use self::units::{Part, divide};
+use self::pieces::Checked;
+use self::units::{Part, divide, is_old};
 use crate::error::{Error, Result};
 use crate::output::new_file::NewFile;
+
+/// How often runs are divided and tried at most: another division can show further extents that no compressor makes.
+const CHECKS_MAX: usize = 4;
 
 /// Makes a delta that turns the image `old` into the image `new`, and writes it to `out`. Both images are held in memory.
 ///
@@ -57,16 +62,18 @@ fn create_delta_of(old: &Path, new: &Path, options: &DeltaOptions, out: &Path) -
     let seal = computed_seal(&new, options.run.worker_count());
     let equal = copies::find(&old, &new);
     let unchanged = old_content.unchanged_inline(&new_content, [&old, &new]);
-    let parts_of = |range| divide(&new_content, &equal, &unchanged, range);
-    let (mut parts, mut tree) = (Vec::new(), 0);
-    let mut at = 0;
-    if let Some(seal) = &seal {
-        tree = seal.tree;
-        let start = seal.seal.tree_start() as usize;
-        parts.extend(parts_of(0..start));
-        at = start + tree as usize;
-    }
-    parts.extend(parts_of(at..new.len()));
+    let tree = seal.as_ref().map_or(0, |seal| seal.tree);
+    let parts_of = |carried: &HashSet<usize>| {
+        let part = |range| divide(&new_content, &equal, &unchanged, carried, range);
+        match &seal {
+            None => part(0..new.len()),
+            Some(ComputedSeal { seal, .. }) => {
+                let start = seal.tree_start() as usize;
+                [part(0..start), part(start + tree as usize..new.len())].concat()
+            }
+        }
+    };
+    let parts = parts_of(&HashSet::new());
     options.run.check_cancelled()?;
     let runs = parts.iter().filter_map(|part| match part {
         Part::Run(run) => Some(run.clone()),
@@ -84,10 +91,22 @@ fn create_delta_of(old: &Path, new: &Path, options: &DeltaOptions, out: &Path) -
         new_image: &new_image,
         old_content: &old_content,
         new_content: &new_content,
+        equal: &equal,
         methods: &methods,
         options,
     };
-    let made = pieces::make(&context, parts)?;
+    // Old bytes of pclusters that no compressor makes are copied, and so are pclusters that were to be encoded only before them.
+    let mut carried = methods.carried(&new_content);
+    let mut checked = Checked::new(&context, parts_of(&carried), None)?;
+    for _ in 1..CHECKS_MAX {
+        let known = carried.len();
+        carried.extend(checked.carried().filter(|number| is_old(&new_content, &equal, *number)));
+        if carried.len() == known {
+            break;
+        }
+        checked = Checked::new(&context, parts_of(&carried), Some(checked))?;
+    }
+    let made = pieces::make(&context, &checked)?;
     let mut header = DeltaHeader {
         old_size: old.len() as u64,
         old_digest: Sha256::digest(&old).into(),

@@ -280,6 +280,73 @@ fn applying_takes_at_most_the_stated_memory() {
 }
 
 #[test]
+fn pclusters_that_no_compressor_makes_have_old_bytes() {
+    let mkfs = newest("mkfs.erofs");
+    for (is_portable, options) in
+        [(true, "-z lz4 -C 64K -E ^fragments"), (false, "-zzstd -C65536 -Eall-fragments")]
+    {
+        if !is_portable && mkfs.is_none() {
+            continue;
+        }
+        let fixture = Fixture::empty();
+        let mut bytes = Content::Text.bytes(3_000_000, &mut Rng::new(9));
+        for image in ["old", "new"] {
+            fs::write(fixture.source().join("file"), &bytes).unwrap();
+            bytes.splice(2_700_000..2_700_000, *b"inserted");
+            match &mkfs {
+                Some(mkfs) if !is_portable => {
+                    let run = Run::new(mkfs).args(["--quiet", "-T1700000000"]).args(options.split(' '));
+                    run.args([fixture.path(image), fixture.source()]).run().success();
+                }
+                _ => drop(fixture.build(image, options.split(' '))),
+            }
+        }
+        let [old, new, delta, out] = ["old", "new", "delta", "out"].map(|name| fixture.path(name));
+        let create = ferofs().args(["delta", "create", "--json", "-o"]).args([&delta, &old, &new]);
+        let made = create.args(is_portable.then_some("--portable")).run().success();
+        let made = String::from_utf8(made.stdout).unwrap();
+        assert!(number(&made, "delta") * 6 < number(&made, "new"), "{options}: {made}");
+        ferofs().args(["delta", "apply"]).args([&old, &delta, &out]).run().success();
+        assert!(is_same(&new, &out), "{options}");
+    }
+}
+
+#[test]
+fn a_file_with_another_name_is_found_by_its_bytes() {
+    let fixture = Fixture::empty();
+    let mut bytes = Content::Text.bytes(300_000, &mut Rng::new(6));
+    fs::write(fixture.source().join("before"), &bytes).unwrap();
+    fixture.build("old", ["-z", "lz4", "-E", "^fragments"]);
+    fs::remove_file(fixture.source().join("before")).unwrap();
+    bytes[290_000] ^= 1;
+    fs::write(fixture.source().join("later"), &bytes).unwrap();
+    fixture.build("new", ["-z", "lz4", "-E", "^fragments"]);
+    let [old, new, delta] = ["old", "new", "delta"].map(|name| fixture.path(name));
+    let made = ferofs().args(["delta", "create", "--json", "-o"]).args([&delta, &old, &new]).run().success();
+    let made = String::from_utf8(made.stdout).unwrap();
+    assert!(number(&made, "delta") < 2_000, "{made}");
+}
+
+#[test]
+fn a_level_is_found_beside_pclusters_that_all_levels_make() {
+    let fixture = Fixture::empty();
+    let mut rng = Rng::new(4);
+    let text = Content::Text.bytes(100_000, &mut rng);
+    for image in ["old", "new"] {
+        fs::write(fixture.source().join("text"), [&text, image.as_bytes()].concat()).unwrap();
+        for number in 0..5 {
+            let noise = Content::Noise.bytes(14_000, &mut rng);
+            fs::write(fixture.source().join(format!("{number}")), [noise, vec![0; 30_000]].concat()).unwrap();
+        }
+        fixture.build(image, ["-z", "lz4hc,3", "-C", "64K", "-E", "^fragments"]);
+    }
+    let [old, new, delta] = ["old", "new", "delta"].map(|name| fixture.path(name));
+    let made = ferofs().args(["delta", "create", "--json", "-o"]).args([&delta, &old, &new]).run().success();
+    let made = String::from_utf8(made.stdout).unwrap();
+    assert!(number(&made, "carried") == 0, "{made}");
+}
+
+#[test]
 fn a_small_change_makes_a_small_delta() {
     // Without fragments, padding between thousands of extents moves. With them all data behind the change moves, and pclusters of 1 MiB decode to
     // more than 4 MiB. The metabox, and the last LZMA pcluster, have parameters of their own.

@@ -1,6 +1,7 @@
 //! What an image has where: the extents of all its files in the order of their positions, and the fragments in the packed inode.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
@@ -193,6 +194,21 @@ impl ImageContent {
             found.push((at as u64, len as u64));
         }
         found
+    }
+
+    /// The extent that has the byte `at`.
+    pub(super) fn extent_at(&self, at: usize) -> Option<&FileExtent> {
+        let number = self.extents.partition_point(|extent| extent.at + extent.size <= at);
+        self.extents.get(number).filter(|extent| extent.at <= at)
+    }
+
+    /// Bytes of pclusters in the `range` of the image. Inline ones count as metadata.
+    pub(super) fn encoded_len(&self, range: &Range<usize>) -> usize {
+        let first = self.extents.partition_point(|extent| extent.at + extent.size <= range.start);
+        let own = self.extents[first..].iter().take_while(|extent| extent.at < range.end);
+        let encoded = own.filter(|extent| extent.algorithm.is_some() && !extent.is_inline);
+        let end = |extent: &FileExtent| range.end.min(extent.at + extent.size);
+        encoded.map(|extent| end(extent) - extent.at.max(range.start)).sum()
     }
 
     /// Decoded bytes of the longest encoded extent.

@@ -3,6 +3,7 @@
 use ferofs_read::Image;
 
 use super::content::{FileExtent, ImageContent};
+use super::copies::Equal;
 use super::methods::Methods;
 use super::options::DeltaOptions;
 use super::units::{Part, Run};
@@ -15,6 +16,8 @@ pub(super) struct DeltaContext<'a> {
     pub(super) new_image: &'a Image,
     pub(super) old_content: &'a ImageContent,
     pub(super) new_content: &'a ImageContent,
+    /// Bytes that both images have.
+    pub(super) equal: &'a [Equal],
     pub(super) methods: &'a Methods,
     pub(super) options: &'a DeltaOptions,
 }

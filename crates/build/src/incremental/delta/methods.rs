@@ -1,6 +1,6 @@
 //! Finds the compressors' parameters that give an image's pclusters again, by trials on a sample.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use ferofs_codec::{Filling, LIBLZ4, Method, Params, ZstdParams};
 use ferofs_format::{Algorithm, FileOffset};
@@ -37,6 +37,14 @@ impl Methods {
         self.shapes.get(&(run.algorithm(content)?, is_metabox)).copied()
     }
 
+    /// The extents that no method makes.
+    pub(super) fn carried(&self, content: &ImageContent) -> HashSet<usize> {
+        let is_made = |algorithm| self.params.iter().any(|params| params.algorithm() == algorithm);
+        let extents = content.extents.iter().enumerate();
+        let carried = extents.filter(|(_, extent)| extent.algorithm.is_some_and(|own| !is_made(own)));
+        carried.map(|(number, _)| number).collect()
+    }
+
     /// Tries all candidates on a sample of `runs`.
     pub(super) fn find(image: &Image, bytes: &[u8], content: &ImageContent, runs: &[Run]) -> Result<Self> {
         let block = image.superblock().block_size.bytes() as u32;
@@ -56,8 +64,10 @@ impl Methods {
                 largest = largest.max(pcluster);
             }
             let shape = Shape { block, pcluster: largest };
-            let own: Vec<&Run> =
-                runs.iter().filter(|run| run.algorithm(content) == Some(algorithm)).collect();
+            let own = runs
+                .iter()
+                .filter(|run| run.algorithm(content) == Some(algorithm) && !run.is_too_long(content));
+            let own: Vec<&Run> = own.collect();
             // Runs from all parts of the image.
             let step = own.len().div_ceil(SAMPLES).max(1);
             let mut samples = Vec::new();
@@ -84,7 +94,7 @@ impl Methods {
                 if again > 0 {
                     best.push((again, params));
                 }
-                // The last pcluster of a sample may differ, as its content ends there.
+                // The last pcluster of a sample may differ, as its content ends there. One that is all of a sample must be right.
                 if (again + last) * 10 >= total * 9 && again * 2 >= total {
                     break;
                 }
@@ -139,7 +149,8 @@ impl Sample {
     }
 
     fn encoded_last(&self) -> usize {
-        self.extents.last().filter(|extent| extent.algorithm.is_some()).map_or(0, |extent| extent.size)
+        let last = self.extents[1..].last();
+        last.filter(|extent| extent.algorithm.is_some()).map_or(0, |extent| extent.size)
     }
 
     /// Bytes of pclusters that become the same.

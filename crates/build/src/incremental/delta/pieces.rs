@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use super::content::ImageContent;
 use super::context::{DeltaContext, content_len, extents, made_len};
 use super::runs::{RunUnit, carried_len, carry_slowest, check_runs, content, stored_bytes};
-use super::units::{Part, RawBytes};
+use super::units::{Part, RawBytes, Run, within};
 use crate::error::Result;
 use crate::incremental::create::describe::pieces::{GAP, WORKERS_MAX, merge, shortest};
 
@@ -51,13 +51,47 @@ struct Group {
     old: Vec<OldRange>,
 }
 
-/// Makes all pieces, so that `apply` accepts the work of encoding them.
-pub(super) fn make(context: &DeltaContext<'_>, parts: Vec<Part>) -> Result<MadePieces> {
-    let groups = groups(context, parts);
-    let mut units = in_parallel(context, groups.len(), |number, encoders| {
-        check_runs(context, &groups[number].parts, encoders)
-    })?;
-    carry_slowest(units.iter_mut().flatten(), work_limit(context.new.len() as u64));
+impl Group {
+    fn runs(&self) -> impl Iterator<Item = &Run> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Run(run) => Some(run),
+            _ => None,
+        })
+    }
+}
+
+/// The parts of the new image, in groups that become pieces, and how their runs are made.
+pub(super) struct Checked {
+    groups: Vec<Group>,
+    units: Vec<Vec<RunUnit>>,
+}
+
+impl Checked {
+    /// Finds how the runs are made, so that `apply` accepts the work of encoding them. The runs of `before` are known.
+    pub(super) fn new(context: &DeltaContext<'_>, parts: Vec<Part>, before: Option<Self>) -> Result<Self> {
+        let known = before
+            .map(|before| before.runs().map(|(run, unit)| (run.extents.clone(), unit.clone())).collect());
+        let known = known.unwrap_or_default();
+        let groups = groups(context, parts);
+        let mut units = in_parallel(context, groups.len(), |number, encoders| {
+            check_runs(context, &groups[number].parts, &known, encoders)
+        })?;
+        carry_slowest(units.iter_mut().flatten(), work_limit(context.new.len() as u64));
+        Ok(Self { groups, units })
+    }
+
+    fn runs(&self) -> impl Iterator<Item = (&Run, &RunUnit)> {
+        self.groups.iter().zip(&self.units).flat_map(|(group, units)| group.runs().zip(units))
+    }
+
+    /// The extents that no compressor makes.
+    pub(super) fn carried(&self) -> impl Iterator<Item = usize> {
+        self.runs().flat_map(|(run, unit)| unit.carried(run.extents.clone()))
+    }
+}
+
+/// Makes all pieces.
+pub(super) fn make(context: &DeltaContext<'_>, Checked { groups, units }: &Checked) -> Result<MadePieces> {
     let memory = Mutex::new(PieceMemory::new(context.methods.params.len()));
     let counts = [const { AtomicU64::new(0) }; 3];
     let pieces = in_parallel(context, groups.len(), |number, _| {
@@ -148,7 +182,10 @@ fn resembles(context: &DeltaContext<'_>, metadata: &MetadataRanges, part: &Part)
         Part::Copy { .. } => return Vec::new(),
         Part::Run(run) => {
             let first = &extents(context, run)[0];
-            (first.file, first.offset, content_len(context, run) as u64)
+            let mut found = old_content(context, first.file, first.offset, content_len(context, run) as u64);
+            let renamed = with_same_bytes(context, run);
+            found.extend(renamed.filter(|renamed| found.iter().all(|(file, ..)| *file != renamed.0)));
+            return found;
         }
         Part::Raw { range, of: RawBytes::Content(number) } => {
             let extent = &context.new_content.extents[*number];
@@ -163,6 +200,18 @@ fn resembles(context: &DeltaContext<'_>, metadata: &MetadataRanges, part: &Part)
     old_content(context, file, offset, len)
 }
 
+/// The content of the old file that has the most bytes of `run` in one place, whatever its name is.
+fn with_same_bytes(context: &DeltaContext<'_>, run: &Run) -> Option<OldRange> {
+    let extents = extents(context, run);
+    let (first, last) = (&extents[0], &extents[extents.len() - 1]);
+    let equal = within(context.equal, first.at..last.at + last.size).max_by_key(|equal| equal.len)?;
+    let old = context.old_content.extent_at(equal.old + equal.len / 2)?;
+    let new = context.new_content.extent_at(equal.new + equal.len / 2)?;
+    let start = old.offset.saturating_sub(new.offset.saturating_sub(first.offset));
+    let range = context.old_content.around(old.file, start, content_len(context, run) as u64, AROUND);
+    Some(range).filter(|(_, start, end)| start < end)
+}
+
 /// Old content that these bytes of a new file resemble.
 fn old_content(context: &DeltaContext<'_>, file: usize, offset: u64, len: u64) -> Vec<OldRange> {
     let new = context.new_content;
@@ -171,9 +220,13 @@ fn old_content(context: &DeltaContext<'_>, file: usize, offset: u64, len: u64) -
         let end = offset + len;
         let first = new.fragments.partition_point(|fragment| fragment.packed + fragment.len <= offset);
         for fragment in new.fragments[first..].iter().take_while(|fragment| fragment.packed < end) {
-            if let Some(old) = context.old_content.like(&new.files[fragment.file]) {
-                found.push(context.old_content.around(old, fragment.offset, fragment.len, AROUND / 16));
-            }
+            // Without an old version of the file, its content may be in the same place under another name.
+            let (old, offset) = match context.old_content.like(&new.files[fragment.file]) {
+                Some(old) => (Some(old), fragment.offset),
+                None => (context.old_content.like(&new.files[file]), fragment.packed),
+            };
+            let around = |old| context.old_content.around(old, offset, fragment.len, AROUND / 16);
+            found.extend(old.map(around));
         }
         let mut seen = HashSet::new();
         found.retain(|range| seen.insert(*range));
@@ -279,7 +332,10 @@ fn make_one(
                 (after, copied) = (0, copied + *len as u64);
                 continue;
             }
-            Part::Raw { range, .. } => &context.new[range.clone()],
+            Part::Raw { range, .. } => {
+                carried += context.new_content.encoded_len(range) as u64;
+                &context.new[range.clone()]
+            }
             Part::Run(run) => stored_bytes(context, run),
         };
         (made, after) = (made + bytes.len(), after + bytes.len() as u64);

@@ -1,5 +1,8 @@
 //! Finds how `apply` encodes the pclusters of each run again, within the work that it accepts. Pieces are made from what is found.
 
+use std::collections::HashMap;
+use std::ops::Range;
+
 use ferofs_format::FileOffset;
 use ferofs_patch::format::delta_file::PAYLOAD_MAX;
 use ferofs_patch::format::plan::{ExtentKind, Unit};
@@ -12,20 +15,33 @@ use crate::data::encode::SEGMENT;
 use crate::error::Result;
 use crate::incremental::create::describe::units::{CheckedUnit, encode_again};
 
-/// Bytes of content for each byte of its pclusters at most: `apply` limits the work for each byte of the new image. Pclusters with more are carried.
-const RATIO_MAX: usize = 100;
-
 /// Bytes of content ahead that cost as much as one carried byte: nearly all are old ones.
 const AHEAD_COST: u64 = 64;
 
 /// How the pclusters of a run are made.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct RunUnit {
     /// `None`: they are carried.
     pub(super) unit: Option<Unit>,
     /// Nanoseconds that `apply` takes to encode them, at most, and the bytes that they have.
     work: u64,
     size: u64,
+    /// Bytes that the payload of its piece has for it.
+    payload_len: usize,
+}
+
+impl RunUnit {
+    /// Those of the `extents` of its run that are carried.
+    pub(super) fn carried(&self, extents: Range<usize>) -> Vec<usize> {
+        match &self.unit {
+            None => extents.collect(),
+            Some(unit) => {
+                let kinds = extents.zip(&unit.extents);
+                let carried = kinds.filter(|(_, extent)| extent.kind == ExtentKind::Carried);
+                carried.map(|(number, _)| number).collect()
+            }
+        }
+    }
 }
 
 /// Lets the units with the most work for each byte be carried, so that the others take at most `limit` nanoseconds.
@@ -37,14 +53,16 @@ pub(super) fn carry_slowest<'u>(units: impl Iterator<Item = &'u mut RunUnit>, li
         sum = sum.saturating_add(unit.work);
         if sum > limit {
             unit.unit = None;
+            unit.payload_len = unit.size as usize;
         }
     }
 }
 
-/// The units of the runs among the `parts` of a piece, in order.
+/// The units of the runs among the `parts` of a piece, in order. Runs with these extents are `known` from before.
 pub(super) fn check_runs(
     context: &DeltaContext<'_>,
     parts: &[Part],
+    known: &HashMap<Range<usize>, RunUnit>,
     encoders: &mut Encoders,
 ) -> Result<Vec<RunUnit>> {
     // Each run may take twice its content, for bytes that are carried or ahead, and what is left by all parts.
@@ -56,7 +74,11 @@ pub(super) fn check_runs(
         let most = (spare + len * 2).min(PAYLOAD_MAX);
         let payload_len = match part {
             Part::Run(run) => {
-                let (unit, payload_len) = checked(context, run, most, encoders)?;
+                let unit = match known.get(&run.extents).filter(|unit| unit.payload_len <= most) {
+                    Some(unit) => unit.clone(),
+                    None => checked(context, run, most, encoders)?,
+                };
+                let payload_len = unit.payload_len;
                 units.push(unit);
                 payload_len
             }
@@ -67,20 +89,15 @@ pub(super) fn check_runs(
     Ok(units)
 }
 
-/// How the pclusters of `run` are made, with a payload of at most `most` bytes, and the bytes of that.
-fn checked(
-    context: &DeltaContext<'_>,
-    run: &Run,
-    most: usize,
-    encoders: &mut Encoders,
-) -> Result<(RunUnit, usize)> {
+/// How the pclusters of `run` are made, with a payload of at most `most` bytes.
+fn checked(context: &DeltaContext<'_>, run: &Run, most: usize, encoders: &mut Encoders) -> Result<RunUnit> {
     let extents = extents(context, run);
     let bytes = stored_bytes(context, run);
     let size = bytes.len() as u64;
     let shape = context.methods.shape(context.new_content, run);
     let len = content_len(context, run);
-    let shape = shape.filter(|_| len / RATIO_MAX <= bytes.len());
-    let mut best: Option<(u64, RunUnit, usize)> = None;
+    let shape = shape.filter(|_| !run.is_too_long(context.new_content));
+    let mut best: Option<(u64, RunUnit)> = None;
     if let Some(shape) = shape {
         let first = &extents[0];
         let end = first.offset + len as u64;
@@ -97,7 +114,8 @@ fn checked(
             let carried = unit.as_ref().map_or(size, carried_len);
             let is_better = best.as_ref().is_none_or(|(least, ..)| carried + ahead / AHEAD_COST < *least);
             if payload.len() <= most && is_better {
-                best = Some((carried, RunUnit { unit, work, size }, payload.len()));
+                let payload_len = payload.len();
+                best = Some((carried, RunUnit { unit, work, size, payload_len }));
             }
             // More content is of no use, or the compressor is another one.
             if carried == 0 || carried > size / 2 && extents.len() > 2 {
@@ -105,9 +123,7 @@ fn checked(
             }
         }
     }
-    let (unit, payload_len) =
-        best.map_or_else(|| (RunUnit::default(), bytes.len()), |(_, unit, len)| (unit, len));
-    Ok((unit, payload_len))
+    Ok(best.map_or_else(|| RunUnit { payload_len: bytes.len(), ..RunUnit::default() }, |(_, unit)| unit))
 }
 
 /// Bytes of content to try behind a run that ends at `end` in a file of `size` bytes, the most likely ones first: the builder's compressor saw the content
@@ -161,7 +177,7 @@ mod tests {
     #[test]
     fn the_slowest_pclusters_are_carried() {
         let unit = || Some(Unit { method: 0, content_len: 0, extents: Vec::new() });
-        let of = |(work, size)| RunUnit { unit: unit(), work, size };
+        let of = |(work, size)| RunUnit { unit: unit(), work, size, payload_len: 0 };
         let carried = |limit| {
             let mut units = [(100, 10), (90, 90), (0, 0), (50, 1), (30, 10)].map(of);
             carry_slowest(units.iter_mut(), limit);

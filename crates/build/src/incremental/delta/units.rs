@@ -1,5 +1,6 @@
 //! Divides the new image into copies of the old one, runs of pclusters to encode again, and other bytes.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use ferofs_format::Algorithm;
@@ -22,6 +23,8 @@ const NEAR: usize = 64 << 10;
 /// in another way, Zstandard's output is filled in pieces of 128 KiB, of which the last one does not fit, and trials reach as far as the content
 /// of the cluster before them.
 pub(super) const AHEAD: [u64; 6] = [0, 4 << 10, 66 << 10, 160 << 10, 640 << 10, 2 << 20];
+/// Bytes of content for each byte of its pclusters at most: `apply` limits the work for each byte of the new image. Pclusters with more are carried.
+const RATIO_MAX: usize = 100;
 /// Bytes of a part of other bytes at most.
 const RAW_MAX: usize = PIECE_LEN / 4;
 
@@ -33,6 +36,14 @@ pub(super) struct Run {
 }
 
 impl Run {
+    /// Whether it has so much content for its size that `apply` may not take the time to encode it.
+    pub(super) fn is_too_long(&self, content: &ImageContent) -> bool {
+        let extents = &content.extents[self.extents.clone()];
+        let (first, last) = (&extents[0], &extents[extents.len() - 1]);
+        let len: usize = extents.iter().map(|extent| extent.len).sum();
+        len / RATIO_MAX > last.at + last.size - first.at
+    }
+
     pub(super) fn algorithm(&self, content: &ImageContent) -> Option<Algorithm> {
         content.extents[self.extents.clone()].iter().find_map(|extent| extent.algorithm)
     }
@@ -58,26 +69,29 @@ pub(super) enum RawBytes {
     Metadata(Option<Range<usize>>),
 }
 
-/// The parts of the bytes `range` of the new image, in order. Inline extents that are `unchanged` count as metadata.
+/// The parts of the bytes `range` of the new image, in order. Inline extents that are `unchanged` count as metadata, and so do `carried`
+/// ones: they differ from the old image's bytes in a few places.
 pub(super) fn divide(
     content: &ImageContent,
     equal: &[Equal],
     unchanged: &[Equal],
+    carried: &HashSet<usize>,
     range: Range<usize>,
 ) -> Vec<Part> {
-    let copies = copies(content, equal);
+    let copies = copies(content, equal, carried);
     let mut parts: Vec<Part> = Vec::new();
     let mut at = range.start;
     for (number, extent) in content.extents.iter().enumerate() {
         let end = extent.at + extent.size;
         let is_unchanged =
             || extent.is_inline && unchanged.binary_search_by_key(&extent.at, |found| found.new).is_ok();
-        if extent.at < range.start || end > range.end || is_unchanged() {
+        let old = copies[number];
+        let is_carried = old.is_none() && extent.algorithm.is_some() && carried.contains(&number);
+        if extent.at < range.start || end > range.end || is_carried || is_unchanged() {
             continue;
         }
         divide_metadata([equal, unchanged], at..extent.at, &mut parts);
         at = end;
-        let old = copies[number];
         if let Some(Part::Run(run)) = parts.last_mut()
             && old.is_none()
             && continues(content, run, number)
@@ -99,12 +113,16 @@ pub(super) fn divide(
 }
 
 /// Where the old image has each extent. Compressors remember what they encoded before, so the extents from the start of a segment up to its last
-/// new one are encoded again, too.
-fn copies(content: &ImageContent, equal: &[Equal]) -> Vec<Option<usize>> {
+/// new one are encoded again, too. They start anew after `carried` ones, which no compressor makes.
+fn copies(content: &ImageContent, equal: &[Equal], carried: &HashSet<usize>) -> Vec<Option<usize>> {
     let extents = &content.extents;
     let mut copies: Vec<_> = extents.iter().map(|extent| copy_of(equal, extent.at, extent.size)).collect();
     let mut is_before_new = false;
     for (number, old) in copies.iter_mut().enumerate().rev() {
+        if carried.contains(&number) {
+            is_before_new = false;
+            continue;
+        }
         is_before_new |= old.is_none() && extents[number].algorithm.is_some();
         if is_before_new && extents[number].len <= EXTENT_MAX {
             *old = None;
@@ -122,6 +140,13 @@ fn follows(content: &ImageContent, number: usize) -> bool {
         && last.offset + last.len as u64 == next.offset
         && last.at + last.size == next.at
         && !next.offset.is_multiple_of(SEGMENT)
+}
+
+/// Whether the old image has most bytes of extent `number`, perhaps in several places.
+pub(super) fn is_old(content: &ImageContent, equal: &[Equal], number: usize) -> bool {
+    let extent = &content.extents[number];
+    let old = within(equal, extent.at..extent.at + extent.size).map(|equal| equal.len);
+    old.sum::<usize>() * 2 > extent.size
 }
 
 /// Whether extent `number` continues `run`.
@@ -159,7 +184,7 @@ fn push_raw(parts: &mut Vec<Part>, range: Range<usize>, of: &RawBytes) {
 }
 
 /// The ranges of `equal` that have bytes of `range`, cut to it.
-fn within(equal: &[Equal], range: Range<usize>) -> impl Iterator<Item = Equal> {
+pub(super) fn within(equal: &[Equal], range: Range<usize>) -> impl Iterator<Item = Equal> {
     let first = range_at(equal, range.start);
     let equal = equal[first..].iter().take_while(move |equal| equal.new < range.end);
     equal.map(move |equal| {
