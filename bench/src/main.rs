@@ -58,7 +58,7 @@ use common::options::{PartArgs, SizeArgs};
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask bench", max_term_width = 120)]
 enum Bench {
-    /// Measure and publish every page below docs in 90 minutes
+    /// Measure and publish every page below docs in 95 minutes
     ///
     /// Only in a checkout without changes and on an idle machine; an interrupted run continues. The trees are made before.
     All,

@@ -24,7 +24,7 @@ struct Published {
     pages: &'static [&'static str],
     /// Prefixes of the cells of the gate that do what the benchmark measures.
     cells: &'static [&'static str],
-    /// What it may take on two idle processors, without the trees, which are made once: together 90 minutes.
+    /// What it may take on two idle processors, without the trees, which are made once: together 95 minutes.
     minutes: u64,
 }
 
@@ -50,8 +50,8 @@ const PUBLISHED: [Published; 12] = [
     ),
     published("random", &["docs/results/random.md"], &["read ", "mount "], 15),
     published("patch", &["docs/results/patch.md"], &["patch "], 5),
-    published("delta", &["docs/results/delta.md"], &["delta "], 11),
-    published("like", &["docs/results/like.md"], &["build like"], 9),
+    published("delta", &["docs/results/delta.md"], &["delta "], 10),
+    published("like", &["docs/results/like.md"], &["build like"], 6),
     published("fleet", &["docs/results/fleet.md"], &["read ", "mount ", "verity "], 7),
     published(
         "codec",
@@ -183,8 +183,8 @@ mod tests {
     }
 
     #[test]
-    fn everything_fits_into_ninety_minutes() {
-        assert!(PUBLISHED.iter().map(|published| published.minutes).sum::<u64>() <= 90);
+    fn everything_takes_as_long_as_the_pages_say() {
+        assert!(PUBLISHED.iter().map(|published| published.minutes).sum::<u64>() <= 95);
         for Published { bench, .. } in &PUBLISHED {
             assert!(!costs(bench).unwrap().is_empty(), "{bench}: the gate has no such cells");
         }
