@@ -103,9 +103,13 @@ pub(crate) fn check(src: &[u8], pos: usize, dst: &[u8], window: usize) -> Result
     if window < dst.len() {
         return Err(EncodeError::WindowTooSmall { window, output: dst.len() });
     }
-    // An output as large as the window could not save anything: allow a ratio of at least four.
-    let window = window.max(dst.len().saturating_mul(4));
-    Ok(src.len().min(pos.saturating_add(window)))
+    Ok(src.len().min(pos.saturating_add(self::window(window, dst.len()))))
+}
+
+/// Bytes of input that an output of `output` bytes may take. One as large as the window could not save anything, so the ratio may be four.
+#[cfg(feature = "encode")]
+pub(crate) fn window(window: usize, output: usize) -> usize {
+    window.max(output.saturating_mul(4))
 }
 
 /// Whether encoding saves space, as [`Compressor::fit`] defines it.

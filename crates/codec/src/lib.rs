@@ -78,19 +78,24 @@ pub fn compressor(params: &Params) -> Result<Box<dyn Compressor>, ParamsError> {
 #[must_use]
 pub fn encoder_memory(params: &Params, longest: u64) -> u64 {
     const MIB: u64 = 1 << 20;
-    let input = longest.min(params.window as u64);
+    // Outputs are filled from this much content, and each trial has an output as long as that.
+    let tried = longest.min(fit::window(params.window, MAX_ENCODED) as u64);
     match params.method {
+        // A bit for each position, in a list that doubles as it grows.
         Method::Lz4(lz4) => match lz4.level {
-            0..=2 => MIB,
-            _ => 4 * MIB,
+            0..=2 => MIB + longest / 4,
+            _ => 4 * MIB + longest / 4,
         },
         // liblzma: 4 bytes for each second byte of the dictionary, and the content of a cluster with 8 to 10 bytes for each of its bytes.
-        Method::Lzma(lzma) => u64::from(lzma.dict_size) * 2 + 11 * input + 4 * MIB,
+        Method::Lzma(lzma) => {
+            let dict_size = u64::from(lzma.dict_size);
+            2 * dict_size + 11 * longest.min(dict_size) + 4 * MIB
+        }
         Method::Deflate(deflate) => match deflate.level {
-            0..=9 => 2 * MIB,
-            _ => 12 * MIB,
+            0..=9 => 2 * MIB + tried + tried / 8,
+            _ => 12 * MIB + tried + tried / 8,
         },
-        Method::Zstd(zstd) => crate::zstd::encoder_memory(zstd, input),
+        Method::Zstd(zstd) => crate::zstd::encoder_memory(zstd, tried),
     }
 }
 

@@ -8,7 +8,8 @@
 //!
 //! The parse searches for matches where it knows none, and then at a known match's end: all matches that go beyond that end
 //! contain the four bytes there. Pending nodes are in a ring buffer that stays in the first-level cache; settled nodes,
-//! whose cheapest path is known, are in a list. A very long match is taken at once.
+//! whose cheapest path is known, are in a list. When the list is full, the path to its last node is written, and the parse
+//! starts again behind it. A very long match is taken at once.
 //!
 //! About every fifth byte is a node, and whether a match or literals lead to it is unpredictable. So the code selects without a
 //! branch, and no node depends on a store by the node before it.
@@ -36,6 +37,8 @@ const LONG: usize = 1024;
 /// match at its end.
 const RING: usize = 4096;
 const _: () = assert!(CHUNK + 2 * LONG < RING);
+/// The most settled nodes, so that memory does not grow with the input.
+const MAX_SETTLED: usize = 1 << 16;
 
 /// How much a level searches.
 #[derive(Clone, Copy)]
@@ -96,6 +99,13 @@ struct End {
     last: Match,
 }
 
+impl End {
+    /// At the settled node `node`, without literals.
+    fn at(node: usize) -> Self {
+        Self { node, ..Self::default() }
+    }
+}
+
 /// The state of the parse.
 #[derive(Clone, Copy)]
 struct ParseState {
@@ -137,37 +147,59 @@ impl Optimal {
 
     /// Encodes as much of `src[..end]` as fits.
     pub(super) fn fit(&mut self, src: &[u8], end: usize, dst: &mut [u8]) -> Fit {
-        let cluster = Cluster::new(src, end);
-        let best = self.parse(cluster, dst.len());
-        let matches = self.trace(best);
+        let (cluster, budget) = (Cluster::new(src, end), dst.len());
         let mut writer = SequenceWriter::new(dst);
         let mut anchor = 0;
-        for &Span { first, end, distance } in self.path[..matches].iter().rev() {
-            let written = writer.sequence(src, anchor, first, distance as u16, end - first);
-            if written > 0 {
-                anchor = first + written;
+        let mut state = self.begin(cluster, budget);
+        loop {
+            let fixed = self.parse(cluster, &mut state, budget);
+            let matches = self.trace(if fixed { End::at(self.settled.len() - 1) } else { state.best });
+            let mut is_full = false;
+            for &Span { first, end, distance } in self.path[..matches].iter().rev() {
+                let written = writer.sequence(src, anchor, first, distance as u16, end - first);
+                if written > 0 {
+                    anchor = first + written;
+                }
+                is_full = written < end - first;
+                if is_full {
+                    break;
+                }
             }
-            if written < end - first {
-                break;
+            if is_full || !fixed {
+                return writer.finish(src, anchor, end);
             }
+            self.restart(&mut state, budget);
         }
-        writer.finish(src, anchor, end)
     }
 
-    /// Alternates between searching matches and settling nodes until the budget is spent.
-    fn parse(&mut self, cluster: Cluster<'_>, budget: usize) -> End {
+    /// Starts the parse of a cluster.
+    fn begin(&mut self, cluster: Cluster<'_>, budget: usize) -> ParseState {
         self.finder.begin(budget);
         self.clear();
         self.settled.clear();
         self.settled.push(Settled { at: 0, from: 0, by: 0 });
-        let (total, last) = (cluster.total(), cluster.last());
         // Literals alone take at least this much input.
         let best = End { reach: budget - 1 - budget / 255, ..End::default() };
         let cost = 1 << 8 | NO_LITERALS;
-        let mut state = ParseState { at: 0, cost, next: 1, end: 0, distance: 0, last, best };
+        ParseState { at: 0, cost, next: 1, end: 0, distance: 0, last: cluster.last(), best }
+    }
+
+    /// Starts the parse again at the latest settled node.
+    fn restart(&mut self, state: &mut ParseState, budget: usize) {
+        self.clear();
+        self.settled.clear();
+        self.settled.push(Settled { at: state.at as u32, from: 0, by: 0 });
+        state.best = End { reach: state.at + budget - bytes(state.cost), ..End::default() };
+        state.next = state.at;
+    }
+
+    /// Alternates between searching matches and settling nodes until the budget is spent, and returns false, or until the list of settled nodes
+    /// is full.
+    fn parse(&mut self, cluster: Cluster<'_>, state: &mut ParseState, budget: usize) -> bool {
+        let (total, last) = (cluster.total(), cluster.last());
         // The end and the start of the match that ends last.
-        let (mut known_end, mut known_start) = (0usize, 0usize);
-        let mut at = 1;
+        let (mut known_end, mut known_start) = (state.next, state.next);
+        let mut at = state.next;
         while at <= last {
             let spare = budget.saturating_sub(bytes(state.cost));
             let limit = (at + CHUNK.min(spare / 2 + 32)).min(last + 1);
@@ -191,8 +223,8 @@ impl Optimal {
                     continue;
                 };
                 if found.is_long() {
-                    if !self.take_long(&mut state, found, known_end, budget) {
-                        return state.best;
+                    if !self.take_long(state, found, known_end, budget) {
+                        return false;
                     }
                     (known_start, known_end, at) = (found.end, found.end, found.end);
                     // End the round, as the budget may be spent.
@@ -204,14 +236,20 @@ impl Optimal {
             }
             // A match found later may be extended to an earlier start, but not before the start of the known match.
             let settled = if at < known_end { known_start } else { at };
-            self.advance(&mut state, settled.min(total), budget);
+            self.advance(state, settled.min(total), budget);
             let literals = settled.min(total).saturating_sub(state.at) as u64;
             if bytes_with_literals(state.cost, literals) > budget as u64 {
                 break;
             }
+            // A round settles fewer nodes than the ring has. Literals may end the block here.
+            if self.settled.len() > MAX_SETTLED - 2 * RING
+                && bytes(state.cost) + LAST_LITERALS + MATCH_LIMIT <= budget
+            {
+                return true;
+            }
         }
-        self.advance(&mut state, known_end + 1, budget);
-        state.best
+        self.advance(state, known_end + 1, budget);
+        false
     }
 
     /// Finds the longest match at `at`, extends its start to `floor` at most, adds it to the nodes, and returns it.
@@ -463,5 +501,41 @@ fn add_match(nodes: &mut [Node; RING], marks: &mut [u64; RING / 64], found: Span
 impl Span {
     const fn is_long(self) -> bool {
         self.end - self.first >= LONG
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::decode;
+    use super::*;
+    use crate::decoder::Portion;
+
+    #[test]
+    fn memory_does_not_grow_with_the_input() {
+        // Two symbols: nearly each position is a node.
+        let mut state = 1u32;
+        let mut symbol = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            b'a' + (state >> 31) as u8
+        };
+        let src: Vec<u8> = (0..2 << 20).map(|_| symbol()).collect();
+        let mut dst = vec![0; 1 << 20];
+        let mut optimal = Optimal::new(Effort { attempts: 16, exact: true }, 65535);
+        let Fit::Encoded { consumed, produced } = optimal.fit(&src, src.len(), &mut dst) else {
+            panic!("it is not compressed")
+        };
+        assert_eq!(consumed, src.len());
+        let mut out = vec![0; consumed];
+        decode(&dst[..produced], &mut out, Portion::Whole).unwrap();
+        assert!(out == src);
+        let held = size_of_val(&*optimal.settled) + size_of_val(&*optimal.path);
+        assert!(optimal.settled.capacity() <= MAX_SETTLED, "{}", optimal.settled.capacity());
+        assert!(held < 3 << 20, "{held}");
+        // The parse of each part alone shows that starting again costs nearly nothing.
+        let parts = src.chunks(64 << 10).map(|part| match optimal.fit(part, part.len(), &mut dst) {
+            Fit::Encoded { produced, .. } => produced,
+            Fit::Incompressible => part.len(),
+        });
+        assert!(produced < parts.sum(), "{produced}");
     }
 }
