@@ -19,7 +19,7 @@ const SHORT_INPUT: u64 = 128 << 10;
 /// log2 of the entries in the binary trees of levels 13 to 15, and of the most candidates of a match. Those that libzstd chooses make binaries 0.5 to
 /// 1.5 % smaller, and take 1.2 to 1.4 times as long.
 const SMALL_TREE: (c_uint, c_uint) = (16, 3);
-/// log2 of the entries in the table of three bytes at most, as libzstd has it.
+/// log2 of the entries in the table of three bytes at most, as libzstd has it for matches of that length.
 const HASH_3_LOG: c_uint = 17;
 
 /// Settings of all frames: the content size, and no checksum.
@@ -125,7 +125,8 @@ pub(super) fn estimate(params: ZstdParams, len: u64) -> u64 {
     /// Everything but the tables: the matches of a block, what the optimal parser knows of it, and structs.
     const OTHERS: u64 = 1 << 20;
     let chosen = chosen(params, len);
-    let tables: u64 = [chosen.hashLog, chosen.chainLog, HASH_3_LOG].into_iter().map(|log| 4 << log).sum();
+    let hash_3_log = if chosen.minMatch == 3 { HASH_3_LOG.min(chosen.windowLog) } else { 0 };
+    let tables: u64 = [chosen.hashLog, chosen.chainLog, hash_3_log].into_iter().map(|log| 4 << log).sum();
     tables + OTHERS
 }
 
