@@ -126,7 +126,7 @@ fn a_patch_for_another_version_of_a_compressor_is_refused() {
     assert!(
         matches!(
             refused,
-            crate::Error::Patch(PatchFault::Encoder { algorithm: "lz4", expected: 2, found: 1 })
+            crate::Error::Patch(PatchFault::Encoder { algorithm: "lz4", expected, found }) if expected == found + 1
         ),
         "{refused}"
     );
