@@ -32,8 +32,11 @@ pub(crate) fn like(parts: &SizeArgs) -> Result<()> {
         let trees = updates::trees(name)?;
         for form in FORMS {
             let figures = measure(&ferofs, work_dir.path(), form, &trees).context(name)?;
-            let cells = figures.map(number);
-            rows.push((figures[0], [&[name.to_owned(), format!("`{form}`")], &cells[..]].concat()));
+            let cells = figures.cells();
+            rows.push((
+                ratio(figures.chunks),
+                [&[name.to_owned(), format!("`{form}`")], &cells[..]].concat(),
+            ));
         }
     }
     rows.sort_by(|a, b| b.0.total_cmp(&a.0));
@@ -63,8 +66,28 @@ pub(crate) fn like(parts: &SizeArgs) -> Result<()> {
     Ok(())
 }
 
-/// The figures of one line of the table.
-fn measure(ferofs: &Path, dir: &Path, form: &str, [old_tree, new_tree]: &[PathBuf; 2]) -> Result<[f64; 8]> {
+/// Bytes of one update and form, without `--like` and with it.
+struct Figures {
+    chunks: [u64; 2],
+    blocks: [u64; 2],
+    sizes: [u64; 2],
+}
+
+impl Figures {
+    /// The cells of a line, in the order of the table's head.
+    fn cells(&self) -> Vec<String> {
+        let Self { chunks, blocks, sizes } = *self;
+        let ratios = [chunks, blocks, sizes].map(ratio);
+        let bytes = [chunks[0], chunks[1], blocks[0], blocks[1], sizes[0]].map(|bytes| bytes as f64);
+        ratios.into_iter().chain(bytes).map(number).collect()
+    }
+}
+
+fn ratio([without, with]: [u64; 2]) -> f64 {
+    with as f64 / without.max(1) as f64
+}
+
+fn measure(ferofs: &Path, dir: &Path, form: &str, [old_tree, new_tree]: &[PathBuf; 2]) -> Result<Figures> {
     let [old, fresh, like] = ["old.erofs", "fresh.erofs", "like.erofs"].map(|name| dir.join(name));
     let build = |tree: &Path, options: &[&Path], image: &Path| {
         let run = Run::limited(ferofs, None, TIMEOUT).args([
@@ -81,21 +104,11 @@ fn measure(ferofs: &Path, dir: &Path, form: &str, [old_tree, new_tree]: &[PathBu
     build(old_tree, &[], &old)?;
     build(new_tree, &[], &fresh)?;
     build(new_tree, &["--like".as_ref(), &old], &like)?;
-    let sizes = [size(&fresh)?, size(&like)?];
-    let blocks = [blocks(&old, &fresh)?, blocks(&old, &like)?];
-    let chunks = [casync(&old, &fresh, dir)?, casync(&old, &like, dir)?];
-    let ratio = |[without, with]: [u64; 2]| with as f64 / without.max(1) as f64;
-    let [chunk_bytes, block_bytes] = [chunks, blocks].map(|bytes| bytes.map(|bytes| bytes as f64));
-    Ok([
-        ratio(chunks),
-        ratio(blocks),
-        ratio(sizes),
-        chunk_bytes[0],
-        chunk_bytes[1],
-        block_bytes[0],
-        block_bytes[1],
-        sizes[0] as f64,
-    ])
+    Ok(Figures {
+        chunks: [casync(&old, &fresh, dir)?, casync(&old, &like, dir)?],
+        blocks: [blocks(&old, &fresh)?, blocks(&old, &like)?],
+        sizes: [size(&fresh)?, size(&like)?],
+    })
 }
 
 /// Bytes of the blocks of the new image that the old one does not have.
