@@ -113,6 +113,9 @@ dpkg --purge ferofs > log 2>&1 || { cat log; fail "removing the package for anot
 # They get a root directory of their own, as Debian does not know what they contain.
 step "the rpm packages"
 apt-get install --yes --no-download --no-install-recommends rpm > log 2>&1 || { cat log; fail "installing rpm"; }
+# The rpm of Debian 12 installs nothing without this option, and that of Debian 13 does not know it.
+force=--force-debian
+rpm --force-debian --version > log 2>&1 || force=
 for file in ferofs.rpm other.rpm; do
     root=/tmp/test/root
     rpm -qpl "$file" > list
@@ -122,7 +125,7 @@ for file in ferofs.rpm other.rpm; do
     mkdir "$root"
     into_root="rpm --root $root --dbpath /var/lib/rpm"
     $into_root --initdb
-    $into_root --force-debian --ignorearch --install "$file"
+    $into_root $force --ignorearch --install "$file"
     $into_root --verify ferofs || fail "$file: rpm --verify: files differ"
     case $file in
     ferofs.rpm)
@@ -131,7 +134,7 @@ for file in ferofs.rpm other.rpm; do
         ;;
     *) use ./emulator "$root/usr/bin/ferofs" ;;
     esac
-    $into_root --force-debian --erase ferofs
+    $into_root $force --erase ferofs
     find "$root" -name '*ferofs*' | grep . && fail "$file: files are left"
     rm -rf "$root"
 done
