@@ -130,6 +130,8 @@ pub(super) struct Optimal {
     /// A bit for each position modulo [`RING`]: whether it is a pending node.
     marks: [u64; RING / 64],
     settled: Vec<Settled>,
+    /// [`MAX_SETTLED`], and less in tests.
+    max_settled: usize,
     path: Vec<Span>,
 }
 
@@ -141,6 +143,7 @@ impl Optimal {
             nodes: Box::new([Node::EMPTY; RING]),
             marks: [0; RING / 64],
             settled: Vec::new(),
+            max_settled: MAX_SETTLED,
             path: Vec::new(),
         }
     }
@@ -242,7 +245,7 @@ impl Optimal {
                 break;
             }
             // A round settles fewer nodes than the ring has. Literals may end the block here.
-            if self.settled.len() > MAX_SETTLED - 2 * RING
+            if self.settled.len() > self.max_settled - 2 * RING
                 && bytes(state.cost) + LAST_LITERALS + MATCH_LIMIT <= budget
             {
                 return true;
@@ -455,8 +458,8 @@ impl Optimal {
     /// Collects the matches of the path to `end`, the last one first, and returns their number.
     fn trace(&mut self, end: End) -> usize {
         let Self { settled, path, .. } = self;
-        // A path has at most all settled nodes and a last match.
-        path.resize(path.len().max(settled.len() + 1), Span::default());
+        // A path has at most all settled nodes and a last match. With a power of two, there is no more capacity than that.
+        path.resize(path.len().max((settled.len() + 1).next_power_of_two()), Span::default());
         let (mut node, mut len) = (end.node, 0);
         if end.last.len > 0 {
             let first = settled[node].at as usize;
@@ -509,33 +512,59 @@ mod tests {
     use super::super::decode;
     use super::*;
     use crate::decoder::Portion;
+    use proptest::prelude::*;
+
+    fn noise(len: usize, symbols: u32, seed: u32) -> impl Iterator<Item = u8> {
+        let mut state = seed;
+        std::iter::repeat_with(move || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            b'a' + ((state >> 16) % symbols) as u8
+        })
+        .take(len)
+    }
+
+    /// Encodes `src`, asserts that it decodes to the same bytes, and returns the bytes taken and the encoded ones.
+    fn encode(optimal: &mut Optimal, src: &[u8], size: usize) -> (usize, usize) {
+        let mut dst = vec![0; size];
+        let Fit::Encoded { consumed, produced } = optimal.fit(src, src.len(), &mut dst) else {
+            return (0, 0);
+        };
+        let mut out = vec![0; consumed];
+        decode(&dst[..produced], &mut out, Portion::Whole).unwrap();
+        assert!(out == src[..consumed]);
+        (consumed, produced)
+    }
 
     #[test]
     fn memory_does_not_grow_with_the_input() {
-        // Two symbols: nearly each position is a node.
-        let mut state = 1u32;
-        let mut symbol = || {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            b'a' + (state >> 31) as u8
-        };
-        let src: Vec<u8> = (0..2 << 20).map(|_| symbol()).collect();
-        let mut dst = vec![0; 1 << 20];
+        // Of two symbols nearly each position is a node.
+        let src: Vec<u8> = noise(2 << 20, 2, 1).collect();
         let mut optimal = Optimal::new(Effort { attempts: 16, exact: true }, 65535);
-        let Fit::Encoded { consumed, produced } = optimal.fit(&src, src.len(), &mut dst) else {
-            panic!("it is not compressed")
-        };
-        assert_eq!(consumed, src.len());
-        let mut out = vec![0; consumed];
-        decode(&dst[..produced], &mut out, Portion::Whole).unwrap();
-        assert!(out == src);
-        let held = size_of_val(&*optimal.settled) + size_of_val(&*optimal.path);
+        assert_eq!(encode(&mut optimal, &src, 1 << 20).0, src.len());
         assert!(optimal.settled.capacity() <= MAX_SETTLED, "{}", optimal.settled.capacity());
-        assert!(held < 3 << 20, "{held}");
-        // The parse of each part alone shows that starting again costs nearly nothing.
-        let parts = src.chunks(64 << 10).map(|part| match optimal.fit(part, part.len(), &mut dst) {
-            Fit::Encoded { produced, .. } => produced,
-            Fit::Incompressible => part.len(),
-        });
-        assert!(produced < parts.sum(), "{produced}");
+        assert!(optimal.path.capacity() <= MAX_SETTLED, "{}", optimal.path.capacity());
+    }
+
+    proptest! {
+        #[test]
+        fn starting_again_costs_nearly_nothing(
+            pieces in proptest::collection::vec((0usize..9000, 1u32..40, any::<u32>(), 0usize..30_000, 0usize..3000), 9..30),
+            size in prop_oneof![4096usize..70_000, Just(1usize << 20)],
+            attempts in 1u32..40,
+        ) {
+            let mut src = vec![0];
+            for (len, symbols, seed, back, copied) in pieces {
+                src.extend(noise(len, symbols, seed));
+                let from = src.len() - back.min(src.len());
+                src.extend_from_within(from..(from + copied).min(src.len()));
+            }
+            let mut optimal = Optimal::new(Effort { attempts, exact: true }, 65535);
+            let usual = encode(&mut optimal, &src, size);
+            optimal.max_settled = 2 * RING + 100;
+            let again = encode(&mut optimal, &src, size);
+            // It fills the output with nearly as much, or takes all.
+            prop_assert!(again.0 + again.0 / 50 + 20 >= usual.0, "{again:?} {usual:?}");
+            prop_assert!(again.0 < usual.0 || again.1 <= usual.1 + usual.1 / 50 + 20, "{again:?} {usual:?}");
+        }
     }
 }
