@@ -155,8 +155,8 @@ impl Optimal {
         let mut anchor = 0;
         let mut state = self.begin(cluster, budget);
         loop {
-            let fixed = self.parse(cluster, &mut state, budget);
-            let matches = self.trace(if fixed { End::at(self.settled.len() - 1) } else { state.best });
+            let is_list_full = self.parse(cluster, &mut state, budget);
+            let matches = self.trace(if is_list_full { End::at(self.settled.len() - 1) } else { state.best });
             let mut is_full = false;
             for &Span { first, end, distance } in self.path[..matches].iter().rev() {
                 let written = writer.sequence(src, anchor, first, distance as u16, end - first);
@@ -168,7 +168,7 @@ impl Optimal {
                     break;
                 }
             }
-            if is_full || !fixed {
+            if is_full || !is_list_full {
                 return writer.finish(src, anchor, end);
             }
             self.restart(&mut state, budget);

@@ -97,3 +97,32 @@ fn classify(consumed: usize, produced: usize, output: usize, at_end: bool) -> Fi
         false => Fit::Incompressible,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use liblzma_sys::{LZMA_FILTER_LZMA1, LZMA_VLI_UNKNOWN, lzma_filter, lzma_raw_encoder_memusage};
+
+    use super::*;
+    use crate::{Algorithm, Method, Params, encoder_memory};
+
+    #[test]
+    fn the_memory_of_long_contents_is_bounded() {
+        for (level, dict_log) in
+            [0, 4, 6, 9, 109].into_iter().flat_map(|level| (12..=23).map(move |log| (level, log)))
+        {
+            let mut params = Params::new(Algorithm::Lzma, Some(level)).unwrap();
+            let Method::Lzma(lzma) = &mut params.method else { panic!("not LZMA") };
+            lzma.dict_size = 1 << dict_log;
+            let mut encoder = Encoder::new(*lzma, params.window).unwrap();
+            encoder.options.dict_size = lzma.dict_size;
+            let options = (&raw mut encoder.options).cast();
+            let end = lzma_filter { id: LZMA_VLI_UNKNOWN, options: std::ptr::null_mut() };
+            let filters = [lzma_filter { id: LZMA_FILTER_LZMA1, options }, end];
+            // SAFETY: the filters end with the unknown one, and the options outlive the call.
+            let liblzma = unsafe { lzma_raw_encoder_memusage(filters.as_ptr()) };
+            // As much content as the dictionary holds, which is more than the window.
+            let own = encoder_memory(&params, 1 << dict_log);
+            assert!(own >= liblzma, "{params:?}: {own}, {liblzma}");
+        }
+    }
+}
