@@ -41,8 +41,11 @@ pub(crate) fn codec(args: &CodecArgs) -> Result<()> {
     let mut ratios = Ratios::new();
     for (name, mib) in CODECS {
         let mut command = shell::cargo();
-        let output =
-            command.args(bench).args(["--only", name, "--mib", mib]).stderr(Stdio::inherit()).output()?;
+        let output = command
+            .args(bench)
+            .args(["--only", name, "--mib", mib])
+            .stderr(Stdio::inherit())
+            .output()?;
         let text = String::from_utf8_lossy(&output.stdout);
         print!("{text}");
         if !output.status.success() {

@@ -51,7 +51,8 @@ pub(crate) fn delta(parts: &SizeArgs) -> Result<()> {
     install::install(&[&deltas::TOOLS[..], &[TIME]].concat())?;
     let programs = Programs::install()?;
     let device = shell::build_program("ferofs-device", "ferofs-device", "release")?;
-    let tools = [("xdelta3", PathBuf::from("xdelta3"), "-V"), ("zstd", PathBuf::from("zstd"), "--version")];
+    let tools =
+        [("xdelta3", PathBuf::from("xdelta3"), "-V"), ("zstd", PathBuf::from("zstd"), "--version")];
     let report = Report::new("delta", &[&programs.versions()[..2], &tools].concat())?;
     let work_dir = scratch();
     let mut rows = Vec::new();
@@ -59,7 +60,8 @@ pub(crate) fn delta(parts: &SizeArgs) -> Result<()> {
         let trees = updates::trees(name)?;
         for (tool, options) in *encodings {
             let measured = measure(&programs, &device, work_dir.path(), *tool, options, &trees);
-            let (ratio, cells) = measured.with_context(|| format!("{name}: {} {options}", tool.name()))?;
+            let (ratio, cells) =
+                measured.with_context(|| format!("{name}: {} {options}", tool.name()))?;
             let names = vec![(*name).to_owned(), format!("`{} {options}`", tool.name())];
             rows.push((ratio, [names, cells].concat()));
         }
@@ -102,7 +104,10 @@ fn measure(
     let ferofs = || Run::limited(&programs.ferofs, None, TIMEOUT);
     let create = ferofs().args(["delta", "create", "--force"]).args([&old, &new]);
     let created = succeed("ferofs delta create", create.arg("-o").arg(path("delta")))?;
-    let shown = succeed("ferofs delta show", ferofs().args(["delta", "show", "--json"]).arg(path("delta")))?;
+    let shown = succeed(
+        "ferofs delta show",
+        ferofs().args(["delta", "show", "--json"]).arg(path("delta")),
+    )?;
     let shown: serde_json::Value = serde_json::from_slice(&shown.stdout)?;
     let stated = shown["memory"].as_u64().context("delta show --json has no memory")?;
     let timed = Run::limited(Path::new(TIME.program), None, TIMEOUT);
@@ -111,7 +116,8 @@ fn measure(
     let applied = succeed("ferofs-device delta", apply)?;
     let memory = fs::read_to_string(path("memory"))?.trim().parse::<f64>()? * 1024.0;
     ensure!(fs::read(&new)? == fs::read(path("result"))?, "the result is not the new image");
-    let copied = succeed("cp", Run::limited(Path::new("cp"), None, TIMEOUT).args([&new, &path("copy")]))?;
+    let copied =
+        succeed("cp", Run::limited(Path::new("cp"), None, TIMEOUT).args([&new, &path("copy")]))?;
     let others = Others::measure(&old, &new, dir)?;
     let (delta, bound) = (size(&path("delta"))?, others.least());
     let ratio = delta as f64 / bound as f64;

@@ -51,7 +51,8 @@ fn table() -> Result<String> {
     };
     let mut table = Vec::new();
     for (contest, tree, peer, words) in BUILDS {
-        let is_line = |line: &&Vec<&str>| line.starts_with(&[contest, tree]) && line[2].starts_with(peer);
+        let is_line =
+            |line: &&Vec<&str>| line.starts_with(&[contest, tree]) && line[2].starts_with(peer);
         table.push(build(words, builds.iter().find(is_line).with_context(|| words.to_owned())?)?);
     }
     let others: Vec<&Vec<&str>> =
@@ -61,25 +62,37 @@ fn table() -> Result<String> {
     table.push(build(&words, worst)?);
     for (setting, tree, job, image, words) in READS {
         let line = reads.iter().find(|line| line.starts_with(&[setting, tree, job, image]));
-        let [cpu, _, wall, squashfs_cpu, squashfs_wall] = line.with_context(|| words.to_owned())?[4..9]
+        let [cpu, _, wall, squashfs_cpu, squashfs_wall] =
+            line.with_context(|| words.to_owned())?[4..9]
         else {
             anyhow::bail!("a line of kernel.tsv: {line:?}")
         };
-        for (words, peer, cpu, wall) in
-            [(words, "erofs-utils' image", cpu, wall), ("the same", "squashfs", squashfs_cpu, squashfs_wall)]
-        {
+        for (words, peer, cpu, wall) in [
+            (words, "erofs-utils' image", cpu, wall),
+            ("the same", "squashfs", squashfs_cpu, squashfs_wall),
+        ] {
             table.push([words, peer, cpu, wall, "-"].map(str::to_owned).to_vec());
         }
     }
     // The page has the slowest loads, then the median one, then the fastest.
     let loads: Vec<Vec<&str>> =
         rows(&random).filter(|line| line.len() > 6 && line[1] != "---").skip(1).collect();
-    let median = loads.len().checked_sub(2).and_then(|at| loads.get(at)).context("no median in random.md")?;
+    let median = loads
+        .len()
+        .checked_sub(2)
+        .and_then(|at| loads.get(at))
+        .context("no median in random.md")?;
     for (words, line) in
         [("random reads through FUSE, the median load", median), ("the slowest load", &loads[0])]
     {
         let speed: f64 = line[1].parse().with_context(|| line[1].to_owned())?;
-        table.push(vec![words.into(), "erofsfuse".into(), line[6].into(), number(1.0 / speed), "-".into()]);
+        table.push(vec![
+            words.into(),
+            "erofsfuse".into(),
+            line[6].into(),
+            number(1.0 / speed),
+            "-".into(),
+        ]);
     }
     Ok(page::table(&["job", "compared with", "processor time", "time", "size"], &table))
 }

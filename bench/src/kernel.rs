@@ -91,13 +91,23 @@ pub(crate) fn kernel(PartArgs { parts, rounds, dir }: &PartArgs) -> Result<()> {
                     let mut runs: [Vec<Cost>; 3] = Default::default();
                     for round in 0..rounds {
                         for number in rotated_order(images.len(), round) {
-                            let cost =
-                                measure(&programs, &images[number], &dir.join("mount"), cache, job, &reads);
-                            runs[number].push(cost.with_context(|| format!("{tree}: {setting}: {name}"))?);
+                            let cost = measure(
+                                &programs,
+                                &images[number],
+                                &dir.join("mount"),
+                                cache,
+                                job,
+                                &reads,
+                            );
+                            runs[number]
+                                .push(cost.with_context(|| format!("{tree}: {setting}: {name}"))?);
                         }
                     }
                     let names = [setting, tree, name, state].map(str::to_owned);
-                    eprintln!("{}", shell::dim(&format!("{names:?}: {runs:.2?}"), &std::io::stderr()));
+                    eprintln!(
+                        "{}",
+                        shell::dim(&format!("{names:?}: {runs:.2?}"), &std::io::stderr())
+                    );
                     rows.push(Row { names, costs: medians(&runs)? });
                 }
             }
@@ -110,15 +120,23 @@ pub(crate) fn kernel(PartArgs { parts, rounds, dir }: &PartArgs) -> Result<()> {
     let table = table(&rows);
     report.add(&table);
     if parts.publish {
-        let about = format!("medians of {rounds} rounds, in which images of the three programs took turns.");
+        let about = format!(
+            "medians of {rounds} rounds, in which images of the three programs took turns."
+        );
         report.publish(&about, table, 3, 4)?;
     }
     Ok(fs::remove_dir_all(&dir)?)
 }
 
 /// The images of the three tools.
-fn images(programs: &Programs, source: &Path, options: &[&str; 3], dir: &Path) -> Result<Vec<FileSystem>> {
-    let tools = [(Tool::Ferofs, "erofs"), (Tool::MkfsErofs, "erofs"), (Tool::Mksquashfs, "squashfs")];
+fn images(
+    programs: &Programs,
+    source: &Path,
+    options: &[&str; 3],
+    dir: &Path,
+) -> Result<Vec<FileSystem>> {
+    let tools =
+        [(Tool::Ferofs, "erofs"), (Tool::MkfsErofs, "erofs"), (Tool::Mksquashfs, "squashfs")];
     let image = |((tool, kind), options): ((Tool, _), &&str)| {
         let image = dir.join(tool.name());
         programs.build(tool, options, source, &image)?;

@@ -78,7 +78,8 @@ impl Figures {
     fn cells(&self) -> Vec<String> {
         let Self { chunks, blocks, sizes } = *self;
         let ratios = [chunks, blocks, sizes].map(ratio);
-        let bytes = [chunks[0], chunks[1], blocks[0], blocks[1], sizes[0]].map(|bytes| bytes as f64);
+        let bytes =
+            [chunks[0], chunks[1], blocks[0], blocks[1], sizes[0]].map(|bytes| bytes as f64);
         ratios.into_iter().chain(bytes).map(number).collect()
     }
 }
@@ -87,7 +88,12 @@ fn ratio([without, with]: [u64; 2]) -> f64 {
     with as f64 / without.max(1) as f64
 }
 
-fn measure(ferofs: &Path, dir: &Path, form: &str, [old_tree, new_tree]: &[PathBuf; 2]) -> Result<Figures> {
+fn measure(
+    ferofs: &Path,
+    dir: &Path,
+    form: &str,
+    [old_tree, new_tree]: &[PathBuf; 2],
+) -> Result<Figures> {
     let [old, fresh, like] = ["old.erofs", "fresh.erofs", "like.erofs"].map(|name| dir.join(name));
     let build = |tree: &Path, options: &[&Path], image: &Path| {
         let run = Run::limited(ferofs, None, TIMEOUT).args([
@@ -115,5 +121,9 @@ fn measure(ferofs: &Path, dir: &Path, form: &str, [old_tree, new_tree]: &[PathBu
 fn blocks(old: &Path, new: &Path) -> Result<u64> {
     let (old, new) = (fs::read(old)?, fs::read(new)?);
     let known: HashSet<&[u8]> = old.chunks(BLOCK).collect();
-    Ok(new.chunks(BLOCK).filter(|block| !known.contains(block)).map(|block| block.len() as u64).sum())
+    Ok(new
+        .chunks(BLOCK)
+        .filter(|block| !known.contains(block))
+        .map(|block| block.len() as u64)
+        .sum())
 }

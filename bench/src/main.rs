@@ -119,7 +119,9 @@ fn main() -> ExitCode {
 
 fn run(bench: Bench) -> Result<()> {
     match bench {
-        Bench::All => published::all(|name| run(Bench::try_parse_from(["bench", name, "--publish"])?)),
+        Bench::All => {
+            published::all(|name| run(Bench::try_parse_from(["bench", name, "--publish"])?))
+        }
         Bench::Build(args) => build::build(&args),
         Bench::Charts(args) => charts::charts(&args),
         Bench::Codec(args) => codec::codec(&args),

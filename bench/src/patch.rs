@@ -33,13 +33,15 @@ pub(crate) fn patch(parts: &SizeArgs) -> Result<()> {
     install::install(&[&deltas::TOOLS[..], &[TIME]].concat())?;
     let ferofs = programs::ferofs()?;
     let tools = [("ferofs", ferofs.as_path(), "--version"), ("xdelta3", "xdelta3".as_ref(), "-V")];
-    let report = Report::new("patch", &[&tools[..], &[("zstd", "zstd".as_ref(), "--version")]].concat())?;
+    let report =
+        Report::new("patch", &[&tools[..], &[("zstd", "zstd".as_ref(), "--version")]].concat())?;
     let work_dir = scratch();
     let mut rows = Vec::new();
     for (name, encodings) in UPDATES.iter().filter(|(name, _)| parts.has(name)) {
         let trees = updates::trees(name)?;
         for encoding in *encodings {
-            let (ratio, cells) = measure(&ferofs, work_dir.path(), encoding, &trees).context(*name)?;
+            let (ratio, cells) =
+                measure(&ferofs, work_dir.path(), encoding, &trees).context(*name)?;
             rows.push((ratio, [vec![(*name).to_owned(), format!("`{encoding}`")], cells].concat()));
         }
     }
@@ -75,13 +77,18 @@ fn measure(
         let build = run(ferofs).args(["build", "--quiet", "--preset", "fast"]).args(&options);
         succeed("ferofs build", build.arg(tree).arg(path(image)))?;
     }
-    let create = run(ferofs).args(["patch", "create"]).args([path("image").as_path(), new]).args(&options);
+    let create =
+        run(ferofs).args(["patch", "create"]).args([path("image").as_path(), new]).args(&options);
     let created = succeed("ferofs patch create", create.arg("-o").arg(path("patch")))?;
     fs::copy(path("image"), path("patched"))?;
-    let timed =
-        run(Path::new(TIME.program)).args(["--format", "%M", "--output"]).arg(path("memory")).arg(ferofs);
-    let applied =
-        succeed("ferofs patch apply", timed.args(["patch", "apply"]).args([path("patched"), path("patch")]))?;
+    let timed = run(Path::new(TIME.program))
+        .args(["--format", "%M", "--output"])
+        .arg(path("memory"))
+        .arg(ferofs);
+    let applied = succeed(
+        "ferofs patch apply",
+        timed.args(["patch", "apply"]).args([path("patched"), path("patch")]),
+    )?;
     let memory: f64 = fs::read_to_string(path("memory"))?.trim().parse()?;
     let others = Others::measure(&path("image"), &path("rebuilt"), dir)?;
     let bound = others.least();

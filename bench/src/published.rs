@@ -39,9 +39,24 @@ const fn published(
 
 const PUBLISHED: [Published; 12] = [
     published("build", &["docs/results/build.md"], &["build ", "extract "], 13),
-    published("kernel", &["docs/results/kernel.md"], &["build preset default", "build zstd", "read "], 6),
-    published("charts", &["docs/pictures/peers.md", "docs/guide/settings.md"], &["build ", "mount "], 4),
-    published("redundant", &["docs/results/redundant.md"], &["build preset backup", "patch create"], 9),
+    published(
+        "kernel",
+        &["docs/results/kernel.md"],
+        &["build preset default", "build zstd", "read "],
+        6,
+    ),
+    published(
+        "charts",
+        &["docs/pictures/peers.md", "docs/guide/settings.md"],
+        &["build ", "mount "],
+        4,
+    ),
+    published(
+        "redundant",
+        &["docs/results/redundant.md"],
+        &["build preset backup", "patch create"],
+        9,
+    ),
     published(
         "scale",
         &["docs/results/scale.md"],
@@ -59,7 +74,12 @@ const PUBLISHED: [Published; 12] = [
         &["build lz4hc 12", "build lzma", "build zstd", "build deflate"],
         3,
     ),
-    published("paper", &["docs/results/paper.md"], &["read ", "mount ", "build preset android"], 11),
+    published(
+        "paper",
+        &["docs/results/paper.md"],
+        &["read ", "mount ", "build preset android"],
+        11,
+    ),
 ];
 
 /// Measures and publishes everything that was not measured with this commit.
@@ -79,7 +99,8 @@ pub(crate) fn all(publish: impl Fn(&str) -> Result<()>) -> Result<()> {
     }
     for Published { bench, pages, minutes, .. } in &PUBLISHED {
         let mut texts = pages.iter().map(|page| fs::read_to_string(shell::repository().join(page)));
-        if texts.all(|text| text.is_ok_and(|text| text.contains(&format!("- commit: {commit}\n")))) {
+        if texts.all(|text| text.is_ok_and(|text| text.contains(&format!("- commit: {commit}\n"))))
+        {
             println!("{bench}: measured with {commit} already");
             continue;
         }
@@ -97,11 +118,14 @@ pub(crate) fn costs(bench: &str) -> Result<String> {
         return Ok(String::new());
     };
     let accepted = accepted()?;
-    let cells =
-        accepted.cells.keys().filter(|cell| published.cells.iter().any(|start| cell.starts_with(start)));
+    let cells = accepted
+        .cells
+        .keys()
+        .filter(|cell| published.cells.iter().any(|start| cell.starts_with(start)));
     let costs = cells.filter_map(|cell| {
-        let figures =
-            accepted.costs(cell)?.map(|figure| figure.map_or("-".into(), |figure| figure.to_string()));
+        let figures = accepted
+            .costs(cell)?
+            .map(|figure| figure.map_or("-".into(), |figure| figure.to_string()));
         Some(format!("{cell} = {}", figures.join(" ")))
     });
     Ok(costs.collect::<Vec<_>>().join(", "))
@@ -122,7 +146,8 @@ mod tests {
 
     /// What changed since a page was measured; nothing if its figures still hold.
     fn changes(text: &str, accepted: &AcceptedFile) -> Result<Vec<String>> {
-        let (_, costs) = text.split_once(&format!("<!-- {COSTS}: ")).context("no accepted costs")?;
+        let (_, costs) =
+            text.split_once(&format!("<!-- {COSTS}: ")).context("no accepted costs")?;
         let (costs, _) = costs.split_once(" -->").context("the comment has no end")?;
         let told = text.lines().find_map(|line| line.strip_prefix(OLD)).unwrap_or_default();
         let is_told = |cell: &str| told.split(", ").any(|name| name == cell);
@@ -154,7 +179,8 @@ mod tests {
         for Published { bench, pages, .. } in &PUBLISHED {
             for page in *pages {
                 let text = fs::read_to_string(shell::repository().join(page)).unwrap();
-                for change in changes(&text, &accepted).with_context(|| (*page).to_owned()).unwrap() {
+                for change in changes(&text, &accepted).with_context(|| (*page).to_owned()).unwrap()
+                {
                     old.push(format!("{page}: {change}: run cargo xtask bench {bench} --publish"));
                 }
             }
@@ -165,7 +191,9 @@ mod tests {
     #[test]
     fn a_cost_that_changes_by_more_than_five_percent_is_noticed() {
         let page = format!("<!-- {COSTS}: {} -->", costs("build").unwrap());
-        for (factor, is_old) in [(1.04, false), (0.96, false), (1.06, true), (0.94, true), (0.0, true)] {
+        for (factor, is_old) in
+            [(1.04, false), (0.96, false), (1.06, true), (0.94, true), (0.0, true)]
+        {
             let accepted = accepted().unwrap();
             // Instructions, bytes and system calls.
             for number in [0, 3, 5] {
@@ -173,7 +201,9 @@ mod tests {
                 let figures = &mut accepted.cells.get_mut("build tar").unwrap().figures;
                 figures[number] = figures[number].map(|figure| (figure as f64 * factor) as u64);
                 assert!(
-                    changes(&format!("{OLD}check lz4, build tar\n{page}"), &accepted).unwrap().is_empty()
+                    changes(&format!("{OLD}check lz4, build tar\n{page}"), &accepted)
+                        .unwrap()
+                        .is_empty()
                 );
                 let changes = changes(&page, &accepted).unwrap();
                 assert_eq!(!changes.is_empty(), is_old, "{number} {factor}: {changes:?}");

@@ -124,7 +124,8 @@ impl Cell {
             }
         }
         for image in [IMAGES[1], IMAGES[2]] {
-            let sealed = |density| Self { is_sealed: true, ..Self::new(image, PageCache::Warm, density) };
+            let sealed =
+                |density| Self { is_sealed: true, ..Self::new(image, PageCache::Warm, density) };
             cells.extend([1.0, 10.0].map(sealed));
         }
         cells
@@ -207,11 +208,13 @@ pub(crate) struct Summary {
 
 impl Summary {
     fn of(runs: &[Figures]) -> Result<Self> {
-        let latency = Spread::of(runs.iter().map(|figures| figures.latency)).context("no rounds")?;
+        let latency =
+            Spread::of(runs.iter().map(|figures| figures.latency)).context("no rounds")?;
         Ok(Self {
             speed: Spread::of(runs.iter().map(|figures| figures.speed)).context("no rounds")?,
             latency: latency.median,
-            cpu: Spread::of(runs.iter().filter_map(|figures| figures.cpu)).map(|spread| spread.median),
+            cpu: Spread::of(runs.iter().filter_map(|figures| figures.cpu))
+                .map(|spread| spread.median),
         })
     }
 }
@@ -255,7 +258,9 @@ pub(crate) fn random(RandomArgs { only, rounds, publish }: &RandomArgs) -> Resul
         for round in 0..*rounds {
             for number in rotated_order(file_systems.len(), round) {
                 let figures = run(&images, &file_systems[number], &cell);
-                runs[number].push(figures.with_context(|| format!("{cell}: {}", file_systems[number].name))?);
+                runs[number].push(
+                    figures.with_context(|| format!("{cell}: {}", file_systems[number].name))?,
+                );
             }
         }
         let [ferofs, erofsfuse, kernel] = &runs;
@@ -270,7 +275,9 @@ pub(crate) fn random(RandomArgs { only, rounds, publish }: &RandomArgs) -> Resul
     let table = table(results);
     report.add(&table);
     if *publish {
-        let about = format!("medians of {rounds} rounds of {cells} cells, in which the programs took turns.");
+        let about = format!(
+            "medians of {rounds} rounds of {cells} cells, in which the programs took turns."
+        );
         report.publish(&about, table, 0, 1)?;
     }
     Ok(())
@@ -281,7 +288,10 @@ fn table(mut results: Results) -> Table {
     let ratio = |summaries: &[Summary; 3]| summaries[0].speed.median / summaries[1].speed.median;
     results.sort_by(|a, b| ratio(&a.1).total_cmp(&ratio(&b.1)));
     let last = results.len().saturating_sub(1);
-    let shown = results.iter().enumerate().filter(|(at, _)| *at < SLOWEST || *at == last / 2 || *at == last);
+    let shown = results
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| *at < SLOWEST || *at == last / 2 || *at == last);
     let row = |(_, (cell, summaries)): (usize, &(Cell, [Summary; 3]))| {
         let [ferofs, erofsfuse, _] = summaries;
         let cpu = ferofs.cpu.unwrap_or(f64::NAN) / erofsfuse.cpu.unwrap_or(f64::NAN);

@@ -167,7 +167,8 @@ fn build_images(tree: &Path, image: &Path, programs: &Programs) -> Result<Images
         Ok(Built { what, size, cpu: outcome.cpu.as_secs_f64(), peak: outcome.peak })
     };
     let squashfs = built(Tool::Mksquashfs, SQUASHFS_OPTIONS)?;
-    let ferofs = SETTINGS.iter().map(|options| built(Tool::Ferofs, options)).collect::<Result<_>>()?;
+    let ferofs =
+        SETTINGS.iter().map(|options| built(Tool::Ferofs, options)).collect::<Result<_>>()?;
     fs::remove_file(image)?;
     Ok(Images { squashfs, ferofs })
 }
@@ -236,7 +237,8 @@ fn compressed(tree: &Path, paths: &[PathBuf], window: u32) -> Result<Compressed>
         names.push(0);
     }
     fs::write(&list, names)?;
-    let tar = Run::limited("tar", None, TIMEOUT).args(["--null", "--no-recursion", "-cf"]).arg(&stream);
+    let tar =
+        Run::limited("tar", None, TIMEOUT).args(["--null", "--no-recursion", "-cf"]).arg(&stream);
     succeed("tar", tar.arg("-T").arg(&list).dir(tree))?;
     let window = format!("--long={window}");
     let run = Run::limited("zstd", None, TIMEOUT).args(["-q", "-15", &window, "-o"]);
@@ -252,7 +254,12 @@ const SNAPSHOT_SETTINGS: [&str; 2] = [PRESET, "-z zstd,9 -C 64K -E 48bit,fragmen
 const RATIO: f64 = 1.1;
 
 /// Measures what the image of the first directory in `tree` is after each further one was added.
-fn add_snapshots(tree: &Path, work_dir: &Path, programs: &Programs, report: &mut Report) -> Result<()> {
+fn add_snapshots(
+    tree: &Path,
+    work_dir: &Path,
+    programs: &Programs,
+    report: &mut Report,
+) -> Result<()> {
     let mut nights: Vec<PathBuf> =
         fs::read_dir(tree)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
     nights.sort();
@@ -260,7 +267,8 @@ fn add_snapshots(tree: &Path, work_dir: &Path, programs: &Programs, report: &mut
     let image = work_dir.join("snapshots");
     let size = || fs::metadata(&image).map(|metadata| metadata.len());
     let build = |sources: &[PathBuf], settings: &str| {
-        let run = Run::limited(&programs.ferofs, None, TIMEOUT).args(["build", "--quiet", "--versions"]);
+        let run =
+            Run::limited(&programs.ferofs, None, TIMEOUT).args(["build", "--quiet", "--versions"]);
         succeed(settings, run.args(settings.split(' ')).args(sources).arg(&image))
     };
     let mut rows = Vec::new();
@@ -273,8 +281,12 @@ fn add_snapshots(tree: &Path, work_dir: &Path, programs: &Programs, report: &mut
         for night in later {
             let archive = work_dir.join("step.tar");
             let name = night.file_name().context("a snapshot has no name")?;
-            let tar =
-                Run::limited("tar", None, TIMEOUT).arg("-cf").arg(&archive).arg("-C").arg(tree).arg(name);
+            let tar = Run::limited("tar", None, TIMEOUT)
+                .arg("-cf")
+                .arg(&archive)
+                .arg("-C")
+                .arg(tree)
+                .arg(name);
             succeed("tar", tar)?;
             let add = Run::limited(&programs.ferofs, None, TIMEOUT)
                 .args("patch add --json --loose-parents".split(' '));
@@ -290,7 +302,12 @@ fn add_snapshots(tree: &Path, work_dir: &Path, programs: &Programs, report: &mut
         let bytes = [at_once, start, end].map(|bytes| bytes.to_string());
         let mut row = vec![format!("`{settings}`")];
         row.extend(bytes);
-        row.extend([format!("{ratio:.2}"), content.to_string(), metadata.to_string(), format!("{cpu:.1}")]);
+        row.extend([
+            format!("{ratio:.2}"),
+            content.to_string(),
+            metadata.to_string(),
+            format!("{cpu:.1}"),
+        ]);
         rows.push(row);
         report.aim(
             format!("snapshots one by one, compared with all at once, `{settings}`"),

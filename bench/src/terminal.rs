@@ -89,7 +89,9 @@ fn record() -> Result<Vec<Step>> {
     let programs = ferofs.parent().context("ferofs has no directory")?;
     COMMANDS
         .iter()
-        .map(|command| Ok(Step { command: (*command).into(), output: run(command, dir.path(), programs)? }))
+        .map(|command| {
+            Ok(Step { command: (*command).into(), output: run(command, dir.path(), programs)? })
+        })
         .collect()
 }
 
@@ -139,8 +141,12 @@ fn draw(steps: &[Step], theme: Theme) -> Picture {
     }
     let width = 2.0 * MARGIN + f64::from(COLUMNS) * COLUMN;
     let height = 2.0 * MARGIN + lines.len() as f64 * LINE;
-    let mut picture =
-        Picture::new(width, height, theme, "A terminal: ferofs builds, checks, mounts and patches an image");
+    let mut picture = Picture::new(
+        width,
+        height,
+        theme,
+        "A terminal: ferofs builds, checks, mounts and patches an image",
+    );
     for (number, line) in lines.iter().enumerate() {
         let y = MARGIN + (number as f64 + 0.75) * LINE;
         for (column, text, style) in line {
@@ -217,8 +223,12 @@ mod tests {
         assert!(COMMANDS.iter().all(|command| command.len() <= usize::from(COLUMNS) - 2));
         for (theme, name) in Theme::ALL {
             let published =
-                fs::read_to_string(repository.join(format!("docs/pictures/terminal-{name}.svg"))).unwrap();
-            assert!(draw(&steps, theme).finish() == published, "run cargo xtask bench terminal --draw");
+                fs::read_to_string(repository.join(format!("docs/pictures/terminal-{name}.svg")))
+                    .unwrap();
+            assert!(
+                draw(&steps, theme).finish() == published,
+                "run cargo xtask bench terminal --draw"
+            );
         }
     }
 }

@@ -67,7 +67,9 @@ mod tests {
     fn the_definition_is_sound() {
         Campaign::command().debug_assert();
         let parse = |words: &[&str]| Campaign::try_parse_from([&["campaigns"], words].concat());
-        for (words, seconds) in [(&["options"][..], Some(60)), (&["options", "--images", "9"], None)] {
+        for (words, seconds) in
+            [(&["options"][..], Some(60)), (&["options", "--images", "9"], None)]
+        {
             let Ok(Campaign::Options(plan)) = parse(words) else { panic!("{words:?}") };
             assert_eq!(plan.seconds, seconds);
         }

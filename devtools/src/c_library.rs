@@ -34,7 +34,8 @@ pub fn install(source: &Path, built: &Path, prefix: &Path) -> Result<()> {
     }
     let template = source.join("ferofs.pc.in");
     let text = fs::read_to_string(&template).with_context(|| template.display().to_string())?;
-    let text = text.replace("@PREFIX@", &prefix.display().to_string()).replace("@VERSION@", VERSION);
+    let text =
+        text.replace("@PREFIX@", &prefix.display().to_string()).replace("@VERSION@", VERSION);
     let file = pkgconfig.join("ferofs.pc");
     fs::write(&file, text).with_context(|| file.display().to_string())
 }

@@ -84,7 +84,9 @@ pub fn install(tools: &[Tool]) -> Result<()> {
     }
     install_packages(&packages)?;
     match tools.iter().find(|tool| need::find_tool(tool.program).is_none()) {
-        Some(Tool { program, package }) => bail!("{package} is installed, but {program} is still not found"),
+        Some(Tool { program, package }) => {
+            bail!("{package} is installed, but {program} is still not found")
+        }
         None => Ok(()),
     }
 }
@@ -121,8 +123,7 @@ fn without_services(words: &[&str]) -> Vec<String> {
     let can_mount = as_root(&["unshare", "--mount", "mount", "--bind", "/", "/"]).output();
     let mut line: Vec<String> = Vec::new();
     if can_mount.is_ok_and(|output| output.status.success()) {
-        let script =
-            "for tool in $0; do [ ! -e $tool ] || mount --bind /bin/true $tool || exit; done; exec \"$@\"";
+        let script = "for tool in $0; do [ ! -e $tool ] || mount --bind /bin/true $tool || exit; done; exec \"$@\"";
         line.extend(["unshare", "--mount", "sh", "-c", script].map(String::from));
         line.push(SERVICE_TOOLS.join(" "));
     }
@@ -158,7 +159,8 @@ mod tests {
         let tools: Vec<_> = tools.collect();
         assert!(!tools.is_empty());
         for tool in tools {
-            let does_nothing = |words: Vec<String>| as_root(&words).output().unwrap().status.success();
+            let does_nothing =
+                |words: Vec<String>| as_root(&words).output().unwrap().status.success();
             let compare = ["cmp", "/bin/true", tool];
             assert!(does_nothing(without_services(&compare)), "{tool}");
             assert!(!does_nothing(compare.map(String::from).into()), "{tool}");

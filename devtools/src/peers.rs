@@ -38,7 +38,10 @@ pub fn install_peers() -> Result<()> {
         // sid is a code name that debootstrap always knows.
         let include = format!("--include={PACKAGES}");
         shell::run(
-            Command::new("debootstrap").args(["--variant=minbase", &include, "sid"]).arg(&root).arg(mirror),
+            Command::new("debootstrap")
+                .args(["--variant=minbase", &include, "sid"])
+                .arg(&root)
+                .arg(mirror),
         )?;
         write_scripts(&root, &target.join("peers/bin"))?;
     }
@@ -60,12 +63,16 @@ fn write_scripts(root: &Path, bin: &Path) -> Result<()> {
     // The names of the loader and of the library directory depend on the processor architecture.
     let triplets: Vec<PathBuf> = fs::read_dir(root.join("usr/lib"))?
         .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().ends_with("-linux-gnu")))
+        .filter(|path| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().ends_with("-linux-gnu"))
+        })
         .collect();
     let libraries = triplets.first().context("no directory of libraries in the new Debian")?;
     let loader = fs::read_dir(libraries)?
         .filter_map(|entry| Some(entry.ok()?.path()))
-        .find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("ld-linux")))
+        .find(|path| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("ld-linux"))
+        })
         .context("no dynamic loader in the new Debian")?;
     fs::create_dir_all(bin)?;
     for program in PROGRAMS {

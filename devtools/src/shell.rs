@@ -26,8 +26,11 @@ pub fn cargo() -> Command {
 /// # Errors
 /// When the program cannot be started, or its exit code is not 0.
 pub fn run(command: &mut Command) -> Result<()> {
-    let program =
-        Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let program = Path::new(command.get_program())
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
     let words = command.get_args().map(|arg| arg.to_string_lossy().into_owned());
     let line = std::iter::once(program).chain(words).collect::<Vec<_>>().join(" ");
     eprintln!("{}", dim(&format!("$ {line}"), &io::stderr()));

@@ -159,7 +159,8 @@ pub struct Picture {
 impl Picture {
     /// An empty picture of this size in pixels. Programs that read pages aloud read the title.
     pub fn new(width: f64, height: f64, theme: Theme, title: &str) -> Self {
-        let mut new = Self { width, height, title: escaped(title), body: String::new(), texts: Vec::new() };
+        let mut new =
+            Self { width, height, title: escaped(title), body: String::new(), texts: Vec::new() };
         new.push(format_args!(
             r#"<rect width="{width}" height="{height}" rx="6" fill="{}"/>"#,
             theme.background()

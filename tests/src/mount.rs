@@ -63,7 +63,12 @@ impl Mount {
     ///
     /// # Errors
     /// As [`Self::fuse`].
-    pub fn fuse_with(ferofs: &Path, options: &[&OsStr], image: &Path, dir: &Path) -> io::Result<Self> {
+    pub fn fuse_with(
+        ferofs: &Path,
+        options: &[&OsStr],
+        image: &Path,
+        dir: &Path,
+    ) -> io::Result<Self> {
         let mut command = Command::new(ferofs);
         command.args([OsStr::new("mount"), OsStr::new("--fuse"), OsStr::new("-f")]);
         Self::serve(command.args(options).args([image, dir]), dir)
@@ -86,7 +91,9 @@ impl Mount {
             if start.elapsed() > TIMEOUT {
                 daemon.kill()?;
                 daemon.wait()?;
-                return Err(io::Error::other(format!("{command:?}: nothing is mounted after a minute")));
+                return Err(io::Error::other(format!(
+                    "{command:?}: nothing is mounted after a minute"
+                )));
             }
             thread::sleep(Duration::from_millis(5));
         }
@@ -98,10 +105,17 @@ impl Mount {
         Self { dir: dir.to_owned(), daemon: None, mounted: true }
     }
 
-    fn mount_command<const N: usize>(options: [&str; N], image: &Path, dir: &Path) -> io::Result<Self> {
-        let output = Command::new("mount").args(options).args([image, dir]).stdin(Stdio::null()).output()?;
+    fn mount_command<const N: usize>(
+        options: [&str; N],
+        image: &Path,
+        dir: &Path,
+    ) -> io::Result<Self> {
+        let output =
+            Command::new("mount").args(options).args([image, dir]).stdin(Stdio::null()).output()?;
         if !output.status.success() {
-            return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+            return Err(io::Error::other(
+                String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+            ));
         }
         Ok(Self { dir: dir.to_owned(), daemon: None, mounted: true })
     }
@@ -165,7 +179,11 @@ impl Mount {
             return Ok(unmount(&self.dir, UnmountFlags::DETACH)?);
         }
         let status = Command::new("fusermount3").arg("-u").arg(&self.dir).status()?;
-        if status.success() { Ok(()) } else { Err(io::Error::other(format!("fusermount3: {status}"))) }
+        if status.success() {
+            Ok(())
+        } else {
+            Err(io::Error::other(format!("fusermount3: {status}")))
+        }
     }
 }
 

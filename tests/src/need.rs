@@ -12,7 +12,10 @@ pub const QUICK: &str = "FEROFS_TEST_QUICK";
 
 /// What may be missing in CI, and why.
 const MAY_LACK: &[(&str, &str)] = &[
-    (WITHOUT_QUICK, "CI runs everything; who sets CI=true on their own machine may still want a quick run"),
+    (
+        WITHOUT_QUICK,
+        "CI runs everything; who sets CI=true on their own machine may still want a quick run",
+    ),
     (PEERS, "Debian unstable may be unreachable or broken for a day"),
     (MOTO, "it comes from PyPI, and Debian has no other S3 store"),
     (LINUX_6_9, "the kernel of a CI machine cannot be chosen"),
@@ -33,7 +36,8 @@ pub const LINUX_6_9: &str = "Linux 6.9";
 /// The processor for which the campaigns of failing system calls and of kernels are written.
 pub const X86_64: &str = "an x86-64 processor";
 /// Where Debian's kernels are.
-pub const DEBIAN_MIRROR: &str = "a mirror of Debian, in apt's configuration or in the variable DEBIAN_MIRROR";
+pub const DEBIAN_MIRROR: &str =
+    "a mirror of Debian, in apt's configuration or in the variable DEBIAN_MIRROR";
 /// The kernel mounts files without a loop device.
 pub const LINUX_6_12: &str = "Linux 6.12";
 
@@ -88,7 +92,9 @@ pub fn fuse(what: &str) -> bool {
 
 /// Whether the kernel has EROFS and this process may mount; if not, says that `what` is skipped.
 pub fn kernel_erofs(what: &str) -> bool {
-    !is_skipped_as_slow(what) && root(what) && (kernel_has_erofs() || lacks(what, "EROFS in the kernel"))
+    !is_skipped_as_slow(what)
+        && root(what)
+        && (kernel_has_erofs() || lacks(what, "EROFS in the kernel"))
 }
 
 /// Says that `what` is skipped because `missing` is missing. Always false, so that callers can return it.

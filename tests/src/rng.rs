@@ -12,8 +12,9 @@ impl Rng {
 
     /// A generator for the part called `label`: its numbers do not depend on how many numbers other parts have drawn.
     pub fn fork(&self, label: &[u8]) -> Self {
-        let mix =
-            label.iter().fold(self.0, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3));
+        let mix = label
+            .iter()
+            .fold(self.0, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3));
         let mut fork = Self(mix);
         fork.next_u64();
         fork

@@ -68,7 +68,8 @@ impl Outcome {
 
     /// Whether stderr has an error message of ferofs, and none of a panic.
     pub fn has_error_message(&self) -> bool {
-        self.stderr.lines().any(|line| line.starts_with("ferofs: ")) && !self.stderr.contains("panicked")
+        self.stderr.lines().any(|line| line.starts_with("ferofs: "))
+            && !self.stderr.contains("panicked")
     }
 }
 
@@ -104,7 +105,10 @@ fn build_ferofs() -> PathBuf {
     cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
     cargo.args(["build", "--quiet", "--package", "ferofs-cli", "--package", "ferofs-device"]);
     let status = cargo.status();
-    assert!(status.as_ref().is_ok_and(std::process::ExitStatus::success), "cannot build ferofs: {status:?}");
+    assert!(
+        status.as_ref().is_ok_and(std::process::ExitStatus::success),
+        "cannot build ferofs: {status:?}"
+    );
     crate::scratch::target_dir().join("debug/ferofs")
 }
 
@@ -193,7 +197,8 @@ impl Run {
         let stderr = child.stderr.take();
         let reader = thread::spawn(move || read_all(stderr));
         let stdout = read_all(child.stdout.take())?;
-        let stderr = reader.join().unwrap_or_else(|_| Err(io::Error::other("reader of stderr panicked")))?;
+        let stderr =
+            reader.join().unwrap_or_else(|_| Err(io::Error::other("reader of stderr panicked")))?;
         let used = child.wait4()?;
         drop(ended);
         watch.join().map_err(|_| io::Error::other("watcher of the time panicked"))?;

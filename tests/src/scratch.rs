@@ -41,9 +41,11 @@ pub fn scratch_in_memory() -> TempDir {
     let created = || TempDir::with_prefix_in("ferofs-", MEMORY).ok();
     // Asked for each directory: other programs also use memory.
     let has_room = run::proc_bytes("/proc/meminfo", "MemAvailable:").unwrap_or(0) >= ENOUGH_MEMORY
-        && rustix::fs::statvfs(MEMORY).is_ok_and(|space| space.f_bavail * space.f_frsize >= ENOUGH_MEMORY);
+        && rustix::fs::statvfs(MEMORY)
+            .is_ok_and(|space| space.f_bavail * space.f_frsize >= ENOUGH_MEMORY);
     let dir = if has_room { created() } else { None };
-    dir.filter(|dir| *IS_SUITABLE.get_or_init(|| has_all_features(dir.path()))).unwrap_or_else(scratch)
+    dir.filter(|dir| *IS_SUITABLE.get_or_init(|| has_all_features(dir.path())))
+        .unwrap_or_else(scratch)
 }
 
 /// Whether tests can create device nodes, programs and all kinds of xattrs in `dir`.
@@ -58,6 +60,7 @@ fn has_all_features(dir: &Path) -> bool {
 /// Cargo's target directory, derived from the path of the running program: target/PROFILE/PROGRAM or target/PROFILE/deps/PROGRAM.
 pub fn target_dir() -> PathBuf {
     let exe = std::env::current_exe().unwrap_or_default();
-    let profile = exe.ancestors().skip(1).find(|dir| dir.file_name().is_some_and(|name| name != "deps"));
+    let profile =
+        exe.ancestors().skip(1).find(|dir| dir.file_name().is_some_and(|name| name != "deps"));
     profile.and_then(Path::parent).unwrap_or(Path::new("target")).to_owned()
 }

@@ -52,12 +52,24 @@ pub fn update(root: &Path, seed: u64, count: usize) -> io::Result<()> {
         let shorter = File::options().write(true).open(&chosen[2])?;
         shorter.set_len(shorter.metadata()?.len() / 2)?;
         insert(&chosen[3], &mut rng)?;
-        fs::set_permissions(&chosen[4], fs::Permissions::from_mode(0o400 + rng.below(0o400) as u32))?;
+        fs::set_permissions(
+            &chosen[4],
+            fs::Permissions::from_mode(0o400 + rng.below(0o400) as u32),
+        )?;
         let value = Content::Text.bytes(rng.below(300) as usize, &mut rng);
         // Some file systems have no xattrs.
-        let _ = rustix::fs::setxattr(&chosen[5], "user.update", &value, rustix::fs::XattrFlags::empty());
+        let _ = rustix::fs::setxattr(
+            &chosen[5],
+            "user.update",
+            &value,
+            rustix::fs::XattrFlags::empty(),
+        );
         if need::is_root() {
-            rustix::fs::chown(&chosen[4], Some(rustix::fs::Uid::from_raw(rng.below(70_000) as u32)), None)?;
+            rustix::fs::chown(
+                &chosen[4],
+                Some(rustix::fs::Uid::from_raw(rng.below(70_000) as u32)),
+                None,
+            )?;
         }
         let new = dir.join(name("new"));
         fs::create_dir(&new)?;

@@ -32,7 +32,8 @@ impl Server {
     ) -> Self {
         let mut command = Command::new(program);
         arguments(&mut command).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let process = command.spawn().unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+        let process =
+            command.spawn().unwrap_or_else(|error| panic!("{}: {error}", program.display()));
         let server = Self { process, address };
         let start = Instant::now();
         while TcpStream::connect(&server.address).is_err() {

@@ -59,7 +59,9 @@ pub(crate) fn check() -> Result<()> {
         if std::env::var_os("CI").is_some() {
             return Err(error);
         }
-        eprintln!("left out: the comparison of the public API, because rustup cannot install Rust {RUST}");
+        eprintln!(
+            "left out: the comparison of the public API, because rustup cannot install Rust {RUST}"
+        );
         return Ok(());
     }
     let mut differences = String::new();
@@ -70,7 +72,10 @@ pub(crate) fn check() -> Result<()> {
     }
     if !differences.is_empty() {
         let lines: Vec<&str> = differences.lines().take(SHOWN).collect();
-        bail!("the public API changed; if that is intended, run `cargo xtask api`:\n{}", lines.join("\n"));
+        bail!(
+            "the public API changed; if that is intended, run `cargo xtask api`:\n{}",
+            lines.join("\n")
+        );
     }
     Ok(())
 }
@@ -79,7 +84,10 @@ pub(crate) fn check() -> Result<()> {
 fn difference(old: &str, new: &str) -> String {
     let only = |of: &str, other: &str, sign: char| -> String {
         let other: std::collections::HashSet<&str> = other.lines().collect();
-        of.lines().filter(|line| !other.contains(line)).map(|line| format!("{sign} {line}\n")).collect()
+        of.lines()
+            .filter(|line| !other.contains(line))
+            .map(|line| format!("{sign} {line}\n"))
+            .collect()
     };
     only(old, new, '-') + &only(new, old, '+')
 }
@@ -92,7 +100,13 @@ fn install_rust() -> Result<()> {
     if present.status.success() {
         return Ok(());
     }
-    shell::run_quietly(Command::new(program).args(["toolchain", "install", RUST, "--profile", "minimal"]))
+    shell::run_quietly(Command::new(program).args([
+        "toolchain",
+        "install",
+        RUST,
+        "--profile",
+        "minimal",
+    ]))
 }
 
 /// The public items of a library with all its features.
@@ -100,7 +114,17 @@ fn items(library: &str) -> Result<String> {
     let target = scratch::target_dir().join("api");
     let mut rustdoc = Command::new("rustup");
     rustdoc
-        .args(["run", RUST, "cargo", "rustdoc", "--quiet", "--lib", "--all-features", "--package", library])
+        .args([
+            "run",
+            RUST,
+            "cargo",
+            "rustdoc",
+            "--quiet",
+            "--lib",
+            "--all-features",
+            "--package",
+            library,
+        ])
         .arg("--target-dir")
         .arg(&target)
         .args(["--", "-Z", "unstable-options", "--output-format", "json"])
@@ -130,6 +154,9 @@ mod tests {
     #[test]
     fn changes_are_shown() {
         assert_eq!(difference("a\nb\n", "a\nb\n"), "");
-        assert_eq!(difference("pub fn a()\nb\n", "b\npub fn a(u8)\n"), "- pub fn a()\n+ pub fn a(u8)\n");
+        assert_eq!(
+            difference("pub fn a()\nb\n", "b\npub fn a(u8)\n"),
+            "- pub fn a()\n+ pub fn a(u8)\n"
+        );
     }
 }

@@ -25,11 +25,13 @@ pub(crate) fn demo(dir: &Path) -> Result<()> {
     shell::run(Command::new(&ferofs).arg("check").arg(&image))?;
     let checked = start.elapsed();
 
-    let mount = Mount::fuse(&ferofs, &image, &work_dir.directory("fuse")?).context("ferofs mount --fuse")?;
+    let mount = Mount::fuse(&ferofs, &image, &work_dir.directory("fuse")?)
+        .context("ferofs mount --fuse")?;
     let fuse = Compared::with(&dir, &mount)?;
     mount.unmount()?;
     let kernel = if can_mount_with_kernel()? {
-        let mount = Mount::kernel(&image, &work_dir.directory("kernel")?).context("mount -t erofs")?;
+        let mount =
+            Mount::kernel(&image, &work_dir.directory("kernel")?).context("mount -t erofs")?;
         let kernel = Compared::with(&dir, &mount)?;
         mount.unmount()?;
         Ok(kernel)
@@ -57,8 +59,12 @@ pub(crate) fn demo(dir: &Path) -> Result<()> {
     }
     let differences = fuse.report.count + kernel.as_ref().map_or(0, |kernel| kernel.report.count);
     if differences > 0 {
-        for difference in
-            fuse.report.differences.iter().chain(kernel.iter().flat_map(|k| &k.report.differences)).take(50)
+        for difference in fuse
+            .report
+            .differences
+            .iter()
+            .chain(kernel.iter().flat_map(|k| &k.report.differences))
+            .take(50)
         {
             println!("  {difference}");
         }
@@ -86,7 +92,8 @@ struct Compared {
 
 impl Compared {
     fn with(dir: &Path, mount: &Mount) -> Result<Self> {
-        let options = if need::is_root() { Default::default() } else { compare::Options::unprivileged() };
+        let options =
+            if need::is_root() { Default::default() } else { compare::Options::unprivileged() };
         let start = Instant::now();
         let report = compare(dir, mount.path(), &options)?;
         Ok(Self { report, time: start.elapsed() })

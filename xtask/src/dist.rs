@@ -125,7 +125,13 @@ fn make(processors: &[Processor], dir: &Path, work: &Path) -> Result<Release> {
 }
 
 /// Makes the files for one processor.
-fn part(processor: &Processor, sources: &Path, version: &Version, dir: &Path, work: &Path) -> Result<Part> {
+fn part(
+    processor: &Processor,
+    sources: &Path,
+    version: &Version,
+    dir: &Path,
+    work: &Path,
+) -> Result<Part> {
     let names = processor.release.context("there are no releases for it")?;
     let built = program::build(processor, names.target, sources, work, version)?;
     let copy = |name: &str, from: &Path| {

@@ -101,15 +101,21 @@ fn write_seeds(target: &str, corpus: &Path) -> Result<()> {
         .map(|entry| entry.path())
         .filter(|path| path.extension().is_some_and(|e| e == "erofs"))
     {
-        let name = path.file_stem().context("an image without a name")?.to_string_lossy().into_owned();
+        let name =
+            path.file_stem().context("an image without a name")?.to_string_lossy().into_owned();
         let image = fs::read(&path)?;
         match target {
             "image" => fs::write(corpus.join(name), image)?,
-            "superblock" => fs::write(corpus.join(name), image.get(1024..1400).unwrap_or_default())?,
+            "superblock" => {
+                fs::write(corpus.join(name), image.get(1024..1400).unwrap_or_default())?
+            }
             "directory" | "codec_decode" => {
                 // The first 40 blocks, whatever they contain: the fuzzer keeps those that increase coverage.
                 for (n, block) in image.chunks(4096).enumerate().take(40) {
-                    fs::write(corpus.join(format!("{name}-{n}")), [&[3, 0, 16][..], block].concat())?;
+                    fs::write(
+                        corpus.join(format!("{name}-{n}")),
+                        [&[3, 0, 16][..], block].concat(),
+                    )?;
                 }
             }
             // Slots of the inode table, each with the 128 bytes after it: xattrs and compression indexes.
@@ -181,12 +187,18 @@ pub(crate) fn mutants(options: &[&str]) -> Result<()> {
             unknown => bail!("no part {unknown}: {}", all.join(", ")),
         }
     }
-    if !shell::cargo().args(["mutants", "--version"]).output().is_ok_and(|output| output.status.success()) {
+    if !shell::cargo()
+        .args(["mutants", "--version"])
+        .output()
+        .is_ok_and(|output| output.status.success())
+    {
         bail!("cargo-mutants is missing: cargo install --locked cargo-mutants");
     }
     let target = scratch::target_dir();
     let mut survivors = Vec::new();
-    for (name, package, files) in PARTS.iter().filter(|(name, ..)| names.is_empty() || names.contains(name)) {
+    for (name, package, files) in
+        PARTS.iter().filter(|(name, ..)| names.is_empty() || names.contains(name))
+    {
         let output = target.join("mutants").join(name);
         std::fs::create_dir_all(&output)?;
         let mut cargo = shell::cargo();
@@ -204,7 +216,9 @@ pub(crate) fn mutants(options: &[&str]) -> Result<()> {
         // No examples of the documentation, which are compiled one by one; the tests of `ferofs` beside the library run its programs.
         cargo.args(["--", if *package == "ferofs" { "--lib" } else { "--tests" }]);
         // Kept between runs: only the changed crate is compiled again, without the debug information that nobody reads.
-        cargo.env("CARGO_TARGET_DIR", target.join("mutants/target")).env("CARGO_PROFILE_DEV_DEBUG", "0");
+        cargo
+            .env("CARGO_TARGET_DIR", target.join("mutants/target"))
+            .env("CARGO_PROFILE_DEV_DEBUG", "0");
         if shell::run(&mut cargo).is_err() {
             survivors.push(output.join("mutants.out/missed.txt").display().to_string());
         }

@@ -155,7 +155,13 @@ mod tests {
     #[test]
     fn help_of_a_command_has_its_lines_alone() {
         let help = usage_of("test");
-        assert!(help.starts_with("  test [--quick|--full]") && help.contains("test --vm"), "{help}");
-        assert!(help.contains("needs root") && !help.contains("  dist ") && !help.contains("demo"), "{help}");
+        assert!(
+            help.starts_with("  test [--quick|--full]") && help.contains("test --vm"),
+            "{help}"
+        );
+        assert!(
+            help.contains("needs root") && !help.contains("  dist ") && !help.contains("demo"),
+            "{help}"
+        );
     }
 }

@@ -48,12 +48,19 @@ macro_rules! processor {
             tools: $tools,
             compiler: Tool { program: concat!($tools, "-gcc"), package: $compiler },
             library: $library,
-            emulator: Tool { program: concat!("qemu-", $emulator, "-static"), package: "qemu-user-static" },
+            emulator: Tool {
+                program: concat!("qemu-", $emulator, "-static"),
+                package: "qemu-user-static",
+            },
         }
     };
 }
 
-const fn released(target: &'static str, debian: &'static str, rpm: &'static str) -> Option<Release> {
+const fn released(
+    target: &'static str,
+    debian: &'static str,
+    rpm: &'static str,
+) -> Option<Release> {
     Some(Release { target, debian, rpm })
 }
 
@@ -70,7 +77,10 @@ pub(crate) const PROCESSORS: [Processor; 7] = [
 ];
 
 /// Those of `processors` with these names, or all without names.
-pub(crate) fn choose(processors: impl Iterator<Item = Processor>, names: &[&str]) -> Result<Vec<Processor>> {
+pub(crate) fn choose(
+    processors: impl Iterator<Item = Processor>,
+    names: &[&str],
+) -> Result<Vec<Processor>> {
     let all: Vec<Processor> = processors.collect();
     if let Some(name) = names.iter().find(|name| all.iter().all(|it| it.name != **name)) {
         let known: Vec<&str> = all.iter().map(|it| it.name).collect();
@@ -159,7 +169,10 @@ mod tests {
     #[test]
     fn processors_are_chosen_by_name() {
         let names = |names: &[&str]| choose(PROCESSORS.into_iter(), names).map(|all| all.len());
-        assert_eq!((names(&[]).unwrap(), names(&["armv7", "s390x"]).unwrap()), (PROCESSORS.len(), 2));
+        assert_eq!(
+            (names(&[]).unwrap(), names(&["armv7", "s390x"]).unwrap()),
+            (PROCESSORS.len(), 2)
+        );
         assert!(names(&["vax"]).unwrap_err().to_string().ends_with("i686, powerpc64le, s390x"));
     }
 }

@@ -86,7 +86,8 @@ impl MemoryLimit {
 
     /// Starts with the low limit of `bytes`. `None` where this machine has no control groups or does not allow them.
     fn new(bytes: u64) -> Option<Self> {
-        let group = Cgroup::new(None).and_then(|group| group.add_process(std::process::id()).map(|()| group));
+        let group = Cgroup::new(None)
+            .and_then(|group| group.add_process(std::process::id()).map(|()| group));
         match group {
             Ok(group) => Some(Self { group, low: bytes }),
             Err(error) => {
@@ -109,7 +110,8 @@ impl MemoryLimit {
 
 /// The commands that build the images, one for each layout.
 fn builders(ferofs: &Path) -> Result<Vec<(&'static str, Command)>> {
-    let peers = peers::installed(&scratch::target_dir()).context("cargo xtask peers has not finished")?;
+    let peers =
+        peers::installed(&scratch::target_dir()).context("cargo xtask peers has not finished")?;
     let mkfs = |options: &[&str]| {
         let mut mkfs = Command::new(peers.join("mkfs.erofs"));
         mkfs.arg("--quiet").args(options);
@@ -128,7 +130,10 @@ fn builders(ferofs: &Path) -> Result<Vec<(&'static str, Command)>> {
         ),
         ("ferofs-48bit", ferofs_build(&["-z", "zstd,9", "-C", "128K", "-E", "48bit"])),
         ("ferofs-metabox", ferofs_build(&["-z", "lz4", "-m", "65536", "--compress-directories"])),
-        ("ferofs-deflate", ferofs_build(&["-z", "deflate", "-C", "16K", "-E", "48bit,all-fragments"])),
+        (
+            "ferofs-deflate",
+            ferofs_build(&["-z", "deflate", "-C", "16K", "-E", "48bit,all-fragments"]),
+        ),
         ("ferofs-plain", ferofs_build(&["-z", "none"])),
         ("fragments", mkfs(&["-zlz4hc", "-C65536", "-Eztailpacking,fragments,dedupe"])),
         ("lzma", mkfs(&["-zlzma,level=1", "-C32768", "-Eall-fragments"])),
@@ -140,15 +145,25 @@ fn builders(ferofs: &Path) -> Result<Vec<(&'static str, Command)>> {
 /// all files that are not empty.
 fn create_source(source: &Path, list: &Path) -> Result<()> {
     fs::create_dir(source)?;
-    tree::create(source, &tree::Options { largest: LARGEST_FILE, deep: 0, ..tree::Options::small() })?;
-    let output =
-        Command::new("find").arg(source).args(["-type", "f", "-size", "+0", "-printf", "%P\\0"]).output()?;
+    tree::create(
+        source,
+        &tree::Options { largest: LARGEST_FILE, deep: 0, ..tree::Options::small() },
+    )?;
+    let output = Command::new("find")
+        .arg(source)
+        .args(["-type", "f", "-size", "+0", "-printf", "%P\\0"])
+        .output()?;
     Ok(fs::write(list, output.stdout)?)
 }
 
 /// Starts the readers, and kills and restarts one of them each second until `time` is over. /proc/self/exe starts this program even
 /// if it has been built again meanwhile.
-fn kill_readers(mounts: &[Mount], source: &Path, time: Duration, limit: Option<&MemoryLimit>) -> Result<()> {
+fn kill_readers(
+    mounts: &[Mount],
+    source: &Path,
+    time: Duration,
+    limit: Option<&MemoryLimit>,
+) -> Result<()> {
     let mut rng = Rng::new(1);
     let start = |number: u64, seed: u64| -> Result<Child> {
         let mount = &mounts[usize::try_from(number)? % mounts.len()];
@@ -178,7 +193,10 @@ fn kill_readers(mounts: &[Mount], source: &Path, time: Duration, limit: Option<&
         *reader = (start(victim, READERS + killed)?, Instant::now());
         if killed % SAMPLE_SECONDS == 0 {
             let memory: Vec<u64> = mounts.iter().map(private_dirty).collect::<Result<_>>()?;
-            println!("{:>5} s: KiB private dirty of each daemon: {memory:?}", start_time.elapsed().as_secs());
+            println!(
+                "{:>5} s: KiB private dirty of each daemon: {memory:?}",
+                start_time.elapsed().as_secs()
+            );
             samples.push(memory);
         }
     }
@@ -190,7 +208,8 @@ fn kill_readers(mounts: &[Mount], source: &Path, time: Duration, limit: Option<&
     let later = &samples[samples.len() / 4..];
     let (first_half, second_half) = later.split_at(later.len() / 2);
     for number in 0..mounts.len() {
-        let largest = |samples: &[Vec<u64>]| samples.iter().map(|memory| memory[number]).max().unwrap_or(0);
+        let largest =
+            |samples: &[Vec<u64>]| samples.iter().map(|memory| memory[number]).max().unwrap_or(0);
         let (before, after) = (largest(first_half), largest(second_half));
         println!("{}: at most {before} KiB, later {after} KiB", mounts[number].path().display());
         if before > 0 && after > before + before / 4 + 1024 {
@@ -244,8 +263,11 @@ fn compare_forever(mount: &Path, source: &Path, seed: u64) -> Result<()> {
             1 => 1 + rng.below(300_000),
             _ => 0,
         };
-        let len =
-            if step > 4096 && rng.below(2) == 0 { 4096 } else { 1 + usize::try_from(rng.below(200_000))? };
+        let len = if step > 4096 && rng.below(2) == 0 {
+            4096
+        } else {
+            1 + usize::try_from(rng.below(200_000))?
+        };
         let (mut actual, mut original) = (vec![0; len], vec![0; len]);
         let mut offset = 0;
         for _ in 0..500 {
@@ -255,7 +277,9 @@ fn compare_forever(mount: &Path, source: &Path, seed: u64) -> Result<()> {
                 break;
             }
             expected.read_exact_at(&mut original[..want], offset)?;
-            mounted.read_exact_at(&mut actual[..want], offset).with_context(|| path.display().to_string())?;
+            mounted
+                .read_exact_at(&mut actual[..want], offset)
+                .with_context(|| path.display().to_string())?;
             if actual[..want] != original[..want] {
                 bail!("{}: {want} bytes at {offset} are wrong", mount.join(path).display());
             }

@@ -132,7 +132,8 @@ fn run_stages(scope: Scope, stages: &Stages) -> Result<()> {
     if !is_quick && let Some(bin) = stages.run("peers", newest_peers)? {
         tests.env("FEROFS_PEERS", bin);
     }
-    stages.run("compile", || shell::run(shell::cargo().args(["test", "--workspace", "--no-run"])))?;
+    stages
+        .run("compile", || shell::run(shell::cargo().args(["test", "--workspace", "--no-run"])))?;
     let limit = if scope == Scope::Full { TESTS_HANG * 2 } else { TESTS_HANG };
     thread::scope(|scope| {
         let lint = scope.spawn(|| {
@@ -160,8 +161,9 @@ fn run_stages(scope: Scope, stages: &Stages) -> Result<()> {
         } else {
             left_out("the campaign of failing system calls", need::X86_64)?;
         }
-        stages
-            .run("deltas", || fuzz::run_campaign("hostile", &["--deltas", DELTA_CASES], &fuzz::ferofs()))?;
+        stages.run("deltas", || {
+            fuzz::run_campaign("hostile", &["--deltas", DELTA_CASES], &fuzz::ferofs())
+        })?;
         let options = ["--images", OPTIONS_IMAGES, "--seed", "1"];
         stages.run("options", || fuzz::run_campaign("options", &options, &fuzz::ferofs()))?;
         if has_kernels {
@@ -273,7 +275,9 @@ fn tools_besides_tests() -> Vec<Tool> {
 /// use, so that cargo does not compile the libraries twice.
 fn build(is_quick: bool) -> Result<PathBuf> {
     if is_quick {
-        shell::run(shell::cargo().args("build --workspace --bin ferofs --bin ferofs-device".split(' ')))?;
+        shell::run(
+            shell::cargo().args("build --workspace --bin ferofs --bin ferofs-device".split(' ')),
+        )?;
         return Ok(scratch::target_dir().join("debug/ferofs"));
     }
     shell::run(&mut fuzz::build_command())?;
@@ -334,7 +338,9 @@ fn check_features() -> Result<()> {
         );
     }
     let device = crates_of("ferofs-device")?;
-    if let Some(large) = ["ferofs-build", "regex", "ignore"].into_iter().find(|name| device.contains(*name)) {
+    if let Some(large) =
+        ["ferofs-build", "regex", "ignore"].into_iter().find(|name| device.contains(*name))
+    {
         bail!("ferofs-device needs {large}, which is not for devices");
     }
     let command = crates_of("ferofs-cli")?;
@@ -409,7 +415,10 @@ fn check_with_oldest_rust() -> Result<()> {
         "ferofs-capi",
     ]);
     // Not beside the other build: the two versions of Rust would wait for each other.
-    check.arg("--target-dir").arg(scratch::target_dir().join("msrv")).current_dir(shell::repository());
+    check
+        .arg("--target-dir")
+        .arg(scratch::target_dir().join("msrv"))
+        .current_dir(shell::repository());
     shell::run_quietly(&mut check)
 }
 
@@ -451,7 +460,9 @@ impl Stages {
 pub(crate) fn containers(modes: &[&str]) -> Result<()> {
     install::install(CONTAINER_TOOLS)?;
     if need::find_tool("go").is_none() {
-        bail!("Go is missing; building containerd 2.x needs a newer version than the one in Debian stable");
+        bail!(
+            "Go is missing; building containerd 2.x needs a newer version than the one in Debian stable"
+        );
     }
     let ferofs = shell::build_ferofs("checked")?;
     let script = shell::repository().join("tests/containerd/run.sh");
@@ -478,7 +489,8 @@ pub(crate) fn packages() -> Result<()> {
     processors::compare(&release)?;
     let mut script = Command::new(shell::repository().join("tests/packages/run.sh"));
     script.arg(scratch::target_dir().join("packages")).arg(peers::debian_mirror()?);
-    let (own, other): (Vec<_>, Vec<_>) = release.parts.iter().partition(|part| part.processor.is_own());
+    let (own, other): (Vec<_>, Vec<_>) =
+        release.parts.iter().partition(|part| part.processor.is_own());
     for part in own.into_iter().chain(other) {
         script.args([&part.debian, &part.rpm]).args(part.processor.emulator_program());
     }
@@ -500,7 +512,10 @@ fn newest_peers() -> Result<Option<PathBuf>> {
 }
 
 fn has_subcommand(name: &str) -> Result<bool> {
-    let found = shell::cargo().args([name, "--version"]).output().is_ok_and(|output| output.status.success());
+    let found = shell::cargo()
+        .args([name, "--version"])
+        .output()
+        .is_ok_and(|output| output.status.success());
     if !found {
         left_out(&format!("cargo {name}"), &format!("rustup component add {name}"))?;
     }

@@ -53,7 +53,10 @@ macro_rules! bytes {
             $trees,
             $rounds,
             concat!("-z zstd,", $level, " -C 128K -E 48bit,fragments"),
-            &[Job::Build(Tool::Mksquashfs, concat!("-comp zstd -Xcompression-level ", $level, " -b 128K"))],
+            &[Job::Build(
+                Tool::Mksquashfs,
+                concat!("-comp zstd -Xcompression-level ", $level, " -b 128K"),
+            )],
         )
     };
 }
@@ -71,7 +74,13 @@ pub(super) const CONTESTS: [Contest; 15] = [
         ],
     ),
     build("uncompressed", ALL, 3, "-z none", &[Job::Build(Tool::MkfsErofs, "")]),
-    build("lz4hc 4K", MEDIUM, 3, "-z lz4hc,9 -C 4K", &[Job::Build(Tool::MkfsErofs, "-zlz4hc,9 -C4096")]),
+    build(
+        "lz4hc 4K",
+        MEDIUM,
+        3,
+        "-z lz4hc,9 -C 4K",
+        &[Job::Build(Tool::MkfsErofs, "-zlz4hc,9 -C4096")],
+    ),
     build(
         "lz4hc 128K",
         MEDIUM,
@@ -140,7 +149,9 @@ impl Job {
     /// The command, without paths.
     pub(super) fn name(&self) -> String {
         match self {
-            Self::Build(tool, options) => format!("{} {options}", tool.name()).trim_end().to_owned(),
+            Self::Build(tool, options) => {
+                format!("{} {options}", tool.name()).trim_end().to_owned()
+            }
             Self::Extract(Extractor::Ferofs, ..) => "ferofs extract".into(),
             Self::Extract(Extractor::FsckErofs, ..) => "fsck.erofs --extract".into(),
             Self::Extract(Extractor::Unsquashfs, ..) => "unsquashfs".into(),
@@ -152,14 +163,16 @@ impl Job {
         let run = |program: &Path| Run::limited(program, None, TIMEOUT);
         let run = match self {
             Self::Build(tool, options) => return programs.build(*tool, options, source, to),
-            Self::Extract(Extractor::Ferofs, ..) => run(&programs.ferofs).arg("extract").args([source, to]),
+            Self::Extract(Extractor::Ferofs, ..) => {
+                run(&programs.ferofs).arg("extract").args([source, to])
+            }
             Self::Extract(Extractor::FsckErofs, ..) => run(&programs.peer("fsck.erofs"))
                 .arg(format!("--extract={}", to.display()))
                 .args(["--preserve", "--xattrs"])
                 .arg(source),
-            Self::Extract(Extractor::Unsquashfs, ..) => {
-                run(&programs.peer("unsquashfs")).args(["-quiet", "-no-progress", "-dest"]).args([to, source])
-            }
+            Self::Extract(Extractor::Unsquashfs, ..) => run(&programs.peer("unsquashfs"))
+                .args(["-quiet", "-no-progress", "-dest"])
+                .args([to, source]),
         };
         succeed(&self.name(), run)
     }

@@ -132,7 +132,8 @@ impl Bench<'_> {
         let estimate = ferofs_tests::Run::limited(&self.programs.ferofs, None, TIMEOUT)
             .args(["build", "--estimate", "--json", "--quiet"])
             .arg(&self.tree);
-        let said: Value = serde_json::from_slice(&succeed("ferofs build --estimate", estimate)?.stdout)?;
+        let said: Value =
+            serde_json::from_slice(&succeed("ferofs build --estimate", estimate)?.stdout)?;
         let (mut rows, presets) = (Vec::new(), charts::PRESETS.iter().zip(&costs));
         let mut add = |contest, peer: String, ours, theirs, badness| {
             rows.push(Row { contest, tree: tree.name.to_owned(), peer, ours, theirs, badness });
@@ -145,8 +146,9 @@ impl Bench<'_> {
             add(PRESETS, format!("{options} / {other}"), *ours, *theirs, beaten(theirs));
             let mut estimates = said["estimates"].as_array().into_iter().flatten();
             let estimate = estimates.find(|estimate| estimate["name"] == *name);
-            let number =
-                |key: &str| estimate.and_then(|estimate| estimate[key].as_f64()).context("no estimate");
+            let number = |key: &str| {
+                estimate.and_then(|estimate| estimate[key].as_f64()).context("no estimate")
+            };
             let said = Cost {
                 cpu: number("processor_seconds")?,
                 wall: number("seconds")?,
@@ -177,7 +179,12 @@ impl Bench<'_> {
         for round in 0..rounds {
             for number in rotated_order(jobs.len(), round) {
                 let outcome = jobs[number].run(self.programs, &sources[number], &to)?;
-                let line = format!("{}: {}: {:.2?}", self.tree.display(), jobs[number].name(), outcome.cpu);
+                let line = format!(
+                    "{}: {}: {:.2?}",
+                    self.tree.display(),
+                    jobs[number].name(),
+                    outcome.cpu
+                );
                 eprintln!("{}", shell::dim(&line, &std::io::stderr()));
                 let size = if to.is_file() { fs::metadata(&to)?.len() } else { 0 };
                 runs[number].push((outcome, size));
@@ -235,7 +242,17 @@ fn table<'a>(rows: &[Row], trees: impl Iterator<Item = &'a String>) -> Table {
              to beating it in time and in size: it is beaten only if both ratios are above 1.\n\nThe trees:\n\n{}",
             trees.join("\n")
         ),
-        head: vec!["contest", "tree", "compared with", "CPU", "size", "wall", "memory", "CPU s", "MB"],
+        head: vec![
+            "contest",
+            "tree",
+            "compared with",
+            "CPU",
+            "size",
+            "wall",
+            "memory",
+            "CPU s",
+            "MB",
+        ],
         rows: rows.iter().map(cells).collect(),
     }
 }

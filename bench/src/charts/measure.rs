@@ -36,7 +36,12 @@ pub(super) struct Candidate {
 }
 
 impl<'a> Bench<'a> {
-    pub(super) fn new(programs: &'a Programs, source: PathBuf, title: String, rounds: usize) -> Result<Self> {
+    pub(super) fn new(
+        programs: &'a Programs,
+        source: PathBuf,
+        title: String,
+        rounds: usize,
+    ) -> Result<Self> {
         let reads = Reads::plan(&source)?;
         let images = TempDir::new_in("/dev/shm").context("/dev/shm")?;
         fs::create_dir(images.path().join("mount"))?;
@@ -65,11 +70,17 @@ impl<'a> Bench<'a> {
                 // The order has each row once.
                 let Some(row) = rows.get_mut(at) else { continue };
                 self.round(row).with_context(|| row.command())?;
-                eprintln!("{}", shell::dim(&format!("round {}: {}", round + 1, row.command()), &stderr()));
+                eprintln!(
+                    "{}",
+                    shell::dim(&format!("round {}: {}", round + 1, row.command()), &stderr())
+                );
             }
         }
         Ok(Record {
-            command: format!("cargo xtask bench charts --only {part} --rounds {} --publish", self.rounds),
+            command: format!(
+                "cargo xtask bench charts --only {part} --rounds {} --publish",
+                self.rounds
+            ),
             machine,
             source: self.title.clone(),
             source_names: self.reads.names,
@@ -167,7 +178,8 @@ impl Record {
 
     /// For the terminal.
     pub(super) fn text(&self) -> Result<String> {
-        let mut text = format!("{}: {} names, {} bytes\n", self.source, self.source_names, self.source_bytes);
+        let mut text =
+            format!("{}: {} names, {} bytes\n", self.source, self.source_names, self.source_bytes);
         for row in &self.rows {
             let (size, build, read) = (row.megabytes(), row.build()?, row.read()?);
             // Writing to a string cannot fail.

@@ -125,7 +125,12 @@ mod tests {
         for part in PARTS {
             let record = Record::read(&shell::repository().join(part.figures)).unwrap();
             for row in &record.rows {
-                assert!(row.build_cpu_seconds.len() >= 3, "{}: {} rounds", row.options, record.rounds);
+                assert!(
+                    row.build_cpu_seconds.len() >= 3,
+                    "{}: {} rounds",
+                    row.options,
+                    record.rounds
+                );
             }
             for (name, text) in (part.pages)(&record).unwrap() {
                 let published = fs::read_to_string(shell::repository().join(name)).unwrap();

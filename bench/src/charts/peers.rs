@@ -59,7 +59,8 @@ fn table(record: &Record) -> Result<String> {
         Ok(vec![format!("`{}`", row.command()), format!("{:.1}", row.megabytes()), build, read])
     };
     let rows = record.rows.iter().map(row).collect::<Result<Vec<_>>>()?;
-    let head = ["command", "image, MB", "build, CPU s (min to max)", "random read, CPU µs (min to max)"];
+    let head =
+        ["command", "image, MB", "build, CPU s (min to max)", "random read, CPU µs (min to max)"];
     page.push_str(&page::table(&head, &rows));
     page.push_str("\nThe machine and the programs:\n\n");
     page.push_str(&machine::list(&record.machine));
@@ -107,7 +108,12 @@ struct Column {
 const COLUMNS: [Column; 3] = [
     Column { title: "Image size", unit: "MB", value: |row| Ok(row.megabytes()), digits: 1 },
     Column { title: "Build time", unit: "CPU seconds", value: Row::build, digits: 3 },
-    Column { title: "Random 4 KiB read", unit: "CPU µs, through FUSE", value: Row::read, digits: 3 },
+    Column {
+        title: "Random 4 KiB read",
+        unit: "CPU µs, through FUSE",
+        value: Row::read,
+        digits: 3,
+    },
 ];
 
 pub(super) fn draw(record: &Record, theme: Theme) -> Result<Picture> {

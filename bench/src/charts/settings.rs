@@ -53,7 +53,8 @@ pub(super) fn pages(record: &Record) -> Result<Vec<Page>> {
     let tables = tables(record)?;
     Ok(vec![(
         PAGE,
-        page::replace_measured(&text, BEGIN, tables.strip_suffix('\n').unwrap_or(&tables)).context(PAGE)?,
+        page::replace_measured(&text, BEGIN, tables.strip_suffix('\n').unwrap_or(&tables))
+            .context(PAGE)?,
     )])
 }
 
@@ -67,7 +68,8 @@ fn tables(record: &Record) -> Result<String> {
         record.conditions(),
         record.command,
     );
-    let none = record.rows.iter().find(|row| row.options == "-z none").context("no row for -z none")?;
+    let none =
+        record.rows.iter().find(|row| row.options == "-z none").context("no row for -z none")?;
     let source = none.megabytes();
     let cells: [(&str, Cell<'_>); 3] = [
         (
@@ -94,7 +96,8 @@ fn tables(record: &Record) -> Result<String> {
             rows.push(line);
         }
         let clusters = CLUSTERS.map(|cluster| format!("`-C {cluster}`"));
-        let head: Vec<&str> = std::iter::once("`-z`").chain(clusters.iter().map(String::as_str)).collect();
+        let head: Vec<&str> =
+            std::iter::once("`-z`").chain(clusters.iter().map(String::as_str)).collect();
         let _ = write!(text, "\n{title}\n\n{}", page::table(&head, &rows));
     }
     let _ = writeln!(
@@ -108,10 +111,17 @@ fn tables(record: &Record) -> Result<String> {
         let size = format!("{:.1}", row.megabytes() / source * 100.0);
         Ok(vec![format!("`{}`", row.options), size, number(row.build()?), number(row.read()?)])
     };
-    let presets =
-        record.rows.iter().filter(|row| row.group != GRID).map(preset).collect::<Result<Vec<_>>>()?;
+    let presets = record
+        .rows
+        .iter()
+        .filter(|row| row.group != GRID)
+        .map(preset)
+        .collect::<Result<Vec<_>>>()?;
     text.push_str("\nThe same for presets:\n\n");
-    text.push_str(&page::table(&["option", "size, %", "build, CPU s", "random read, CPU µs"], &presets));
+    text.push_str(&page::table(
+        &["option", "size, %", "build, CPU s", "random read, CPU µs"],
+        &presets,
+    ));
     let _ = write!(text, "\nThe machine and the programs:\n\n{}\n", machine::list(&record.machine));
     Ok(text)
 }
@@ -120,7 +130,9 @@ fn tables(record: &Record) -> Result<String> {
 fn front(record: &Record) -> Result<Vec<&Row>> {
     let rows = record.rows.iter().filter(|row| row.group == GRID && row.options != "-z none");
     let mut rows = rows.map(|row| Ok((row.build()?, row))).collect::<Result<Vec<_>>>()?;
-    rows.sort_by(|(a, row), (b, other)| a.total_cmp(b).then(row.image_bytes.cmp(&other.image_bytes)));
+    rows.sort_by(|(a, row), (b, other)| {
+        a.total_cmp(b).then(row.image_bytes.cmp(&other.image_bytes))
+    });
     let mut best = u64::MAX;
     rows.retain(|(_, row)| {
         let is_best = row.image_bytes < best;
@@ -163,7 +175,8 @@ mod tests {
                 row("-z lzma -C 4K", 400, 10.0),
             ],
         };
-        let options: Vec<&str> = front(&record).unwrap().iter().map(|row| row.options.as_str()).collect();
+        let options: Vec<&str> =
+            front(&record).unwrap().iter().map(|row| row.options.as_str()).collect();
         assert_eq!(options, ["-z lz4 -C 4K", "-z lz4 -C 64K", "-z zstd,19 -C 1M"]);
     }
 }

@@ -45,7 +45,8 @@ impl Others {
             size(&path("bsdiff")).map(Some)
         };
         let others = || {
-            let xdelta = run("xdelta3").args(["-e", "-9", "-f", "-B", "1073741824", "-s"]).args([old, new]);
+            let xdelta =
+                run("xdelta3").args(["-e", "-9", "-f", "-B", "1073741824", "-s"]).args([old, new]);
             succeed("xdelta3", xdelta.arg(path("xdelta")))?;
             let zstd = run("zstd").args(["-q", "-f", "-19", "--long=27"]);
             let zstd = zstd.arg(format!("--patch-from={}", old.display()));
@@ -77,7 +78,9 @@ pub(crate) fn show(
     mut rows: Vec<(f64, Vec<String>)>,
 ) -> Result<()> {
     rows.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let text = format!("{text} Seconds are processor seconds. Sizes are bytes. The worst ratios come first.");
+    let text = format!(
+        "{text} Seconds are processor seconds. Sizes are bytes. The worst ratios come first."
+    );
     let rows = rows.into_iter().map(|(_, row)| row).collect();
     let table = Table { title: "Updates".into(), text, head, rows };
     report.add(&table);
@@ -96,7 +99,10 @@ pub(crate) fn casync(old: &Path, new: &Path, dir: &Path) -> Result<u64> {
     let (index, mut sizes) = (dir.join("index.caibx"), [0, 0]);
     for (image, total) in [old, new].into_iter().zip(&mut sizes) {
         let casync = Run::limited("casync", None, TIMEOUT).arg("make");
-        succeed("casync", casync.arg(format!("--store={}", store.display())).arg(&index).arg(image))?;
+        succeed(
+            "casync",
+            casync.arg(format!("--store={}", store.display())).arg(&index).arg(image),
+        )?;
         for folder in files(&store)? {
             for chunk in files(&folder)? {
                 *total += size(&chunk)?;

@@ -116,7 +116,9 @@ impl FileSystem {
             }
             Driver::Sealed => {
                 let mut ferofs = Command::new(&programs.ferofs);
-                ferofs.args(["mount", "--fuse", "-f", "--roothash-file"]).arg(root_hash_file(&self.image));
+                ferofs
+                    .args(["mount", "--fuse", "-f", "--roothash-file"])
+                    .arg(root_hash_file(&self.image));
                 ferofs
             }
             Driver::Policy(name) => {
@@ -132,7 +134,8 @@ impl FileSystem {
             }
             Driver::Squashfuse => {
                 let missing = || Unavailable("needs squashfuse".into());
-                let mut squashfuse = Command::new(need::find_tool("squashfuse").ok_or_else(missing)?);
+                let mut squashfuse =
+                    Command::new(need::find_tool("squashfuse").ok_or_else(missing)?);
                 squashfuse.arg("-f");
                 squashfuse
             }
@@ -140,7 +143,9 @@ impl FileSystem {
                 let is_device = fs::metadata(&self.image)?.file_type().is_block_device();
                 let options = if is_device { "ro" } else { "ro,loop" };
                 run_quietly(
-                    Command::new("mount").args(["-t", kind, "-o", options]).args([&self.image, &dir]),
+                    Command::new("mount")
+                        .args(["-t", kind, "-o", options])
+                        .args([&self.image, &dir]),
                 )?;
                 return Ok(Mounted { dir, server: Server::Kernel });
             }

@@ -83,7 +83,8 @@ impl Reading {
         let milliseconds = number(&read["runtime"])?;
         let seconds = if rate > 0.0 { bytes as f64 / rate } else { milliseconds / 1e3 };
         let times = &read["clat_ns"];
-        let percentile = |name: &str| Ok::<_, anyhow::Error>(number(&times["percentile"][name])? / 1e3);
+        let percentile =
+            |name: &str| Ok::<_, anyhow::Error>(number(&times["percentile"][name])? / 1e3);
         let latency = Latency {
             median: percentile("50.000000")?,
             percentile_99: percentile("99.000000")?,

@@ -23,7 +23,9 @@ const FIRST: [&str; 5] = ["date", "commit", "kernel", "processor", "load at the 
 pub(crate) fn describe<P: AsRef<Path>>(bench: &str, programs: &[(&str, P, &str)]) -> Result<Facts> {
     let mut facts = versions(programs)?;
     let processor = "n=$(grep -c '^processor' /proc/cpuinfo); echo \"$n x $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n 1)\"";
-    for (name, script) in [("date", "date -u +%F"), ("kernel", "uname -sr"), ("processor", processor)] {
+    for (name, script) in
+        [("date", "date -u +%F"), ("kernel", "uname -sr"), ("processor", processor)]
+    {
         facts.insert(name.into(), first_line(Command::new("sh").args(["-c", script]))?);
     }
     facts.insert("commit".into(), page::commit()?);
@@ -46,7 +48,8 @@ pub(crate) fn versions<P: AsRef<Path>>(programs: &[(&str, P, &str)]) -> Result<F
 /// The lines of a page about the facts, then the accepted costs as a comment.
 pub(crate) fn list(facts: &Facts) -> String {
     let mut text = String::new();
-    let others = facts.keys().map(String::as_str).filter(|name| !FIRST.contains(name) && *name != COSTS);
+    let others =
+        facts.keys().map(String::as_str).filter(|name| !FIRST.contains(name) && *name != COSTS);
     for name in FIRST.into_iter().chain(others) {
         let value = facts.get(name).map_or("not recorded", String::as_str);
         // Writing to a string cannot fail.
@@ -69,8 +72,9 @@ fn first_line(command: &mut Command) -> Result<String> {
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
     // Some programs print their help, too.
-    let has_version =
-        |line: &&str| line.as_bytes().windows(3).any(|part| matches!(part, [b'0'..=b'9', b'.', b'0'..=b'9']));
+    let has_version = |line: &&str| {
+        line.as_bytes().windows(3).any(|part| matches!(part, [b'0'..=b'9', b'.', b'0'..=b'9']))
+    };
     let line = text.lines().find(has_version).or_else(|| text.lines().next());
     Ok(line.unwrap_or_default().trim().to_owned())
 }

@@ -58,7 +58,8 @@ impl Programs {
             bail!("installing a Debian with the compared programs needs root");
         }
         peers::install_peers()?;
-        let bin = peers::installed(&scratch::target_dir()).context("cargo xtask peers has not finished")?;
+        let bin = peers::installed(&scratch::target_dir())
+            .context("cargo xtask peers has not finished")?;
         Ok(Self { ferofs: ferofs()?, bin })
     }
 
@@ -80,12 +81,22 @@ impl Programs {
     }
 
     /// Makes the image of a tree.
-    pub(crate) fn build(&self, tool: Tool, options: &str, tree: &Path, image: &Path) -> Result<Outcome> {
+    pub(crate) fn build(
+        &self,
+        tool: Tool,
+        options: &str,
+        tree: &Path,
+        image: &Path,
+    ) -> Result<Outcome> {
         let options = options.split_whitespace();
         let run = |program: &Path| Run::limited(program, None, TIMEOUT);
         let run = match tool {
-            Tool::Ferofs => run(&self.ferofs).args(["build", "--quiet"]).args(options).args([tree, image]),
-            Tool::MkfsErofs => run(&self.peer("mkfs.erofs")).arg("--quiet").args(options).args([image, tree]),
+            Tool::Ferofs => {
+                run(&self.ferofs).args(["build", "--quiet"]).args(options).args([tree, image])
+            }
+            Tool::MkfsErofs => {
+                run(&self.peer("mkfs.erofs")).arg("--quiet").args(options).args([image, tree])
+            }
             Tool::Mksquashfs => run(&self.peer("mksquashfs"))
                 .args([tree, image])
                 .args(["-noappend", "-no-progress", "-quiet"])
@@ -101,7 +112,8 @@ impl Programs {
 
 /// The program ferofs: `FEROFS_BIN`, or what cargo builds with optimisation.
 pub(crate) fn ferofs() -> Result<PathBuf> {
-    std::env::var_os("FEROFS_BIN").map_or_else(|| shell::build_ferofs("release"), |path| Ok(path.into()))
+    std::env::var_os("FEROFS_BIN")
+        .map_or_else(|| shell::build_ferofs("release"), |path| Ok(path.into()))
 }
 
 /// Runs a command that must succeed; `what` names it in the error.
@@ -172,7 +184,9 @@ pub(crate) fn kernel_threads() -> Result<BTreeMap<OsString, f64>> {
         is_thread.then(|| nanoseconds.split(' ').next()?.parse::<f64>().ok()).flatten()
     };
     let processes = fs::read_dir("/proc")?.flatten();
-    Ok(processes.filter_map(|entry| Some((entry.file_name(), seconds(&entry.path())? / 1e9))).collect())
+    Ok(processes
+        .filter_map(|entry| Some((entry.file_name(), seconds(&entry.path())? / 1e9)))
+        .collect())
 }
 
 #[cfg(test)]
@@ -182,7 +196,8 @@ mod tests {
     #[test]
     fn time_and_memory_are_measured() {
         let cost =
-            run(Command::new("sh").args(["-c", "head -c 30M /dev/zero | tail -c 30M; sleep 0.05"])).unwrap();
+            run(Command::new("sh").args(["-c", "head -c 30M /dev/zero | tail -c 30M; sleep 0.05"]))
+                .unwrap();
         assert!(cost.seconds >= 0.05 && cost.peak > 0, "{cost:?}");
         assert!(
             run(Command::new("sh").args(["-c", "echo wrong >&2; false"]))

@@ -50,7 +50,8 @@ impl Reads {
         let places = (0..reads).map(|_| {
             let at = rng.below(bytes.max(1));
             let file = files.partition_point(|(start, _)| *start <= at).checked_sub(1);
-            let (start, path) = file.and_then(|file| files.get(file)).context("the source has no data")?;
+            let (start, path) =
+                file.and_then(|file| files.get(file)).context("the source has no data")?;
             Ok((path.clone(), (at - start) / SIZE as u64 * SIZE as u64))
         });
         Ok(Self { places: places.collect::<Result<_>>()?, names, bytes })
@@ -60,7 +61,8 @@ impl Reads {
     pub(crate) fn run(&self, mounted: &Path) -> Result<()> {
         let mut buffer = [0; SIZE];
         for (path, offset) in &self.places {
-            let file = File::open(mounted.join(path)).with_context(|| path.display().to_string())?;
+            let file =
+                File::open(mounted.join(path)).with_context(|| path.display().to_string())?;
             file.read_at(&mut buffer, *offset).with_context(|| path.display().to_string())?;
         }
         Ok(())

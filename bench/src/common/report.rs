@@ -50,7 +50,12 @@ impl Aim {
             Wanted::AtLeast(limit) => format!("at least {limit}{}", self.unit),
         };
         let reached = if self.is_reached() { "yes" } else { "**no**" };
-        vec![self.what.clone(), format!("{}{}", number(self.measured), self.unit), wanted, reached.into()]
+        vec![
+            self.what.clone(),
+            format!("{}{}", number(self.measured), self.unit),
+            wanted,
+            reached.into(),
+        ]
     }
 }
 
@@ -64,7 +69,10 @@ pub(crate) struct Report {
 
 impl Report {
     /// Starts a run that uses `programs`: what prints their versions.
-    pub(crate) fn new<P: AsRef<Path>>(bench: &'static str, programs: &[(&str, P, &str)]) -> Result<Self> {
+    pub(crate) fn new<P: AsRef<Path>>(
+        bench: &'static str,
+        programs: &[(&str, P, &str)],
+    ) -> Result<Self> {
         Ok(Self { bench, facts: machine::describe(bench, programs)?, aims: Vec::new() })
     }
 
@@ -73,7 +81,13 @@ impl Report {
         print!("{}", table.markdown());
     }
 
-    pub(crate) fn aim(&mut self, what: impl Into<String>, measured: f64, wanted: Wanted, unit: &'static str) {
+    pub(crate) fn aim(
+        &mut self,
+        what: impl Into<String>,
+        measured: f64,
+        wanted: Wanted,
+        unit: &'static str,
+    ) {
         self.aims.push(Aim { what: what.into(), measured, wanted, unit });
     }
 
@@ -105,12 +119,20 @@ impl Report {
 
     /// Replaces the measured part of the page by `about` (after "measured these figures: "), the machine, and the first rows of the table, in
     /// which a new column has the figures from before: the cell at `value` of the row with the same cells up to `key`.
-    pub(crate) fn publish(&self, about: &str, mut table: Table, key: usize, value: usize) -> Result<()> {
+    pub(crate) fn publish(
+        &self,
+        about: &str,
+        mut table: Table,
+        key: usize,
+        value: usize,
+    ) -> Result<()> {
         let page = page(self.bench);
         let text = fs::read_to_string(&page).with_context(|| page.display().to_string())?;
         let all = page.with_extension("tsv");
         match fs::read_to_string(&all) {
-            Ok(rows) => table.add_old(rows.lines().map(|line| line.split('\t').collect()), key, value),
+            Ok(rows) => {
+                table.add_old(rows.lines().map(|line| line.split('\t').collect()), key, value)
+            }
             Err(_) => table.add_old(rows(&text), key, value),
         }
         table.shorten(self.bench, &all)?;
@@ -121,8 +143,8 @@ impl Report {
             table.markdown()
         );
         let begin = page::begin(&format!("bench {} --publish", self.bench));
-        let new =
-            page::replace_measured(&text, &begin, &measured).with_context(|| page.display().to_string())?;
+        let new = page::replace_measured(&text, &begin, &measured)
+            .with_context(|| page.display().to_string())?;
         fs::write(&page, new).with_context(|| page.display().to_string())?;
         front::write()
     }
@@ -152,14 +174,17 @@ impl Table {
             return Ok(());
         }
         let line = |row: &[&str]| row.join("\t") + "\n";
-        let rows = self.rows.iter().map(|row| line(&row.iter().map(String::as_str).collect::<Vec<_>>()));
+        let rows =
+            self.rows.iter().map(|row| line(&row.iter().map(String::as_str).collect::<Vec<_>>()));
         let text: String = std::iter::once(line(&self.head)).chain(rows).collect();
         fs::write(all, text).with_context(|| all.display().to_string())?;
         // After a list, a sentence would belong to its last line.
         let is_list = self.text.lines().last().is_some_and(|line| line.starts_with("- "));
         self.text.push_str(if is_list { "\n\n" } else { " " });
-        let more =
-            format!("These are {SHOWN} of {} lines: [{bench}.tsv]({bench}.tsv) has all.", self.rows.len());
+        let more = format!(
+            "These are {SHOWN} of {} lines: [{bench}.tsv]({bench}.tsv) has all.",
+            self.rows.len()
+        );
         self.text.push_str(&more);
         self.rows.truncate(SHOWN);
         Ok(())
@@ -191,7 +216,9 @@ pub(crate) fn spread(values: impl IntoIterator<Item = f64>) -> Result<(f64, Stri
 pub(crate) fn number(value: f64) -> String {
     if value >= 999.5 {
         let mut digits = format!("{value:.0}");
-        for at in (1..digits.len()).rev().filter(|at| (digits.len() - at) % 3 == 0).collect::<Vec<_>>() {
+        for at in
+            (1..digits.len()).rev().filter(|at| (digits.len() - at) % 3 == 0).collect::<Vec<_>>()
+        {
             digits.insert(at, ',');
         }
         return digits;
@@ -213,15 +240,24 @@ mod tests {
     fn the_figures_of_the_page_before_are_beside_the_new_ones() {
         let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
         let rows = vec![row(["lz4", "kernel", "0.60"]), row(["none", "kernel", "0.90"])];
-        let mut table = Table { title: String::new(), text: String::new(), head: vec!["", "", "CPU"], rows };
-        table.add_old(super::rows("| a | b | CPU |\n|---|---|---|\n| lz4 | kernel | 0.70 |\n"), 1, 2);
+        let mut table =
+            Table { title: String::new(), text: String::new(), head: vec!["", "", "CPU"], rows };
+        table.add_old(
+            super::rows("| a | b | CPU |\n|---|---|---|\n| lz4 | kernel | 0.70 |\n"),
+            1,
+            2,
+        );
         assert_eq!(table.head, ["", "", "CPU", "before"]);
-        assert_eq!(table.rows, [["lz4", "kernel", "0.60", "0.70"], ["none", "kernel", "0.90", "-"]]);
+        assert_eq!(
+            table.rows,
+            [["lz4", "kernel", "0.60", "0.70"], ["none", "kernel", "0.90", "-"]]
+        );
     }
 
     #[test]
     fn aims_are_reached_or_not() {
-        let aim = |measured, wanted| Aim { what: "x".into(), measured, wanted, unit: " ms" }.is_reached();
+        let aim =
+            |measured, wanted| Aim { what: "x".into(), measured, wanted, unit: " ms" }.is_reached();
         assert!(aim(150.0, Wanted::AtMost(150.0)) && !aim(150.1, Wanted::AtMost(150.0)));
         assert!(aim(0.9, Wanted::AtLeast(0.9)) && !aim(0.89, Wanted::AtLeast(0.9)));
         assert!(!aim(f64::NAN, Wanted::AtMost(1.0)), "nothing was measured");
@@ -229,7 +265,10 @@ mod tests {
 
     #[test]
     fn numbers_have_three_digits() {
-        assert_eq!([0.0, 0.123, 9.949, 12.34, 99.7].map(number), ["0", "0.12", "9.95", "12.3", "100"]);
+        assert_eq!(
+            [0.0, 0.123, 9.949, 12.34, 99.7].map(number),
+            ["0", "0.12", "9.95", "12.3", "100"]
+        );
         assert_eq!(
             [123.4, 999.7, 10_000.0, 1_234_567.0].map(number),
             ["123", "1,000", "10,000", "1,234,567"]

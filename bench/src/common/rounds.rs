@@ -50,9 +50,11 @@ pub(crate) fn set_page_cache(file: &Path, state: PageCache) -> Result<()> {
     match state {
         PageCache::Warm => run_quietly(dd.arg(argument("if=")).args(["of=/dev/null", "bs=1M"])),
         // With these options dd evicts the whole file and writes nothing: see dd's manual, "nocache".
-        PageCache::Cold => {
-            run_quietly(dd.arg(argument("of=")).args(["oflag=nocache", "conv=notrunc,fdatasync", "count=0"]))
-        }
+        PageCache::Cold => run_quietly(dd.arg(argument("of=")).args([
+            "oflag=nocache",
+            "conv=notrunc,fdatasync",
+            "count=0",
+        ])),
     }
 }
 
@@ -69,7 +71,8 @@ mod tests {
 
     #[test]
     fn each_program_is_first_in_one_round() {
-        let starts: Vec<usize> = (0..3).filter_map(|round| rotated_order(3, round).next()).collect();
+        let starts: Vec<usize> =
+            (0..3).filter_map(|round| rotated_order(3, round).next()).collect();
         assert_eq!(starts, [0, 1, 2]);
         assert_eq!(rotated_order(3, 2).collect::<Vec<_>>(), [2, 0, 1]);
     }

@@ -57,7 +57,8 @@ fn read_first_file(bench: &Bench, server: &Server, depth: Depth) -> Result<Start
     let file = bench.mount_point().join(file_of(image, depth)?);
     let (traffic, cpu_before) = (Traffic::of(server), bench.ferofs.processes.cpu()?);
     let ((mounted, time), read) = timed(|| {
-        let mounted = timed(|| bench.ferofs.mount(&image.url(server), &bench.mount_point(), &options))?;
+        let mounted =
+            timed(|| bench.ferofs.mount(&image.url(server), &bench.mount_point(), &options))?;
         read_file(&file)?;
         Ok(mounted)
     })?;
@@ -89,7 +90,8 @@ fn row(name: &str, starts: &[Start]) -> Result<(f64, Vec<String>)> {
 /// The first file of the large image, with an empty cache.
 pub(super) fn first_file(bench: &mut Bench) -> Result<()> {
     const NETWORKS: [Network; 3] = [DIRECT, FAR, NARROW];
-    let servers = NETWORKS.iter().map(|network| bench.serve(network)).collect::<Result<Vec<Server>>>()?;
+    let servers =
+        NETWORKS.iter().map(|network| bench.serve(network)).collect::<Result<Vec<Server>>>()?;
     let mut rows = Vec::new();
     for (depth, depth_name) in [(Depth::NearRoot, "near the root"), (Depth::Deep, "deep")] {
         let mut starts = vec![Vec::new(); servers.len()];
@@ -153,11 +155,23 @@ pub(super) fn remount(bench: &mut Bench) -> Result<()> {
     let requests = server.counts().connections - before;
     let (median, read) = spread(read)?;
     let rows = vec![vec![read, spread(mount)?.1, requests.to_string()]];
-    bench.report.aim("mounted again without a server, first file", median, Wanted::AtMost(50.0), " ms");
-    bench.report.aim("mounted again without a server, requests", requests as f64, Wanted::AtMost(0.0), "");
+    bench.report.aim(
+        "mounted again without a server, first file",
+        median,
+        Wanted::AtMost(50.0),
+        " ms",
+    );
+    bench.report.aim(
+        "mounted again without a server, requests",
+        requests as f64,
+        Wanted::AtMost(0.0),
+        "",
+    );
     bench.report.add(&Table {
         title: "Mounted again, without the server".into(),
-        text: "The same file of the same image with a cache that has it, after the server has gone.".into(),
+        text:
+            "The same file of the same image with a cache that has it, after the server has gone."
+                .into(),
         head: vec!["first file read, ms", "mount returned, ms", "requests"],
         rows,
     });

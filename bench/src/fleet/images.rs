@@ -55,7 +55,8 @@ impl Image {
     pub(crate) fn get(ferofs: &Path, dir: &Path, which: Which, quick: bool) -> Result<Self> {
         let (name, tree, large) = which.plan(quick);
         let path = dir.join(format!("{name}.erofs"));
-        let (root, list) = (dir.join(format!("{name}.roothash")), dir.join(format!("{name}.files")));
+        let (root, list) =
+            (dir.join(format!("{name}.roothash")), dir.join(format!("{name}.files")));
         if !list.exists() {
             let tree = trees::named(tree)?.get()?;
             let mut source = tree.clone();
@@ -66,7 +67,9 @@ impl Image {
                 join_files(&trees::named(LARGE_SOURCE)?.get()?, &copy.join(LARGE_FILE), large)?;
             }
             let mut build = Command::new(ferofs);
-            build.args(["build", "--quiet", "--preset", "fast", "--verity", "--roothash-file"]).arg(&root);
+            build
+                .args(["build", "--quiet", "--preset", "fast", "--verity", "--roothash-file"])
+                .arg(&root);
             shell::run(build.args([&source, &path]))?;
             if large > 0 {
                 fs::remove_dir_all(&copy)?;

@@ -91,7 +91,8 @@ fn mounts(bench: &Bench, count: usize) -> Result<Sum> {
         for number in 0..count {
             let dir = bench.dir.join(format!("mounts/{number}"));
             fs::create_dir_all(&dir)?;
-            let mount = bench.ferofs.mount(&location, &dir, &["--roothash", &image.root, &cache_option])?;
+            let mount =
+                bench.ferofs.mount(&location, &dir, &["--roothash", &image.root, &cache_option])?;
             read += read_files(&dir, &common)? + read_files(&dir, &image.sample(OWN, number + 1))?;
             mounted.push(mount);
         }

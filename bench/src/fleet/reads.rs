@@ -97,13 +97,22 @@ pub(super) fn sequential(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-fn compare_with_local(bench: &mut Bench, [cold, unverified, warm, local]: [&[Run]; 4]) -> Result<()> {
+fn compare_with_local(
+    bench: &mut Bench,
+    [cold, unverified, warm, local]: [&[Run]; 4],
+) -> Result<()> {
     let speed = |runs: &[Run]| spread(runs.iter().map(|run| run.bytes / run.seconds / 1e6));
     let cpu = |runs: &[Run]| spread(runs.iter().map(|run| run.cpu));
     let ratio = spread(warm.iter().zip(local).map(|(warm, local)| local.seconds / warm.seconds))?;
-    let share =
-        spread(cold.iter().zip(unverified).map(|(all, less)| 100.0 * (all.cpu - less.cpu) / all.cpu))?;
-    bench.report.aim("sequential read, full cache / local image", ratio.0, Wanted::AtLeast(0.95), "");
+    let share = spread(
+        cold.iter().zip(unverified).map(|(all, less)| 100.0 * (all.cpu - less.cpu) / all.cpu),
+    )?;
+    bench.report.aim(
+        "sequential read, full cache / local image",
+        ratio.0,
+        Wanted::AtLeast(0.95),
+        "",
+    );
     bench.report.aim(
         "verification, of all CPU of a cold sequential read",
         share.0,
@@ -115,7 +124,11 @@ fn compare_with_local(bench: &mut Bench, [cold, unverified, warm, local]: [&[Run
     };
     let rows = vec![
         row("empty cache, with a root hash", cold, String::new())?,
-        row("empty cache, not verified", unverified, format!("verification takes {} % of the CPU", share.1))?,
+        row(
+            "empty cache, not verified",
+            unverified,
+            format!("verification takes {} % of the CPU", share.1),
+        )?,
         row("full cache, with a root hash", warm, format!("{} of the local image", ratio.1))?,
         row("local image, with a root hash", local, String::new())?,
     ];
@@ -208,8 +221,9 @@ pub(super) fn complete(bench: &mut Bench) -> Result<()> {
             }
             let [lazy, pull] = &runs;
             println!("complete reads: {}, {} is measured", network.name, order.name());
-            let column =
-                |runs: &[CompleteRead], value: &dyn Fn(&CompleteRead) -> f64| spread(runs.iter().map(value));
+            let column = |runs: &[CompleteRead], value: &dyn Fn(&CompleteRead) -> f64| {
+                spread(runs.iter().map(value))
+            };
             let ratios = lazy.iter().zip(pull).map(|(lazy, pull)| lazy.seconds / pull.seconds);
             let (ratio, ratio_text) = spread(ratios)?;
             bench.report.aim(
@@ -258,7 +272,12 @@ pub(super) fn complete(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-fn read_complete(bench: &Bench, server: &Server, method: Method, order: Order) -> Result<CompleteRead> {
+fn read_complete(
+    bench: &Bench,
+    server: &Server,
+    method: Method,
+    order: Order,
+) -> Result<CompleteRead> {
     let image = &bench.container;
     let location = image.url(server);
     let cache = CacheDir::new(&bench.dir)?;
@@ -268,9 +287,11 @@ fn read_complete(bench: &Bench, server: &Server, method: Method, order: Order) -
     let (mounted, time) = timed(|| {
         let root = ["--roothash", image.root.as_str()];
         let mounted = match method {
-            Method::Lazy => {
-                bench.ferofs.mount(&location, &bench.mount_point(), &[root[0], root[1], &cache_option])?
-            }
+            Method::Lazy => bench.ferofs.mount(
+                &location,
+                &bench.mount_point(),
+                &[root[0], root[1], &cache_option],
+            )?,
             Method::Pull => {
                 run_quietly(bench.ferofs.command("pull").args(root).arg(&location).arg(&pulled))?;
                 let file = pulled.to_string_lossy();

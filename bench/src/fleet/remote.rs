@@ -46,7 +46,12 @@ impl Ferofs {
     }
 
     /// Mounts `location` on `dir` with these options. Returns when the command has returned.
-    pub(crate) fn mount(&self, location: &str, dir: &Path, options: &[&str]) -> Result<Mounted<'_>> {
+    pub(crate) fn mount(
+        &self,
+        location: &str,
+        dir: &Path,
+        options: &[&str],
+    ) -> Result<Mounted<'_>> {
         let mut command = self.command("mount");
         run_quietly(command.args(options).arg(location).arg(dir))?;
         Ok(Mounted { dir: dir.to_owned(), ferofs: self, is_mounted: true })
@@ -133,7 +138,12 @@ impl Order {
 }
 
 /// Reads all files of a mounted image. Returns the number of bytes.
-pub(crate) fn read_all(image: &Image, mounted: &Path, large: Option<&str>, order: Order) -> Result<u64> {
+pub(crate) fn read_all(
+    image: &Image,
+    mounted: &Path,
+    large: Option<&str>,
+    order: Order,
+) -> Result<u64> {
     let mut files: Vec<PathBuf> = image.files.iter().map(|(file, _)| mounted.join(file)).collect();
     files.extend(large.map(|name| mounted.join(name)));
     let next = AtomicUsize::new(0);
@@ -150,7 +160,10 @@ pub(crate) fn read_all(image: &Image, mounted: &Path, large: Option<&str>, order
     };
     thread::scope(|scope| {
         let readers: Vec<_> = (0..threads).map(|_| scope.spawn(read)).collect();
-        readers.into_iter().map(|reader| reader.join().map_err(|_| anyhow!("a reader panicked"))?).sum()
+        readers
+            .into_iter()
+            .map(|reader| reader.join().map_err(|_| anyhow!("a reader panicked"))?)
+            .sum()
     })
 }
 
@@ -194,8 +207,10 @@ impl Processes {
         let names = all.filter_map(|entry| entry.file_name().into_string().ok());
         let ids = names.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
         // A process that has just ended has no program any more.
-        ids.filter(|id| fs::read_link(format!("/proc/{id}/exe")).is_ok_and(|exe| exe == self.program))
-            .collect()
+        ids.filter(|id| {
+            fs::read_link(format!("/proc/{id}/exe")).is_ok_and(|exe| exe == self.program)
+        })
+        .collect()
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -206,10 +221,12 @@ impl Processes {
     pub(crate) fn cpu(&self) -> Result<f64> {
         // Fields of proc(5), counted from the one behind the name: utime and stime; cutime and cstime.
         let seconds = |id: &str, first| {
-            ticks(id, first).map(|ticks| ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+            ticks(id, first)
+                .map(|ticks| ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
         };
         // The time of its threads is exact, but lacks threads that have ended; the time of the process is cut to steps of 10 ms.
-        let running = |id: &String| seconds(id, 11).unwrap_or(0.0).max(threads_cpu(id).unwrap_or(0.0));
+        let running =
+            |id: &String| seconds(id, 11).unwrap_or(0.0).max(threads_cpu(id).unwrap_or(0.0));
         let running = self.ids().iter().map(running).sum::<f64>();
         Ok(running + seconds("self", 13).context("/proc/self/stat")?)
     }
@@ -234,7 +251,11 @@ impl Processes {
         let start = Instant::now();
         while self.count() > 0 {
             if start.elapsed() > END {
-                bail!("processes of {} do not end: {}", self.program.display(), self.ids().join(" "));
+                bail!(
+                    "processes of {} do not end: {}",
+                    self.program.display(),
+                    self.ids().join(" ")
+                );
             }
             sleep(Duration::from_millis(5));
         }
@@ -271,7 +292,8 @@ mod tests {
 
     #[test]
     fn processor_time_of_a_process() {
-        let stat = "812 (a) b (c) S 1 812 812 0 -1 4194304 1 2 3 4 17 5 300 40 20 0 9 0 100 1000 10\n";
+        let stat =
+            "812 (a) b (c) S 1 812 812 0 -1 4194304 1 2 3 4 17 5 300 40 20 0 9 0 100 1000 10\n";
         assert_eq!(parse_ticks(stat, 11), Some(22));
         assert_eq!(parse_ticks(stat, 13), Some(340));
         assert_eq!(parse_ticks("812 (a", 11), None);

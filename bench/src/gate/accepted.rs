@@ -83,7 +83,8 @@ impl AcceptedFile {
             if line.starts_with('#') || line == columns() {
                 continue;
             }
-            let (cell, accepted) = parse_line(line).with_context(|| format!("line {number}: {line}"))?;
+            let (cell, accepted) =
+                parse_line(line).with_context(|| format!("line {number}: {line}"))?;
             if file.cells.insert(cell, accepted).is_some() {
                 bail!("line {number}: a second line of the same cell: {line}");
             }
@@ -94,8 +95,8 @@ impl AcceptedFile {
     pub(super) fn text(&self) -> String {
         let mut text = format!("{INTRODUCTION}{MACHINE}{}\n{}\n", self.machine, columns());
         for (cell, Accepted { figures, why }) in &self.cells {
-            let figures =
-                figures.map(|figure| figure.map_or_else(|| "-".to_owned(), |value| value.to_string()));
+            let figures = figures
+                .map(|figure| figure.map_or_else(|| "-".to_owned(), |value| value.to_string()));
             // Writing to a string does not fail.
             let _ = writeln!(text, "{cell}\t{}\t{why}", figures.join("\t"));
         }
@@ -114,9 +115,13 @@ impl AcceptedFile {
         for (number, metric) in METRICS.iter().enumerate() {
             let is_comparable = !metric.is_of_machine() || machine == self.machine;
             verdicts[number] = match (figures[number], measured[number]) {
-                (Some(accepted), Some(measured)) if is_comparable => Some(metric.verdict(accepted, measured)),
+                (Some(accepted), Some(measured)) if is_comparable => {
+                    Some(metric.verdict(accepted, measured))
+                }
                 // What one of the two lacks is another cell under the same name.
-                (accepted, measured) if accepted.is_some() != measured.is_some() => Some(Verdict::Worse),
+                (accepted, measured) if accepted.is_some() != measured.is_some() => {
+                    Some(Verdict::Worse)
+                }
                 _ => None,
             };
         }
@@ -125,7 +130,12 @@ impl AcceptedFile {
 
     /// Takes over the values that changed, with the reason. Those within the tolerance stay as they are, so that many small steps add up to one
     /// that is noticed.
-    pub(super) fn accept(&mut self, machine: &str, measured: &BTreeMap<String, Figures>, why: &str) {
+    pub(super) fn accept(
+        &mut self,
+        machine: &str,
+        measured: &BTreeMap<String, Figures>,
+        why: &str,
+    ) {
         // Also values of another machine are compared: their change has a reason, too.
         self.machine = machine.to_owned();
         for (cell, figures) in measured {
@@ -178,8 +188,10 @@ fn columns() -> String {
 fn parse_line(line: &str) -> Result<(String, Accepted)> {
     let fields: Vec<&str> = line.split('\t').collect();
     let [cell, figures @ .., why] = fields.as_slice() else { bail!("too few columns") };
-    let figures: Result<Vec<Option<u64>>, _> =
-        figures.iter().map(|field| if *field == "-" { Ok(None) } else { field.parse().map(Some) }).collect();
+    let figures: Result<Vec<Option<u64>>, _> = figures
+        .iter()
+        .map(|field| if *field == "-" { Ok(None) } else { field.parse().map(Some) })
+        .collect();
     let Ok(figures) = figures?.try_into() else { bail!("wrong number of columns") };
     Ok(((*cell).to_owned(), Accepted { figures, why: (*why).to_owned() }))
 }
@@ -193,7 +205,10 @@ mod tests {
 
     fn file() -> AcceptedFile {
         let accepted = Accepted { figures: CELL, why: "first values".into() };
-        AcceptedFile { machine: "rustc 1".into(), cells: BTreeMap::from([("build lz4".into(), accepted)]) }
+        AcceptedFile {
+            machine: "rustc 1".into(),
+            cells: BTreeMap::from([("build lz4".into(), accepted)]),
+        }
     }
 
     fn with(number: usize, value: u64) -> Figures {
@@ -250,7 +265,11 @@ mod tests {
     #[test]
     fn small_changes_keep_the_accepted_value() {
         let mut accepted = file();
-        accepted.accept("rustc 1", &BTreeMap::from([("build lz4".into(), with(0, 1_015_000_000))]), "x");
+        accepted.accept(
+            "rustc 1",
+            &BTreeMap::from([("build lz4".into(), with(0, 1_015_000_000))]),
+            "x",
+        );
         assert_eq!(accepted, file());
         let (worse, new) = (with(0, 1_030_000_000), with(3, 7));
         let measured = BTreeMap::from([("build lz4".into(), worse), ("new".into(), new)]);

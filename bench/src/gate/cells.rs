@@ -42,7 +42,8 @@ const IMAGES: [(&str, &str, &str); 7] = [
 /// Makes the patch that another cell applies.
 const PATCH: &str = "patch create images/zstd trees/new --output images/patch --workers 1";
 /// Makes the delta that another cell applies.
-const DELTA: &str = "delta create --level 3 images/zstd images/new --output images/delta --workers 1";
+const DELTA: &str =
+    "delta create --level 3 images/zstd images/new --output images/delta --workers 1";
 
 /// The output of a command is this word of its arguments. Each run gets another path of the same length.
 pub(super) const OUTPUT: &str = "OUTPUT";
@@ -93,7 +94,10 @@ pub(super) fn preparations() -> Vec<Vec<String>> {
 pub(super) fn all(dir: &Path) -> Result<Vec<Cell>> {
     let mut cells = Vec::new();
     for (name, options) in PRESETS {
-        cells.push(Cell::command(format!("build preset {name}"), build(options, "trees/mixed", OUTPUT)));
+        cells.push(Cell::command(
+            format!("build preset {name}"),
+            build(options, "trees/mixed", OUTPUT),
+        ));
     }
     for (name, options, source) in SETTINGS {
         cells.push(Cell::command(format!("build {name}"), build(options, source, OUTPUT)));
@@ -121,7 +125,8 @@ pub(super) fn all(dir: &Path) -> Result<Vec<Cell>> {
     }
     let create = format!("patch create images/zstd trees/new --output {OUTPUT} --workers 1");
     let apply = format!("patch apply {OUTPUT} images/patch");
-    let create_delta = format!("delta create --level 3 images/zstd images/new --output {OUTPUT} --workers 1");
+    let create_delta =
+        format!("delta create --level 3 images/zstd images/new --output {OUTPUT} --workers 1");
     let apply_delta = format!("delta apply images/zstd images/delta {OUTPUT}");
     let format = format!("verity format --threads 1 {OUTPUT}");
     let verify = format!("verity verify --threads 1 images/sealed {}", root_hash(dir)?);

@@ -50,7 +50,8 @@ const PAGE: u64 = 4096;
 
 /// Whether this process may trace programs, and start them at addresses that are always the same.
 pub(super) fn is_allowed() -> bool {
-    let probe = Command::new("setarch").args(["-R", "strace", "-c", "-o", "/dev/null", "true"]).output();
+    let probe =
+        Command::new("setarch").args(["-R", "strace", "-c", "-o", "/dev/null", "true"]).output();
     probe.is_ok_and(|output| output.status.success())
 }
 
@@ -76,8 +77,10 @@ impl Place<'_> {
 
     fn command(&self, arguments: &[String], copy_of: Option<&str>) -> Result<Figures> {
         let output = self.path("output");
-        let arguments: Vec<String> =
-            arguments.iter().map(|word| if word == OUTPUT { output.clone() } else { word.clone() }).collect();
+        let arguments: Vec<String> = arguments
+            .iter()
+            .map(|word| if word == OUTPUT { output.clone() } else { word.clone() })
+            .collect();
         let run = |tool: &[&str]| -> Result<()> {
             self.reset(&output, copy_of)?;
             programs::run(self.ferofs(tool).args(&arguments))?;
@@ -145,7 +148,8 @@ impl Place<'_> {
             let table = self.read(&log)?;
             let calls = calls(&table);
             requests = requests.into_iter().chain(calls.get("writev").copied()).min();
-            let sleeps = calls.get("clock_nanosleep").map_or(0, |sleeps| sleeps.saturating_sub(SLEEPS));
+            let sleeps =
+                calls.get("clock_nanosleep").map_or(0, |sleeps| sleeps.saturating_sub(SLEEPS));
             let without = [&WAITS[..], &["read", "writev", "clock_nanosleep"]].concat();
             others = others.min(counted_calls(&table, &without) + sleeps * SLOW);
         }
@@ -244,8 +248,9 @@ fn instructions(log: &str) -> Result<[Option<u64>; 2]> {
 /// The number after `name` in the log of cachegrind, which varies the spaces in names.
 fn count(log: &str, name: &str) -> Option<u64> {
     let lines = log.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
-    let number =
-        |line: String| line.split_once(name)?.1.split_whitespace().next()?.replace(',', "").parse().ok();
+    let number = |line: String| {
+        line.split_once(name)?.1.split_whitespace().next()?.replace(',', "").parse().ok()
+    };
     lines.filter_map(number).next()
 }
 

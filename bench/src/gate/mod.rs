@@ -64,8 +64,8 @@ pub(crate) fn gate(options: &GateArgs) -> Result<()> {
         need::lacks("the gate", "strace and setarch -R, which containers often forbid");
         return Ok(());
     }
-    let program =
-        std::env::var_os("FEROFS_BIN").context("FEROFS_BIN is not set; `cargo xtask bench gate` sets it")?;
+    let program = std::env::var_os("FEROFS_BIN")
+        .context("FEROFS_BIN is not set; `cargo xtask bench gate` sets it")?;
     let page = shell::repository().join("bench/gate.tsv");
     let mut accepted = match fs::read_to_string(&page) {
         Ok(text) => AcceptedFile::parse(&text).with_context(|| page.display().to_string())?,
@@ -85,7 +85,8 @@ pub(crate) fn gate(options: &GateArgs) -> Result<()> {
         cells.iter().map(|cell| cell.name.clone()).chain([cells::start().name]).collect();
     let can_mount = need::fuse("the mounts of the gate");
     cells.retain(|cell| cell.name.contains(&options.only) && (can_mount || !cell.is_mount()));
-    let at_rest = Place { dir: scratch.path(), number: 0, start_memory: 0 }.measure(&cells::start())?;
+    let at_rest =
+        Place { dir: scratch.path(), number: 0, start_memory: 0 }.measure(&cells::start())?;
     let measure = |cells: &[Cell]| -> Result<BTreeMap<String, Figures>> {
         let mut measured = measure_all(scratch.path(), cells, at_rest[MEMORY].unwrap_or_default())?;
         measured.insert(cells::start().name, at_rest);
@@ -101,7 +102,12 @@ pub(crate) fn gate(options: &GateArgs) -> Result<()> {
         accepted.accept(&machine, &measured, why);
         accepted.cells.retain(|name, _| names.contains(name));
         fs::write(&page, accepted.text())?;
-        println!("{} cells in {:.0} s: {}", cells.len(), start.elapsed().as_secs_f64(), page.display());
+        println!(
+            "{} cells in {:.0} s: {}",
+            cells.len(),
+            start.elapsed().as_secs_f64(),
+            page.display()
+        );
         return Ok(());
     }
     // Another program may have disturbed a cell, or its threads have taken turns in an unusual way; further looks tell.
@@ -120,7 +126,9 @@ pub(crate) fn gate(options: &GateArgs) -> Result<()> {
         start.elapsed().as_secs_f64()
     );
     if failures + gone > 0 {
-        bail!("the costs are not the accepted ones; `cargo xtask bench gate --accept \"WHY\"` accepts them");
+        bail!(
+            "the costs are not the accepted ones; `cargo xtask bench gate --accept \"WHY\"` accepts them"
+        );
     }
     Ok(())
 }
@@ -154,7 +162,8 @@ fn measure_all(dir: &Path, cells: &[Cell], start_memory: u64) -> Result<BTreeMap
         let place = Place { dir, number, start_memory };
         let mut measured = Vec::new();
         while let Some(cell) = cells.get(next.fetch_add(1, Relaxed)) {
-            measured.push((cell.name.clone(), place.measure(cell).with_context(|| cell.name.clone())?));
+            measured
+                .push((cell.name.clone(), place.measure(cell).with_context(|| cell.name.clone())?));
         }
         Ok(measured)
     };
@@ -203,7 +212,11 @@ fn print_spread(rounds: &[BTreeMap<String, Figures>]) {
 }
 
 /// Prints each value that is not as accepted, and returns the number of cells that fail.
-fn print_comparison(accepted: &AcceptedFile, machine: &str, measured: &BTreeMap<String, Figures>) -> usize {
+fn print_comparison(
+    accepted: &AcceptedFile,
+    machine: &str,
+    measured: &BTreeMap<String, Figures>,
+) -> usize {
     let is_comparable = machine == accepted.machine;
     if !is_comparable {
         println!(
@@ -226,8 +239,8 @@ fn print_comparison(accepted: &AcceptedFile, machine: &str, measured: &BTreeMap<
                 None if !is_comparable && metric.differs(old, new) => "told",
                 _ => continue,
             };
-            let [shown_old, shown_new] =
-                [old, new].map(|value| value.map_or("none".into(), |value| report::number(value as f64)));
+            let [shown_old, shown_new] = [old, new]
+                .map(|value| value.map_or("none".into(), |value| report::number(value as f64)));
             let ratio = new.unwrap_or(0) as f64 / old.unwrap_or(0) as f64;
             println!(
                 "{word:<8}{name}: {}: accepted {shown_old}, measured {shown_new}: {ratio:.3}",
@@ -261,10 +274,17 @@ fn describe_machine() -> Result<String> {
     let facts = machine::versions(&programs)?;
     let versions: Vec<&str> =
         programs.iter().filter_map(|(name, ..)| facts.get(*name)).map(String::as_str).collect();
-    if let Some(line) = versions.iter().find(|line| !line.contains(|char: char| char.is_ascii_digit())) {
+    if let Some(line) =
+        versions.iter().find(|line| !line.contains(|char: char| char.is_ascii_digit()))
+    {
         bail!("no version of a program that the instructions depend on: {line}");
     }
-    Ok(format!("{}; {} {}", versions.join("; "), std::env::consts::ARCH, processor_features().join(" ")))
+    Ok(format!(
+        "{}; {} {}",
+        versions.join("; "),
+        std::env::consts::ARCH,
+        processor_features().join(" ")
+    ))
 }
 
 /// Processor features on which the code that libraries choose depends. Valgrind hides newer ones.
@@ -290,8 +310,9 @@ mod tests {
 
     #[test]
     fn of_several_rounds_the_smallest_value_of_each_figure_counts() {
-        let round =
-            |a, b| BTreeMap::from([("cell".to_owned(), [Some(a), Some(b), None, None, None, Some(1)])]);
+        let round = |a, b| {
+            BTreeMap::from([("cell".to_owned(), [Some(a), Some(b), None, None, None, Some(1)])])
+        };
         let smallest = smallest(&[round(5, 7), round(6, 3)]);
         assert_eq!(smallest["cell"], [Some(5), Some(3), None, None, None, Some(1)]);
     }
@@ -302,7 +323,10 @@ mod tests {
         let figures = |calls| [None, None, None, None, None, Some(calls)];
         accepted.accept("rustc 1", &BTreeMap::from([("cell".into(), figures(1000))]), "x");
         let fails = |machine, calls| fails(&accepted, machine, "cell", &figures(calls));
-        assert_eq!([979, 980, 1020, 1021].map(|calls| fails("rustc 1", calls)), [true, false, false, true]);
+        assert_eq!(
+            [979, 980, 1020, 1021].map(|calls| fails("rustc 1", calls)),
+            [true, false, false, true]
+        );
         assert_eq!([979, 1021].map(|calls| fails("rustc 2", calls)), [false, true]);
         // Less memory can be that of another machine.
         let memory = |memory: u64| [None, None, Some(memory << 20), None, None, None];

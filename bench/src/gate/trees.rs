@@ -65,7 +65,11 @@ fn mixed(tree: &Path) -> Result<()> {
     }
     for number in 0..PROGRAMS {
         let mut rng = rng.fork(format!("program {number}").as_bytes());
-        write(tree, &format!("bin/program{number}"), &program(180_000 + number * 30_000, &words, &mut rng))?;
+        write(
+            tree,
+            &format!("bin/program{number}"),
+            &program(180_000 + number * 30_000, &words, &mut rng),
+        )?;
     }
     let mut rng = rng.fork(b"others");
     write(tree, "share/noise.bin", &Content::Noise.bytes(600_000, &mut rng))?;
@@ -101,7 +105,8 @@ fn small(tree: &Path) -> Result<()> {
     let mut rng = rng.fork(b"files");
     for number in 0..SMALL_FILES {
         let len = 1 + rng.below(300) as usize;
-        let text: Vec<u8> = words[rng.below(2000) as usize..].iter().flatten().copied().take(len).collect();
+        let text: Vec<u8> =
+            words[rng.below(2000) as usize..].iter().flatten().copied().take(len).collect();
         write(tree, &format!("d{:02}/file-{number:05}.txt", number / 250), &text)?;
     }
     Ok(())
@@ -138,13 +143,17 @@ fn update(tree: &Path) -> Result<()> {
 /// The words of a language, as names in programs are.
 fn words(rng: &mut Rng) -> Vec<Vec<u8>> {
     const PARTS: [&str; 24] = [
-        "get", "set", "_", "buf", "len", "page", "node", "list", "lock", "map", "err", "in", "re", "al",
-        "ex", "ter", "con", "io", "id", "st", "un", "_t", "ctx", "de",
+        "get", "set", "_", "buf", "len", "page", "node", "list", "lock", "map", "err", "in", "re",
+        "al", "ex", "ter", "con", "io", "id", "st", "un", "_t", "ctx", "de",
     ];
     let word = |_| {
         let parts = 1 + rng.below(4);
-        let text: String = (0..parts).map(|_| PARTS[rng.below(PARTS.len() as u64) as usize]).collect();
-        format!("{text}{}", if rng.below(6) == 0 { rng.below(64).to_string() } else { String::new() })
+        let text: String =
+            (0..parts).map(|_| PARTS[rng.below(PARTS.len() as u64) as usize]).collect();
+        format!(
+            "{text}{}",
+            if rng.below(6) == 0 { rng.below(64).to_string() } else { String::new() }
+        )
     };
     (0..WORDS).map(word).map(String::into_bytes).collect()
 }
@@ -179,8 +188,9 @@ fn source(len: usize, words: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
 /// Bytes like an ELF program: code of recurring instructions with addresses in them, a table of addresses, and strings.
 fn program(len: usize, words: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
     let mut code = Rng::new(SEED).fork(b"instructions");
-    let instructions: Vec<Vec<u8>> =
-        (0..INSTRUCTIONS).map(|_| Content::Noise.bytes(2 + code.below(5) as usize, &mut code)).collect();
+    let instructions: Vec<Vec<u8>> = (0..INSTRUCTIONS)
+        .map(|_| Content::Noise.bytes(2 + code.below(5) as usize, &mut code))
+        .collect();
     let mut bytes = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\x3e\0".to_vec();
     bytes.resize(4096, 0);
     while bytes.len() < len * 6 / 10 {

@@ -39,8 +39,12 @@ impl Evaluation {
             println!("{}", shell::bold(name));
             if let Err(error) = experiment(self) {
                 println!("  {error:#}");
-                let key =
-                    Key { experiment: name.into(), case: String::new(), system: String::new(), round: 0 };
+                let key = Key {
+                    experiment: name.into(),
+                    case: String::new(),
+                    system: String::new(),
+                    round: 0,
+                };
                 self.log.add(key, outcome(Err(error)))?;
             }
             println!(
@@ -162,7 +166,10 @@ mod tests {
             Some(&Outcome::LeftOut("needs a device".into()))
         );
         assert!(matches!(again.log.latest(&key("fails at first", 0)), Some(Outcome::Values(_))));
-        assert_eq!(again.log.latest(&key("works", 0)), Some(&Outcome::Values(values([("x", 1.0)]))));
+        assert_eq!(
+            again.log.latest(&key("works", 0)),
+            Some(&Outcome::Values(values([("x", 1.0)])))
+        );
     }
 
     #[test]

@@ -57,7 +57,9 @@ pub(crate) fn paper(PaperArgs { parts, out, report }: &PaperArgs) -> Result<()> 
         let machine = setup::describe(&programs, &dir)?;
         // Figures and images of another commit do not count any more; a run with --out keeps them.
         let log = fs::read_to_string(&raw).ok().map(|text| Log::parse(&text)).transpose()?;
-        if out.is_none() && log.is_some_and(|log| log.machine.get("commit") != machine.get("commit")) {
+        if out.is_none()
+            && log.is_some_and(|log| log.machine.get("commit") != machine.get("commit"))
+        {
             fs::remove_file(&raw)?;
             fs::remove_dir_all(dir.join("images"))?;
         }

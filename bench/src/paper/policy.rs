@@ -38,7 +38,8 @@ pub(crate) fn policy(PolicyArgs { name, image, dir }: &PolicyArgs) -> Result<()>
 }
 
 fn mount(image: &Path, dir: &Path, options: &OpenOptions) -> Result<()> {
-    let mount_options = MountOptions { source: image.display().to_string(), ..MountOptions::default() };
+    let mount_options =
+        MountOptions { source: image.display().to_string(), ..MountOptions::default() };
     let image = Image::open_with(Box::new(FileSource::open(image, 0)?), Vec::new(), options)?;
     Ok(ferofs_fuse::mount(dir, &mount_options)?.serve(image, None)?)
 }
@@ -92,7 +93,9 @@ mod tests {
                 thread::sleep(Duration::from_millis(5));
             }
             let mounted = Mount::adopt(&dir);
-            compare::compare(&path("source"), &dir, &compare::Options::default()).unwrap().assert_same();
+            compare::compare(&path("source"), &dir, &compare::Options::default())
+                .unwrap()
+                .assert_same();
             let expected = match *name {
                 "rolling" => "clusters_rolling",
                 "buffer" | "commercial" => "clusters_buffered",

@@ -75,7 +75,8 @@ impl Log {
     pub(crate) fn open(path: &Path, machine: Machine) -> Result<Self> {
         let text = if path.exists() { fs::read_to_string(path)? } else { String::new() };
         let complete = text.rfind('\n').map_or(0, |end| end + 1);
-        let file = File::options().create(true).append(true).open(path).context("opening the log")?;
+        let file =
+            File::options().create(true).append(true).open(path).context("opening the log")?;
         file.set_len(complete as u64)?;
         let mut log = Self::parse(&text[..complete]).with_context(|| path.display().to_string())?;
         log.file = Some(file);
@@ -152,7 +153,12 @@ mod tests {
         let mut log = Log::open(&path, machine.clone()).unwrap();
         log.add(key(0), Outcome::Values(values([("mib_s", 1.5)]))).unwrap();
         log.add(key(1), Outcome::LeftOut("needs root".into())).unwrap();
-        File::options().append(true).open(&path).unwrap().write_all(b"{\"experiment\":\"e\",\"ca").unwrap();
+        File::options()
+            .append(true)
+            .open(&path)
+            .unwrap()
+            .write_all(b"{\"experiment\":\"e\",\"ca")
+            .unwrap();
         let mut log = Log::open(&path, machine.clone()).unwrap();
         assert_eq!(log.latest(&key(0)), Some(&Outcome::Values(values([("mib_s", 1.5)]))));
         log.add(key(1), Outcome::Failed("no".into())).unwrap();

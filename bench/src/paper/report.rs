@@ -56,8 +56,12 @@ const FEROFS: &str = "ferofs (FUSE)";
 const KERNEL: &str = "EROFS (kernel)";
 const EROFSFUSE: &[&str] = &["erofsfuse"];
 const EXT4: &[&str] = &["ext4 (kernel)"];
-const SQUASHFS: &[&str] =
-    &["squashfs 4K (kernel)", "squashfs 8K (kernel)", "squashfs 16K (kernel)", "squashfs 128K (kernel)"];
+const SQUASHFS: &[&str] = &[
+    "squashfs 4K (kernel)",
+    "squashfs 8K (kernel)",
+    "squashfs 16K (kernel)",
+    "squashfs 128K (kernel)",
+];
 const SQUASHFS_8K_128K: &[&str] = &["squashfs 8K (kernel)", "squashfs 128K (kernel)"];
 const SQUASHFS_128K: &[&str] = &["squashfs 128K (kernel)"];
 const ALL: &[&str] = &[""];
@@ -76,7 +80,12 @@ const CLAIMS: [Claim; 15] = [
         FEROFS,
         MoreThan(SQUASHFS),
     ),
-    claim("ferofs reads faster than erofsfuse", ("micro", "mib_s", ALL), FEROFS, MoreThan(EROFSFUSE)),
+    claim(
+        "ferofs reads faster than erofsfuse",
+        ("micro", "mib_s", ALL),
+        FEROFS,
+        MoreThan(EROFSFUSE),
+    ),
     claim(
         "EROFS with clusters of 4 KiB is smaller than squashfs 4K",
         ("sizes", "mib", ALL),
@@ -185,7 +194,8 @@ pub(crate) fn publish(log: &Log, dir: &Path) -> Result<()> {
 fn summary(log: &Log) -> String {
     let all = Measurements::of(log);
     let mut page = format!("{INTRODUCTION}{}{STATEMENTS}", machine::list(&log.machine));
-    let mut verdicts: Vec<_> = CLAIMS.iter().map(|claim| (claim.statement, all.verdict(claim))).collect();
+    let mut verdicts: Vec<_> =
+        CLAIMS.iter().map(|claim| (claim.statement, all.verdict(claim))).collect();
     verdicts.sort_by_key(|(_, verdict)| match verdict {
         Verdict::Disagrees => 0,
         Verdict::Partly(_) => 1,
@@ -204,8 +214,9 @@ fn summary(log: &Log) -> String {
     let (experiment, metric) = SHOWN;
     let cases = all.names(experiment, |key| &key.case);
     let row = |system: &str| {
-        let cell =
-            |case: &&str| all.get(experiment, case, system).map_or(String::new(), |m| m.cell(metric, 1));
+        let cell = |case: &&str| {
+            all.get(experiment, case, system).map_or(String::new(), |m| m.cell(metric, 1))
+        };
         std::iter::once(system.to_owned()).chain(cases.iter().map(cell)).collect()
     };
     let rows: Vec<_> = all.names(experiment, |key| &key.system).into_iter().map(row).collect();
@@ -216,8 +227,10 @@ fn summary(log: &Log) -> String {
 fn medians(log: &Log) -> String {
     let row = |measurement: &Measurement| {
         let Key { experiment, case, system, .. } = measurement.key;
-        let medians =
-            measurement.metrics().into_iter().map(|name| format!("{name} {}", measurement.cell(name, 2)));
+        let medians = measurement
+            .metrics()
+            .into_iter()
+            .map(|name| format!("{name} {}", measurement.cell(name, 2)));
         let mut medians = medians.collect::<Vec<_>>().join(", ");
         if medians.is_empty() {
             medians = measurement.cell("", 0);
@@ -225,30 +238,38 @@ fn medians(log: &Log) -> String {
         vec![experiment.clone(), case.clone(), system.clone(), medians]
     };
     let rows: Vec<_> = Measurements::of(log).0.iter().map(row).collect();
-    format!("\n## All medians\n\n{}", page::table(&["experiment", "case", "system", "medians"], &rows))
+    format!(
+        "\n## All medians\n\n{}",
+        page::table(&["experiment", "case", "system", "medians"], &rows)
+    )
 }
 
 impl<'a> Measurements<'a> {
     fn of(log: &'a Log) -> Self {
         let mut all: Vec<Measurement> = Vec::new();
         for Record { key, outcome } in &log.records {
-            match all.iter_mut().find(|known| *key == Key { round: key.round, ..known.key.clone() }) {
+            match all.iter_mut().find(|known| *key == Key { round: key.round, ..known.key.clone() })
+            {
                 Some(known) => drop(known.rounds.insert(key.round, outcome)),
-                None => all.push(Measurement { key, rounds: BTreeMap::from([(key.round, outcome)]) }),
+                None => {
+                    all.push(Measurement { key, rounds: BTreeMap::from([(key.round, outcome)]) })
+                }
             }
         }
         Self(all)
     }
 
     fn get(&self, experiment: &str, case: &str, system: &str) -> Option<&Measurement<'a>> {
-        let is_it = |key: &Key| (&*key.experiment, &*key.case, &*key.system) == (experiment, case, system);
+        let is_it =
+            |key: &Key| (&*key.experiment, &*key.case, &*key.system) == (experiment, case, system);
         self.0.iter().find(|measurement| is_it(measurement.key))
     }
 
     /// The cases or systems of an experiment, in the order of their first records. One that failed as a whole has none.
     fn names(&self, experiment: &str, name: fn(&Key) -> &String) -> Vec<&'a str> {
         let mut names = Vec::new();
-        for Measurement { key, .. } in self.0.iter().filter(|one| one.key.experiment == experiment) {
+        for Measurement { key, .. } in self.0.iter().filter(|one| one.key.experiment == experiment)
+        {
             let name = name(key).as_str();
             if !name.is_empty() && !names.contains(&name) {
                 names.push(name);
@@ -260,8 +281,11 @@ impl<'a> Measurements<'a> {
     fn verdict(&self, claim: &Claim) -> Verdict {
         let (mut agree, mut not) = (0, Vec::new());
         let cases = self.names(claim.experiment, |key| &key.case);
-        for case in cases.into_iter().filter(|case| claim.cases.iter().any(|part| case.contains(part))) {
-            let median = |system: &str| self.get(claim.experiment, case, system)?.median(claim.metric);
+        for case in
+            cases.into_iter().filter(|case| claim.cases.iter().any(|part| case.contains(part)))
+        {
+            let median =
+                |system: &str| self.get(claim.experiment, case, system)?.median(claim.metric);
             let Some(own) = median(claim.system) else { continue };
             let mut count = |agrees: bool, other: &str| match agrees {
                 true => agree += 1,
@@ -272,7 +296,9 @@ impl<'a> Measurements<'a> {
                 AtMost(limit) => count(own <= limit, ""),
                 MoreThan(others) | LessThan(others) => {
                     let is_more = matches!(claim.relation, MoreThan(_));
-                    for (other, value) in others.iter().filter_map(|other| Some((other, median(other)?))) {
+                    for (other, value) in
+                        others.iter().filter_map(|other| Some((other, median(other)?)))
+                    {
                         count(if is_more { own > value } else { own < value }, other);
                     }
                 }
@@ -307,7 +333,8 @@ impl Measurement<'_> {
     /// The median; else why there is none, or nothing if the system does not have the value: the kernel has no daemon.
     fn cell(&self, metric: &str, digits: usize) -> String {
         // "|" and a line break would end the cell.
-        let plain = |text: &str| text.replace(['|', '\n'], " ").chars().take(100).collect::<String>();
+        let plain =
+            |text: &str| text.replace(['|', '\n'], " ").chars().take(100).collect::<String>();
         match (self.median(metric), self.rounds.values().next()) {
             (Some(median), _) => format!("{median:.digits$}"),
             (None, Some(Outcome::LeftOut(why))) => format!("*left out: {}*", plain(why)),
@@ -375,13 +402,17 @@ mod tests {
         assert_eq!(a.failures(), ["e: c: a, round 3: at last"]);
         assert_eq!(b.cell("x", 1), "*left out: needs mkfs.btrfs   <more>*");
         let table = medians(&log);
-        assert!(table.contains("| e | c | a | x 5.00 |\n| e | c | b | *left out: needs"), "{table}");
+        assert!(
+            table.contains("| e | c | a | x 5.00 |\n| e | c | b | *left out: needs"),
+            "{table}"
+        );
     }
 
     #[test]
     fn claims_are_compared_by_medians() {
         let log = log(&[("a", 0, 2.0), ("b", 0, 1.0), ("c", 0, 3.0)]);
-        let verdict = |relation| Measurements::of(&log).verdict(&claim("", ("e", "x", ALL), "a", relation));
+        let verdict =
+            |relation| Measurements::of(&log).verdict(&claim("", ("e", "x", ALL), "a", relation));
         assert!(matches!(verdict(MoreThan(&["b"])), Verdict::Agrees));
         assert!(matches!(verdict(LessThan(&["b"])), Verdict::Disagrees));
         assert!(matches!(verdict(MoreThan(&["b", "c"])), Verdict::Partly(_)));
@@ -397,6 +428,9 @@ mod tests {
             return;
         };
         let page = fs::read_to_string(results.join("paper.md")).unwrap();
-        assert!(page == summary(&Log::parse(&raw).unwrap()), "cargo xtask bench paper --report --publish");
+        assert!(
+            page == summary(&Log::parse(&raw).unwrap()),
+            "cargo xtask bench paper --report --publish"
+        );
     }
 }

@@ -48,7 +48,8 @@ impl Workspace {
             return Ok(());
         }
         for image in fs::read_dir(images)? {
-            let output = Command::new("losetup").args(["-nO", "NAME", "-j"]).arg(image?.path()).output()?;
+            let output =
+                Command::new("losetup").args(["-nO", "NAME", "-j"]).arg(image?.path()).output()?;
             for device in String::from_utf8_lossy(&output.stdout).lines() {
                 run_quietly(Command::new("losetup").args(["--detach", device.trim()]))?;
             }
@@ -73,14 +74,19 @@ impl Workspace {
         let file = part.join(FILE);
         match name {
             "text" => {
-                let unavailable =
-                    |error: anyhow::Error| Unavailable(format!("needs Debian's linux-source: {error:#}"));
+                let unavailable = |error: anyhow::Error| {
+                    Unavailable(format!("needs Debian's linux-source: {error:#}"))
+                };
                 packages::write_text(&file, FILE_SIZE).map_err(unavailable)?;
             }
             "mixed" => archive(&file, FILE_SIZE)?,
             _ => {
                 let percent = name.strip_prefix("saves").and_then(|text| text.parse().ok());
-                generate(&file, GENERATED_SIZE, percent.with_context(|| format!("no such data: {name}"))?)?;
+                generate(
+                    &file,
+                    GENERATED_SIZE,
+                    percent.with_context(|| format!("no such data: {name}"))?,
+                )?;
             }
         }
         fs::rename(part, &dir)?;
@@ -105,7 +111,8 @@ impl Workspace {
         if part.exists() {
             fs::remove_file(&part)?;
         }
-        let build = |tool, options: &str| self.programs.build(tool, options, &source, &part).map(drop);
+        let build =
+            |tool, options: &str| self.programs.build(tool, options, &source, &part).map(drop);
         match format {
             ImageFormat::Ferofs(options) => build(Tool::Ferofs, options)?,
             ImageFormat::MkfsErofs(options) => build(Tool::MkfsErofs, options)?,
@@ -113,8 +120,21 @@ impl Workspace {
             ImageFormat::Btrfs(algorithm) => self.make_btrfs(&source, &part, algorithm)?,
             ImageFormat::Ext4 => {
                 let mut mke2fs = Command::new("mke2fs");
-                mke2fs.args(["-q", "-t", "ext4", "-O", "^has_journal", "-m", "0", "-i", "8192", "-d"]);
-                mke2fs.args([&source, &part]).arg(format!("{}M", self.uncompressed_size(&source)? / MIB));
+                mke2fs.args([
+                    "-q",
+                    "-t",
+                    "ext4",
+                    "-O",
+                    "^has_journal",
+                    "-m",
+                    "0",
+                    "-i",
+                    "8192",
+                    "-d",
+                ]);
+                mke2fs
+                    .args([&source, &part])
+                    .arg(format!("{}M", self.uncompressed_size(&source)? / MIB));
                 run_quietly(&mut mke2fs)?;
             }
         }
@@ -126,10 +146,14 @@ impl Workspace {
     fn make_btrfs(&self, source: &Path, image: &Path, algorithm: &str) -> Result<()> {
         Driver::Kernel("btrfs").check()?;
         File::create(image)?.set_len(self.uncompressed_size(source)?.max(256 * MIB))?;
-        run_quietly(Command::new("mkfs.btrfs").args(["-q", "-m", "single", "-d", "single"]).arg(image))?;
+        run_quietly(
+            Command::new("mkfs.btrfs").args(["-q", "-m", "single", "-d", "single"]).arg(image),
+        )?;
         let dir = self.mount_point()?;
         let options = format!("loop,noatime,compress-force={algorithm}");
-        run_quietly(Command::new("mount").args(["-t", "btrfs", "-o", &options]).args([image, &dir]))?;
+        run_quietly(
+            Command::new("mount").args(["-t", "btrfs", "-o", &options]).args([image, &dir]),
+        )?;
         let copied = run_quietly(Command::new("cp").args(["-a", "-T"]).args([source, &dir]));
         run_quietly(Command::new("umount").arg(&dir))?;
         copied
@@ -148,7 +172,11 @@ impl Workspace {
     /// The file system to mount, with its image made; an error if this machine cannot mount it.
     pub(crate) fn file_system(&self, dataset: &str, system: &System) -> Result<FileSystem> {
         system.driver.check()?;
-        Ok(FileSystem::new(system.name.clone(), &self.image(dataset, &system.format)?, system.driver))
+        Ok(FileSystem::new(
+            system.name.clone(),
+            &self.image(dataset, &system.format)?,
+            system.driver,
+        ))
     }
 
     /// The directory that all systems mount on, one after the other.
@@ -237,7 +265,8 @@ pub(crate) fn systems() -> Vec<System> {
 
 /// The systems that matter most, for experiments with many cases.
 pub(crate) fn main_systems() -> Vec<System> {
-    let main = ["ferofs (FUSE)", "EROFS (kernel)", "erofsfuse", "squashfs 128K (kernel)", "ext4 (kernel)"];
+    let main =
+        ["ferofs (FUSE)", "EROFS (kernel)", "erofsfuse", "squashfs 128K (kernel)", "ext4 (kernel)"];
     systems().into_iter().filter(|system| main.contains(&system.name.as_str())).collect()
 }
 
@@ -294,7 +323,8 @@ pub(crate) fn describe(programs: &Programs, out: &Path) -> Result<Machine> {
     ]);
     let mut machine = machine::describe("paper", &versions)?;
     let memory = fs::read_to_string("/proc/meminfo")?;
-    let memory = memory.lines().find_map(|line| line.strip_prefix("MemTotal:")).unwrap_or("unknown");
+    let memory =
+        memory.lines().find_map(|line| line.strip_prefix("MemTotal:")).unwrap_or("unknown");
     for (name, text) in [("memory", memory), ("storage", &storage(out))] {
         machine.insert(name.to_owned(), text.trim().to_owned());
     }
@@ -304,7 +334,8 @@ pub(crate) fn describe(programs: &Programs, out: &Path) -> Result<Machine> {
 /// The file system and the device that contain `dir`.
 fn storage(dir: &Path) -> String {
     let options = [dir.as_os_str(), "--output=fstype,source".as_ref()];
-    let text = Command::new("df").args(options).output().map(|output| output.stdout).unwrap_or_default();
+    let text =
+        Command::new("df").args(options).output().map(|output| output.stdout).unwrap_or_default();
     let text = String::from_utf8_lossy(&text).into_owned();
     let last = text.lines().last().unwrap_or("unknown");
     last.split_whitespace().collect::<Vec<_>>().join(" on ")

@@ -70,7 +70,8 @@ pub(crate) fn scale(ScaleArgs { common, names }: ScaleArgs) -> Result<()> {
     }
     let programs = Programs::install()?;
     let report = Report::new("scale", &programs.versions())?;
-    let mut bench = Bench { rounds: rounds.unwrap_or(3), names, programs, trees, images, disk, report };
+    let mut bench =
+        Bench { rounds: rounds.unwrap_or(3), names, programs, trees, images, disk, report };
     for (name, measure) in PARTS {
         if parts.has(name) {
             measure(&mut bench).with_context(|| name.to_owned())?;
@@ -114,14 +115,17 @@ fn cold(bench: &mut Bench) -> Result<()> {
     for _ in 0..bench.rounds {
         let build = |bench: &Bench| {
             let ferofs = &mut Command::new(&bench.programs.ferofs);
-            programs::run(ferofs.args(["build", "--quiet", "--preset", "fast"]).args([&source, &image]))
+            programs::run(
+                ferofs.args(["build", "--quiet", "--preset", "fast"]).args([&source, &image]),
+            )
         };
         drop_caches()?;
         cold.push(build(bench)?.seconds);
         warm.push(build(bench)?.seconds);
         drop_caches()?;
         let mkfs = &mut Command::new(bench.programs.peer("mkfs.erofs"));
-        theirs.push(programs::run(mkfs.args(["--quiet", "-zlz4"]).args([&image, &source]))?.seconds);
+        theirs
+            .push(programs::run(mkfs.args(["--quiet", "-zlz4"]).args([&image, &source]))?.seconds);
         sequential.push(disk(bench, &["--rw=read", "--bs=1M", "--iodepth=8"])?);
         let size = format!("--bs={}", (bytes / files).next_multiple_of(4096));
         random.push(disk(bench, &["--rw=randread", &size, "--iodepth=16"])?);
@@ -183,7 +187,12 @@ fn output(bench: &mut Bench) -> Result<()> {
         if algorithm == "lz4" {
             bench.report.aim("build onto a disk / into memory", ratio.0, Wanted::AtMost(1.15), "");
         }
-        rows.push(vec![format!("`-z {algorithm}`"), spread(on_disk)?.1, spread(in_memory)?.1, ratio.1]);
+        rows.push(vec![
+            format!("`-z {algorithm}`"),
+            spread(on_disk)?.1,
+            spread(in_memory)?.1,
+            ratio.1,
+        ]);
     }
     bench.report.add(&Table {
         title: "Images onto a disk".into(),
@@ -220,7 +229,10 @@ fn disk(bench: &Bench, options: &[&str]) -> Result<f64> {
         "--output-format=json",
         "--runtime=3",
     ]);
-    command.arg(format!("--filename={}", file.display())).arg(format!("--size={FIO_BYTES}")).args(options);
+    command
+        .arg(format!("--filename={}", file.display()))
+        .arg(format!("--size={FIO_BYTES}"))
+        .args(options);
     let reading = fio::run(&mut command)?;
     if reading.seconds <= 0.0 {
         bail!("fio took no time");

@@ -68,9 +68,19 @@ fn measure(
     build(bench)?;
     add("build", "ferofs", Some(build(bench)?));
     let mkfs = &mut Command::new(bench.programs.peer("mkfs.erofs"));
-    add("build", "mkfs.erofs", Some(programs::run(mkfs.args(["--quiet", "-zlz4"]).args([&theirs, source]))?));
+    add(
+        "build",
+        "mkfs.erofs",
+        Some(programs::run(mkfs.args(["--quiet", "-zlz4"]).args([&theirs, source]))?),
+    );
     let mksquashfs = &mut Command::new(bench.programs.peer("mksquashfs"));
-    mksquashfs.args([source, &squashfs]).args(["-comp", "lz4", "-noappend", "-no-progress", "-quiet"]);
+    mksquashfs.args([source, &squashfs]).args([
+        "-comp",
+        "lz4",
+        "-noappend",
+        "-no-progress",
+        "-quiet",
+    ]);
     // Its search for identical files compares each file with all files of the same size: more than ten minutes for a million.
     if size >= 1_000_000 {
         mksquashfs.arg("-no-duplicates");
@@ -85,11 +95,19 @@ fn measure(
     // Two more trees of ten million files do not fit into memory.
     if size <= 1_000_000 {
         let extract = &mut Command::new(&bench.programs.ferofs);
-        add("extract", "ferofs", Some(programs::run(extract.arg("extract").args([&own, &target]))?));
+        add(
+            "extract",
+            "ferofs",
+            Some(programs::run(extract.arg("extract").args([&own, &target]))?),
+        );
         fs::remove_dir_all(&target)?;
         let fsck = &mut Command::new(bench.programs.peer("fsck.erofs"));
         let option = format!("--extract={}", target.display());
-        add("extract", "fsck.erofs", Some(programs::run(fsck.arg(option).arg("--preserve").arg(&theirs))?));
+        add(
+            "extract",
+            "fsck.erofs",
+            Some(programs::run(fsck.arg(option).arg("--preserve").arg(&theirs))?),
+        );
         fs::remove_dir_all(&target)?;
     } else {
         add("extract", "ferofs", None);
@@ -114,7 +132,8 @@ fn find(bench: &Bench, image: &Path, driver: Driver, size: usize) -> Result<Cost
     fs::create_dir_all(&dir)?;
     let mounted = FileSystem::new("find", image, driver).mount(&bench.programs.daemons(), &dir)?;
     let start = std::time::Instant::now();
-    let output = Command::new("find").arg(mounted.path()).args(["-type", "f", "-size", "+0"]).output()?;
+    let output =
+        Command::new("find").arg(mounted.path()).args(["-type", "f", "-size", "+0"]).output()?;
     let seconds = start.elapsed().as_secs_f64();
     let found = output.stdout.iter().filter(|byte| **byte == b'\n').count();
     if !output.status.success() || found != size {
@@ -142,11 +161,13 @@ fn report(bench: &mut Bench, sizes: &[usize], lines: &[Line]) {
         head: head().collect(),
         rows: rows(|cost| number(cost.seconds)),
     });
-    let mut memory = rows(|cost| if cost.peak == 0 { "-".into() } else { number(cost.peak as f64 / 1e6) });
+    let mut memory =
+        rows(|cost| if cost.peak == 0 { "-".into() } else { number(cost.peak as f64 / 1e6) });
     memory.retain(|row| row[2..].iter().any(|cell| cell != "-"));
     bench.report.add(&Table {
         title: "Memory by number of names".into(),
-        text: "The table shows the largest resident set in MB, for `find` that of the daemon.".into(),
+        text: "The table shows the largest resident set in MB, for `find` that of the daemon."
+            .into(),
         head: head().collect(),
         rows: memory,
     });
@@ -163,16 +184,21 @@ fn report(bench: &mut Bench, sizes: &[usize], lines: &[Line]) {
         );
         let bytes = (more.peak as f64 - less.peak as f64).max(0.0) / (many - few);
         match line.job {
-            "build" => {
-                bench.report.aim("build: memory for each name", bytes, Wanted::AtMost(BUILD_BYTES), " B")
-            }
+            "build" => bench.report.aim(
+                "build: memory for each name",
+                bytes,
+                Wanted::AtMost(BUILD_BYTES),
+                " B",
+            ),
             "check" => bench.report.aim(
                 format!("check: memory for {many:.0} names"),
                 more.peak as f64 / 1e6,
                 Wanted::AtMost((CHECK_BYTES.0 + CHECK_BYTES.1 * many) / 1e6),
                 " MB",
             ),
-            "extract" => bench.report.aim("extract: memory for each name", bytes, Wanted::AtMost(1.0), " B"),
+            "extract" => {
+                bench.report.aim("extract: memory for each name", bytes, Wanted::AtMost(1.0), " B")
+            }
             _ => {}
         }
     }
@@ -202,7 +228,11 @@ pub(crate) fn small_files(dir: &Path, files: usize) -> Result<PathBuf> {
     let mut at = PathBuf::new();
     for file in 0..files {
         if file % PER_DIRECTORY == 0 {
-            at = unfinished.join(format!("d{:03}/s{:05}", file / PER_DIRECTORY / 100, file / PER_DIRECTORY));
+            at = unfinished.join(format!(
+                "d{:03}/s{:05}",
+                file / PER_DIRECTORY / 100,
+                file / PER_DIRECTORY
+            ));
             fs::create_dir_all(&at)?;
         }
         let words = 1 + random(file as u64) % 24;

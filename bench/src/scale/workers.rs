@@ -33,7 +33,10 @@ impl Stages {
         };
         let activity = |name: &str| seconds(&format!("/timings/{name}/seconds"));
         Ok(Self {
-            workers: activity("read")? + activity("hash")? + activity("dedupe")? + activity("compress")?,
+            workers: activity("read")?
+                + activity("hash")?
+                + activity("dedupe")?
+                + activity("compress")?,
             order: activity("order")?,
             write: activity("write")?,
         })
@@ -46,7 +49,8 @@ impl Stages {
 
     /// What takes most of the time.
     fn limit(self, workers: f64) -> &'static str {
-        let stages = [(self.workers / workers, "workers"), (self.order, "placing"), (self.write, "writing")];
+        let stages =
+            [(self.workers / workers, "workers"), (self.order, "placing"), (self.write, "writing")];
         stages.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)).map_or("", |(_, name)| name)
     }
 }
@@ -71,12 +75,15 @@ pub(super) fn workers(bench: &mut Bench) -> Result<()> {
         let best = best.context("no build")?;
         let speedups = WORKERS.map(|workers| number(best.seconds(1.0) / best.seconds(workers)));
         let [_, _, at_32, _] = WORKERS;
-        let name = if setting.is_empty() { "the default".to_owned() } else { format!("`{setting}`") };
+        let name =
+            if setting.is_empty() { "the default".to_owned() } else { format!("`{setting}`") };
         let seconds = [best.workers, best.order, best.write].map(number);
-        let what = format!("data stage with 32 workers / with 1, by the times of its threads, {name}");
+        let what =
+            format!("data stage with 32 workers / with 1, by the times of its threads, {name}");
         bench.report.aim(what, best.seconds(1.0) / best.seconds(at_32), Wanted::AtLeast(24.0), "");
         rows.push(
-            [vec![name], seconds.to_vec(), speedups.to_vec(), vec![best.limit(at_32).to_owned()]].concat(),
+            [vec![name], seconds.to_vec(), speedups.to_vec(), vec![best.limit(at_32).to_owned()]]
+                .concat(),
         );
     }
     bench.report.add(&Table {

@@ -35,14 +35,30 @@ const fn tree(name: &'static str, about: &'static str, make: Make) -> Tree {
 
 /// Trees that users put into images, the largest first.
 pub(crate) const USERS: [Tree; 8] = [
-    tree("desktop", "a Debian with Xfce, LibreOffice, Firefox, compilers and a kernel", systems::desktop),
+    tree(
+        "desktop",
+        "a Debian with Xfce, LibreOffice, Firefox, compilers and a kernel",
+        systems::desktop,
+    ),
     tree("kernel", "Debian's source of Linux", systems::kernel),
-    tree("android", "libraries, programs, and archives of applications, as on a telephone", systems::android),
+    tree(
+        "android",
+        "libraries, programs, and archives of applications, as on a telephone",
+        systems::android,
+    ),
     tree("numpy", "Python with NumPy and SciPy, and the libraries that they need", systems::numpy),
-    tree("programs", "Python, Git, Perl, GCC and Vim, and the libraries that they need", systems::programs),
+    tree(
+        "programs",
+        "Python, Git, Perl, GCC and Vim, and the libraries that they need",
+        systems::programs,
+    ),
     tree("container", "a Debian as debootstrap --variant=minbase makes it", systems::container),
     tree("sqlalchemy", "8 releases of SQLAlchemy", versions::sqlalchemy),
-    tree("part", "a part of the tree container: settings, programs, Perl, translations", systems::part),
+    tree(
+        "part",
+        "a part of the tree container: settings, programs, Perl, translations",
+        systems::part,
+    ),
 ];
 
 /// Trees with many versions of the same files.
@@ -51,7 +67,11 @@ pub(crate) const VERSIONS: [Tree; 5] = [
     USERS[6],
     tree("headers", "the headers of 6 releases of Linux", versions::headers),
     tree("nightly", "a tree on thirty nights, generated", versions::nightly),
-    tree("layers", "8 layers of images that were built again each month, generated", versions::layers),
+    tree(
+        "layers",
+        "8 layers of images that were built again each month, generated",
+        versions::layers,
+    ),
 ];
 
 impl Tree {
@@ -68,7 +88,13 @@ impl Tree {
             std::io::copy(&mut fs::File::open(path)?, &mut std::io::sink())?;
             Ok(())
         })?;
-        Ok(format!("{}: {}, {} MB in {} files", self.name, self.about, number(bytes), number(files)))
+        Ok(format!(
+            "{}: {}, {} MB in {} files",
+            self.name,
+            self.about,
+            number(bytes),
+            number(files)
+        ))
     }
 }
 
@@ -97,7 +123,14 @@ pub(crate) fn complete(name: &str, make: impl FnOnce(&Path) -> Result<()>) -> Re
 
 /// Sets all times below `dir` to one second: otherwise they would be those of the fetching.
 fn set_times(dir: &Path) -> Result<()> {
-    shell::run(Command::new("find").arg(dir).args(["-exec", "touch", "-hd", "@1700000000", "{}", "+"]))
+    shell::run(Command::new("find").arg(dir).args([
+        "-exec",
+        "touch",
+        "-hd",
+        "@1700000000",
+        "{}",
+        "+",
+    ]))
 }
 
 /// Calls `visit` with the path and the size of each regular file below `dir`, sorted by name.

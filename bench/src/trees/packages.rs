@@ -34,7 +34,14 @@ pub(crate) fn wheel(package: &str, python: &str, to: &Path) -> Result<()> {
     pip.args(["-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:", "--dest"])
         .arg(&fetched);
     // For one platform, so that all machines measure the same files.
-    pip.args(["--python-version", python, "--platform", "any", "--platform", "manylinux2014_x86_64"]);
+    pip.args([
+        "--python-version",
+        python,
+        "--platform",
+        "any",
+        "--platform",
+        "manylinux2014_x86_64",
+    ]);
     shell::run(pip.args(["--platform", "manylinux_2_17_x86_64", package]))?;
     let file = fs::read_dir(&fetched)?.next().context("pip fetched nothing")??.path();
     fs::create_dir_all(to)?;
@@ -46,7 +53,9 @@ pub(crate) fn wheel(package: &str, python: &str, to: &Path) -> Result<()> {
 pub(crate) fn debian(packages: &[impl AsRef<str>], to: &Path) -> Result<()> {
     let fetched = fetch_dir(to)?;
     let packages = packages.iter().map(AsRef::as_ref);
-    shell::run(Command::new("apt-get").current_dir(&fetched).args(["download", "--quiet"]).args(packages))?;
+    shell::run(
+        Command::new("apt-get").current_dir(&fetched).args(["download", "--quiet"]).args(packages),
+    )?;
     unpack(&fetched, to)
 }
 
@@ -67,7 +76,12 @@ pub(super) fn debian_with_dependencies(packages: &str, root: &Path) -> Result<()
     }
     let mut apt = Command::new("apt-get");
     apt.args(["install", "--yes", "--quiet=2", "--download-only", "--no-install-recommends"]);
-    apt.args(["-o", "Debug::NoLocking=1", "-o", &format!("Dir::State::status={}", status.display())]);
+    apt.args([
+        "-o",
+        "Debug::NoLocking=1",
+        "-o",
+        &format!("Dir::State::status={}", status.display()),
+    ]);
     apt.args(["-o", &format!("Dir::Cache::archives={}", fetched.display())]);
     shell::run(apt.args(packages.split(' ')))?;
     unpack(&fetched, root)

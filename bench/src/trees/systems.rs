@@ -17,8 +17,13 @@ const DESKTOP: &str = "cups evince firefox-esr fonts-noto-core gcc gimp git libr
     linux-image-amd64 python3 vim vlc xfce4 xz-utils";
 const PROGRAMS: &str = "gcc git libc6-dev perl python3 vim";
 /// Of the minimal Debian, small enough for slow compressors: settings, programs, scripts with libraries, translations.
-const PART: [&str; 5] =
-    ["etc", "usr/sbin", "usr/lib/x86_64-linux-gnu/perl-base", "usr/share/locale/de", "usr/share/locale/ru"];
+const PART: [&str; 5] = [
+    "etc",
+    "usr/sbin",
+    "usr/lib/x86_64-linux-gnu/perl-base",
+    "usr/share/locale/de",
+    "usr/share/locale/ru",
+];
 /// What debootstrap leaves behind that no image contains: downloaded packages and lists of packages.
 const LEFT_OUT: [&str; 3] = ["var/cache/apt", "var/lib/apt/lists", "var/log"];
 /// The release of Python in Debian, and where it searches modules.
@@ -37,7 +42,9 @@ pub(super) fn container(root: &Path) -> Result<()> {
 
 pub(super) fn part(dir: &Path) -> Result<()> {
     let container = complete("container", container)?;
-    shell::run(Command::new("cp").current_dir(container).args(["-a", "--parents"]).args(PART).arg(dir))
+    shell::run(
+        Command::new("cp").current_dir(container).args(["-a", "--parents"]).args(PART).arg(dir),
+    )
 }
 
 pub(super) fn desktop(root: &Path) -> Result<()> {
@@ -75,8 +82,10 @@ pub(super) fn kernel(dir: &Path) -> Result<()> {
 /// files: what the system partition of a telephone consists of, from the packages of the desktop.
 pub(super) fn android(dir: &Path) -> Result<()> {
     let desktop = complete("desktop", desktop)?;
-    let script =
-        Command::new("python3").args(["-c", include_str!("android.py")]).args([&desktop, dir]).status();
+    let script = Command::new("python3")
+        .args(["-c", include_str!("android.py")])
+        .args([&desktop, dir])
+        .status();
     anyhow::ensure!(script.context("python3")?.success(), "android.py failed");
     set_times(dir)
 }

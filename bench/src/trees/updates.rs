@@ -83,7 +83,10 @@ impl Pair {
                     debian(&versions("linux-source-6.1", |_| number == 1)?, &package)?;
                     fs::create_dir(tree)?;
                     let mut tar = Command::new("tar");
-                    tar.arg("-xf").arg(package.join("usr/src/linux-source-6.1.tar.xz")).arg("-C").arg(tree);
+                    tar.arg("-xf")
+                        .arg(package.join("usr/src/linux-source-6.1.tar.xz"))
+                        .arg("-C")
+                        .arg(tree);
                     shell::run(tar.args(dirs.iter().map(|dir| format!("linux-source-6.1/{dir}"))))?;
                     fs::remove_dir_all(&package)?;
                 }

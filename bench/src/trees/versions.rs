@@ -47,12 +47,16 @@ fn wheels(dir: &Path, packages: &str) -> Result<()> {
 
 /// Fetches the newest packages of headers and unpacks each below `dir`.
 pub(super) fn headers(dir: &Path) -> Result<()> {
-    let output = Command::new("apt-cache").args(["search", "--names-only", HEADERS_PACKAGES]).output()?;
+    let output =
+        Command::new("apt-cache").args(["search", "--names-only", HEADERS_PACKAGES]).output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let mut names: Vec<&str> = text.lines().filter_map(|line| line.split(' ').next()).collect();
     names.sort_unstable();
     if names.len() < HEADERS {
-        bail!("apt knows {} packages {HEADERS_PACKAGES}, {HEADERS} are needed: apt-get update", names.len());
+        bail!(
+            "apt knows {} packages {HEADERS_PACKAGES}, {HEADERS} are needed: apt-get update",
+            names.len()
+        );
     }
     for name in names.iter().rev().take(HEADERS) {
         debian(&[name], &dir.join(name))?;
@@ -63,7 +67,8 @@ pub(super) fn headers(dir: &Path) -> Result<()> {
 /// A tree as it is on thirty nights: each night one file in fifty changes in a few places, one file is new, and one is gone.
 pub(super) fn nightly(dir: &Path) -> Result<()> {
     let mut rng = Rng::new(1);
-    let mut files: Vec<(PathBuf, Vec<u8>)> = (0..FILES).map(|number| new_file(number, &mut rng)).collect();
+    let mut files: Vec<(PathBuf, Vec<u8>)> =
+        (0..FILES).map(|number| new_file(number, &mut rng)).collect();
     for night in 0..NIGHTS {
         if night > 0 {
             for (_, content) in &mut files {
@@ -83,7 +88,8 @@ pub(super) fn nightly(dir: &Path) -> Result<()> {
 /// Layers of images that were built again each month: most files have a few changes, some are new.
 pub(super) fn layers(dir: &Path) -> Result<()> {
     let mut rng = Rng::new(2);
-    let mut files: Vec<(PathBuf, Vec<u8>)> = (0..FILES).map(|number| new_file(number, &mut rng)).collect();
+    let mut files: Vec<(PathBuf, Vec<u8>)> =
+        (0..FILES).map(|number| new_file(number, &mut rng)).collect();
     for layer in 0..LAYERS {
         for (_, content) in &mut files {
             edit(content, &mut rng);

@@ -59,7 +59,9 @@ pub(crate) fn run(args: &FaultArgs) -> Result<()> {
     let fixture = Fixture::new().context("the trees and images to start from")?;
     let mut total = Total::default();
     let chosen = only.or(repeat.and_then(|case| case.split(':').next()));
-    for scenario in SCENARIOS.iter().filter(|scenario| chosen.is_none_or(|name| name == scenario.name)) {
+    for scenario in
+        SCENARIOS.iter().filter(|scenario| chosen.is_none_or(|name| name == scenario.name))
+    {
         let cases = cases(&fixture, scenario)?;
         let all = cases.len();
         let chosen: Vec<_> = cases
@@ -161,7 +163,10 @@ impl Total {
     }
 
     fn merge(&mut self, other: Self) {
-        other.runs.into_iter().for_each(|(fault, count)| *self.runs.entry(fault).or_default() += count);
+        other
+            .runs
+            .into_iter()
+            .for_each(|(fault, count)| *self.runs.entry(fault).or_default() += count);
         self.missed += other.missed;
         self.findings += other.findings;
     }

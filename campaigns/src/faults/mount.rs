@@ -44,10 +44,16 @@ pub(crate) fn run(every: usize, repeat: Option<&str>, total: &mut Total) -> Resu
     let fixture = DaemonFixture::new()?;
     let (faultless, seen) = fixture.attempt(None)?;
     if !seen.appeared || !seen.wrong.is_empty() || faultless.status.code() != Some(0) {
-        anyhow::bail!("traced, the mount fails: {:?} {} {}", seen.wrong, faultless.status, faultless.stderr);
+        anyhow::bail!(
+            "traced, the mount fails: {:?} {} {}",
+            seen.wrong,
+            faultless.status,
+            faultless.stderr
+        );
     }
     // Writes of answers to the FUSE device do not fail here: the kernel refuses an answer only if nothing waits for it any more.
-    let answers = |inject: &Injection| inject.number == libc::SYS_writev && inject.fault != Fault::Kill;
+    let answers =
+        |inject: &Injection| inject.number == libc::SYS_writev && inject.fault != Fault::Kill;
     let all: Vec<_> = injections(&faultless.calls).filter(|(_, inject)| !answers(inject)).collect();
     println!("mount: {} of {} failures", all.len().div_ceil(every), all.len());
     for (call, inject) in all.into_iter().step_by(every) {
@@ -89,7 +95,8 @@ impl DaemonFixture {
         fs::create_dir_all(&source)?;
         let mut noise = vec![0; 9000];
         Rng::new(1).fill(&mut noise);
-        let files = vec![("text", Content::Text.bytes(150_000, &mut Rng::new(2))), ("noise", noise)];
+        let files =
+            vec![("text", Content::Text.bytes(150_000, &mut Rng::new(2))), ("noise", noise)];
         for (name, bytes) in &files {
             fs::write(source.join(name), bytes)?;
         }
@@ -115,8 +122,10 @@ impl DaemonFixture {
             (traced, reader.join())
         });
         let traced = traced.context("tracing")?;
-        let mut seen =
-            seen.unwrap_or_else(|_| Seen { appeared: true, wrong: vec!["the reader panicked".to_owned()] });
+        let mut seen = seen.unwrap_or_else(|_| Seen {
+            appeared: true,
+            wrong: vec!["the reader panicked".to_owned()],
+        });
         // The unmount helper removes the mount of a daemon that was killed. That takes a moment.
         let start = Instant::now();
         while is_mounted(&mount) && start.elapsed() < READ_TIMEOUT {

@@ -61,9 +61,15 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         "build-verify",
         &["build", "-q", "-z", "zstd", "-m", "4096", "--verify", "--workers", "2", "@old", "%out"],
     ),
-    writes("build-chunks", &["build", "-q", "--chunk-size", "4096", "--workers", "2", "@old", "%out"]),
+    writes(
+        "build-chunks",
+        &["build", "-q", "--chunk-size", "4096", "--workers", "2", "@old", "%out"],
+    ),
     writes("build-tar", &["build", "-q", "-z", "lz4", "--workers", "2", "@old.tar", "%out"]),
-    writes("build-tar-compressed", &["build", "-q", "-z", "lz4", "--workers", "2", "@old.tar.gz", "%out"]),
+    writes(
+        "build-tar-compressed",
+        &["build", "-q", "-z", "lz4", "--workers", "2", "@old.tar.gz", "%out"],
+    ),
     writes("build-erofs", &["build", "-q", "-z", "lz4", "--workers", "2", "@old.erofs", "%out"]),
     Scenario {
         name: "build-over",
@@ -74,7 +80,18 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     writes(
         "patch-create",
-        &["patch", "create", "-T", "1700000000", "--workers", "2", "-o", "%out", "@old.erofs", "@new.erofs"],
+        &[
+            "patch",
+            "create",
+            "-T",
+            "1700000000",
+            "--workers",
+            "2",
+            "-o",
+            "%out",
+            "@old.erofs",
+            "@new.erofs",
+        ],
     ),
     writes("patch-squash", &["patch", "squash", "@patched.erofs", "%out"]),
     writes("extract-tar", &["extract", "-q", "--tar", "%out", "@old.erofs"]),
@@ -180,7 +197,9 @@ impl Fixture {
     pub(crate) fn attempt(&self, scenario: &Scenario) -> Result<Attempt<'_>> {
         let attempt = Attempt { fixture: self, dir: TempDir::new_in(self.dir.path())? };
         match scenario.kind {
-            Kind::Writes { over: true, .. } => fs::write(attempt.path("out"), b"what was there before")?,
+            Kind::Writes { over: true, .. } => {
+                fs::write(attempt.path("out"), b"what was there before")?
+            }
             Kind::Updates { from, .. } => {
                 fs::copy(self.dir.path().join(format!("{from}.erofs")), attempt.path("image"))?;
             }
@@ -252,7 +271,9 @@ impl Scenario {
         if code.is_none() && fault != Fault::Kill && !traced.hung {
             wrong.push(format!("it ends with {}", traced.status));
         }
-        if code.is_some_and(|code| code != 0) && !traced.stderr.contains("ferofs: ") && !self.may_differ(code)
+        if code.is_some_and(|code| code != 0)
+            && !traced.stderr.contains("ferofs: ")
+            && !self.may_differ(code)
         {
             wrong.push(format!("exit code {code:?} without a message"));
         }
@@ -283,7 +304,13 @@ impl Scenario {
         self.name == "diff" && code == Some(1)
     }
 
-    fn judge_file(&self, attempt: &Attempt<'_>, good: bool, over: bool, fault: Fault) -> Result<Vec<String>> {
+    fn judge_file(
+        &self,
+        attempt: &Attempt<'_>,
+        good: bool,
+        over: bool,
+        fault: Fault,
+    ) -> Result<Vec<String>> {
         let mut wrong = Vec::new();
         let out = attempt.path("out");
         let expected = fs::read(attempt.fixture("good").join(self.name))?;
@@ -308,12 +335,18 @@ impl Scenario {
 }
 
 /// The image must be the old or the new one, and a command that failed can be repeated.
-fn judge_update(attempt: &Attempt<'_>, words: &[&str], good: bool, states: [&str; 2]) -> Result<Vec<String>> {
+fn judge_update(
+    attempt: &Attempt<'_>,
+    words: &[&str],
+    good: bool,
+    states: [&str; 2],
+) -> Result<Vec<String>> {
     let mut wrong = Vec::new();
     let trees = states.map(|state| attempt.fixture(if state == "patched" { "new" } else { state }));
     let image = attempt.path("image");
     let found = shows(&image, &attempt.path("shown"))?;
-    let is = |tree: &Path| -> Result<bool> { Ok(found.is_ok() && same(tree, &attempt.path("shown"))?) };
+    let is =
+        |tree: &Path| -> Result<bool> { Ok(found.is_ok() && same(tree, &attempt.path("shown"))?) };
     let (old, new) = (is(&trees[0])?, is(&trees[1])?);
     if let Err(why) = &found {
         wrong.push(format!("the image is neither old nor new: {why}"));
@@ -354,7 +387,11 @@ fn judge_tree(attempt: &Attempt<'_>, good: bool) -> Result<Vec<String>> {
     let (source, tree) = (attempt.fixture("old"), attempt.path("tree"));
     if good {
         let same = same(&source, &tree)?;
-        return Ok(if same { Vec::new() } else { vec!["it succeeds with another tree".to_owned()] });
+        return Ok(if same {
+            Vec::new()
+        } else {
+            vec!["it succeeds with another tree".to_owned()]
+        });
     }
     let again = ferofs()
         .args(["extract", "-q", "--skip-existing"])
@@ -396,7 +433,10 @@ fn write_tree(dir: &Path, version: u64) -> Result<()> {
     fs::write(dir.join("dir/none"), b"")?;
     File::create(dir.join("holes"))?.set_len(500_000)?;
     for n in 0..12 {
-        fs::write(dir.join(format!("dir/small{n}")), Content::Text.bytes(100 * n, &mut rng(&[n as u8])))?;
+        fs::write(
+            dir.join(format!("dir/small{n}")),
+            Content::Text.bytes(100 * n, &mut rng(&[n as u8])),
+        )?;
     }
     fs::hard_link(dir.join("text"), dir.join("dir/linked"))?;
     symlink("../text", dir.join("dir/symlink"))?;

@@ -60,7 +60,12 @@ const fn call(number: c_long, name: &'static str, faults: &'static [Fault]) -> C
     Call { number, name, faults, length: None }
 }
 
-const fn sized(number: c_long, name: &'static str, faults: &'static [Fault], length: usize) -> Call {
+const fn sized(
+    number: c_long,
+    name: &'static str,
+    faults: &'static [Fault],
+    length: usize,
+) -> Call {
     Call { number, name, faults, length: Some(length) }
 }
 

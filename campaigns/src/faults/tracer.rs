@@ -204,7 +204,9 @@ impl Tracer {
         let count = self.calls.entry(number).or_default();
         let nth = *count;
         *count += 1;
-        let Some(inject) = self.inject.filter(|inject| inject.number == number && inject.nth == nth) else {
+        let Some(inject) =
+            self.inject.filter(|inject| inject.number == number && inject.nth == nth)
+        else {
             match number {
                 libc::SYS_pwrite64 => self.unsynced.push((arguments[3], arguments[2])),
                 libc::SYS_fsync | libc::SYS_fdatasync => {
@@ -226,7 +228,9 @@ impl Tracer {
                 self.altered.insert(pid, Altered::Failed(errno));
             }
             Fault::Short => {
-                let Some(argument) = call_of(number).and_then(|call| call.length) else { return Ok(()) };
+                let Some(argument) = call_of(number).and_then(|call| call.length) else {
+                    return Ok(());
+                };
                 let mut registers = registers(pid)?;
                 let register = self::argument(&mut registers, argument);
                 let value = *register;
@@ -245,7 +249,9 @@ impl Tracer {
         let mut registers = registers(pid)?;
         match altered {
             Altered::Failed(errno) => registers.rax = i64::from(-errno).cast_unsigned(),
-            Altered::Shortened { argument, value } => *self::argument(&mut registers, argument) = value,
+            Altered::Shortened { argument, value } => {
+                *self::argument(&mut registers, argument) = value
+            }
         }
         set_registers(pid, &registers)
     }

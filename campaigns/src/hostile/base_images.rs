@@ -33,7 +33,10 @@ const FEROFS: [(&str, &[&str]); 21] = [
     ("ferofs-deflate", &["-z", "deflate", "-C", "16K"]),
     ("ferofs-zstd", &["-z", "zstd", "-C", "16K"]),
     ("ferofs-full-index", &["-z", "lz4hc", "-C", "16K", "-E", "legacy-compress,ztailpacking"]),
-    ("ferofs-full-index-fragments", &["-z", "deflate", "-C", "16K", "-E", "legacy-compress,fragments"]),
+    (
+        "ferofs-full-index-fragments",
+        &["-z", "deflate", "-C", "16K", "-E", "legacy-compress,fragments"],
+    ),
     ("ferofs-blocks-of-1024", &["-z", "lz4hc", "-b", "1024", "-C", "8K"]),
     ("ferofs-blocks-of-512", &["-z", "zstd", "-b", "512", "-C", "4K", "-E", "ztailpacking"]),
     ("ferofs-48bit-dedupe", &["-z", "zstd", "-C", "8K", "-E", "48bit,dedupe"]),

@@ -101,7 +101,9 @@ impl Commands {
         }
         match mount.unmount() {
             Ok((Some(0), _)) => {}
-            Ok((code, said)) => failures.push(format!("mount: the daemon ends with {code:?}: {said}")),
+            Ok((code, said)) => {
+                failures.push(format!("mount: the daemon ends with {code:?}: {said}"))
+            }
             Err(error) => failures.push(format!("mount: {error}")),
         }
         failures
@@ -124,7 +126,8 @@ fn defect(words: &[&str], outcome: &Outcome, image: &TestImage) -> Option<String
     }
     // The exit codes of fsck(8) for `check`.
     let documented: &[i32] = if words[0] == "check" { &[0, 1, 2, 4, 8] } else { &[0, 1, 2] };
-    (!documented.contains(&outcome.code)).then(|| format!("{name}: exit code {}: {}", outcome.code, said()))
+    (!documented.contains(&outcome.code))
+        .then(|| format!("{name}: exit code {}: {}", outcome.code, said()))
 }
 
 /// Lists, reads and seeks as programs do. Errors are allowed.
@@ -149,7 +152,8 @@ fn use_mount(dir: &Path, rng: &mut Rng) {
                 continue;
             }
             let Ok(file) = File::open(&path) else { continue };
-            for offset in [0, metadata.len().saturating_sub(4096), rng.below(metadata.len().max(1))] {
+            for offset in [0, metadata.len().saturating_sub(4096), rng.below(metadata.len().max(1))]
+            {
                 let _ = file.read_at(&mut buffer, offset);
                 let _ = rustix::fs::seek(&file, SeekFrom::Hole(offset));
                 let _ = rustix::fs::seek(&file, SeekFrom::Data(offset));

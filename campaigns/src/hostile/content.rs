@@ -65,7 +65,8 @@ impl Reader {
         (disk.size, disk.nlink).hash(&mut self.shape);
         std::mem::discriminant(&disk.file_type).hash(&mut self.shape);
         let time = (disk.mtime.secs, disk.mtime.nanos);
-        (disk.permissions, disk.uid, disk.gid, time, format!("{:?}", disk.place)).hash(&mut self.values);
+        (disk.permissions, disk.uid, disk.gid, time, format!("{:?}", disk.place))
+            .hash(&mut self.values);
         let xattrs = image.xattrs(inode)?;
         for xattr in xattrs {
             format!("{xattr:?}").hash(&mut self.values);

@@ -133,7 +133,9 @@ impl Found<'_> {
         }
         let blocks = disk.size.div_ceil(sb.block_size.bytes64()).min(40) as usize;
         match disk.layout {
-            DataLayout::ChunkBased => self.words("chunk index", after.next_multiple_of(8), blocks * 8),
+            DataLayout::ChunkBased => {
+                self.words("chunk index", after.next_multiple_of(8), blocks * 8)
+            }
             layout if layout.is_compressed() => {
                 let header = after.next_multiple_of(8);
                 for (name, at, len) in

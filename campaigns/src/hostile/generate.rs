@@ -333,7 +333,8 @@ impl<'a> Generator<'a> {
             if head {
                 let partial = if self.chance(20) { 0x8000 } else { 0 };
                 let advise = [1, 1, 1, 0, 3][self.rng.below(5) as usize] | partial;
-                let offset = if kind == 1 { 0 } else { self.rng.below(self.block() as u64 + 9) as u16 };
+                let offset =
+                    if kind == 1 { 0 } else { self.rng.below(self.block() as u64 + 9) as u16 };
                 let address = if self.chance(3) { self.data_block() } else { same };
                 out.extend_from_slice(&u16::to_le_bytes(advise));
                 out.extend_from_slice(&offset.to_le_bytes());
@@ -375,11 +376,15 @@ impl<'a> Generator<'a> {
         let end = self.bytes.len().next_multiple_of(block);
         self.bytes.resize(end, 0);
         let root = self.nids.first().copied().unwrap_or(1);
-        let claimed = if self.chance(6) { self.size() >> self.block_bits } else { (end / block) as u64 };
+        let claimed =
+            if self.chance(6) { self.size() >> self.block_bits } else { (end / block) as u64 };
         let (packed, metabox) = (self.nid() & !IN_METABOX, self.nid() & !IN_METABOX);
         let root_64 = self.incompat & 0x80 != 0 && self.chance(2);
-        let root =
-            if self.incompat & 0x100 != 0 && self.chance(6) { IN_METABOX | self.rng.below(9) } else { root };
+        let root = if self.incompat & 0x100 != 0 && self.chance(6) {
+            IN_METABOX | self.rng.below(9)
+        } else {
+            root
+        };
         let mut sb = vec![0; 256];
         let mut put = |at: usize, bytes: &[u8]| sb[at..at + bytes.len()].copy_from_slice(bytes);
         put(0, &0xE0F5_E1E2u32.to_le_bytes());

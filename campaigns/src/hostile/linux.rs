@@ -62,7 +62,8 @@ pub(super) fn files(dir: &Path, work_dir: &Path, kept: &Path) -> Result<()> {
         fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
     paths.retain(|path| path.extension().is_some_and(|end| end == "erofs" || end == "img"));
     paths.sort();
-    let bytes: Vec<_> = paths.iter().map(|path| Ok(Arc::new(fs::read(path)?))).collect::<Result<_>>()?;
+    let bytes: Vec<_> =
+        paths.iter().map(|path| Ok(Arc::new(fs::read(path)?))).collect::<Result<_>>()?;
     let mut comparison = Comparison::new(&bytes, work_dir, kept)?;
     let tests = (0..).zip(paths.iter().zip(&bytes)).map(|(base, (path, bytes))| {
         let image = TestImage::new(Arc::clone(bytes));
@@ -121,8 +122,11 @@ impl Comparison {
         cases.sort_by_key(|case| (case.base, case.size));
         let answers = std::thread::scope(|scope| {
             let cases = &cases;
-            let running: Vec<_> =
-                self.machines.iter().map(|machine| scope.spawn(move || machine.read(cases))).collect();
+            let running: Vec<_> = self
+                .machines
+                .iter()
+                .map(|machine| scope.spawn(move || machine.read(cases)))
+                .collect();
             let joined = running.into_iter().map(|thread| thread.join());
             joined
                 .map(|found| found.unwrap_or_else(|_| bail!("a thread panicked")))
@@ -139,7 +143,8 @@ impl Comparison {
 
     fn judge(&mut self, machine: usize, test: &Test, ours: &Ours, answer: &Answer) {
         let release = self.machines[machine].kernel.release.clone();
-        let mut count = |what: &str| *self.counts.entry(format!("Linux {release}: {what}")).or_default() += 1;
+        let mut count =
+            |what: &str| *self.counts.entry(format!("Linux {release}: {what}")).or_default() += 1;
         let line = match answer {
             Answer::Line(line) => line,
             Answer::Crash => {
@@ -166,7 +171,9 @@ impl Comparison {
             .entries
             .iter()
             .map(|entry| (entry, linux.get(&entry.what).unwrap_or(&refused)))
-            .filter(|(entry, linux)| entry.value.is_ok() && entry.value.as_ref().ok() != linux.as_ref().ok())
+            .filter(|(entry, linux)| {
+                entry.value.is_ok() && entry.value.as_ref().ok() != linux.as_ref().ok()
+            })
             .collect();
         if !sound {
             let differs = found.iter().any(|(_, linux)| linux.is_ok());
@@ -181,10 +188,17 @@ impl Comparison {
         }
         count("findings");
         self.findings += 1;
-        let listed: Vec<_> =
-            found.iter().take(PRINTED).map(|(entry, linux)| format!("{} {linux:?}", entry.what)).collect();
+        let listed: Vec<_> = found
+            .iter()
+            .take(PRINTED)
+            .map(|(entry, linux)| format!("{} {linux:?}", entry.what))
+            .collect();
         let (number, what) = (test.number, &test.what);
-        println!("finding {release} {number} [{what}]: {}, {} in all", listed.join(", "), found.len());
+        println!(
+            "finding {release} {number} [{what}]: {}, {} in all",
+            listed.join(", "),
+            found.len()
+        );
         keep_image(&self.kept, test.number, &test.image);
     }
 

@@ -73,7 +73,11 @@ pub(crate) fn run(args: &HostileArgs) -> Result<()> {
     if let Some(first) = args.worker {
         let base_images = base_images::load(&work_dir)?;
         let step = crate::jobs(args.jobs) as u64;
-        return worker::work(&base_images, &Range { seed, first, end: images, step, commands }, &kept);
+        return worker::work(
+            &base_images,
+            &Range { seed, first, end: images, step, commands },
+            &kept,
+        );
     }
     std::fs::create_dir_all(&work_dir)?;
     base_images::build(&work_dir)?;
@@ -168,8 +172,12 @@ impl Total {
     fn add(&mut self, line: &str) {
         let words: Vec<&str> = line.splitn(3, ' ').collect();
         match words[..] {
-            ["count", name, count] => *self.counts.entry(name.to_owned()).or_default() += number(count),
-            ["rule", count, rule] => *self.rules.entry(rule.to_owned()).or_default() += number(count),
+            ["count", name, count] => {
+                *self.counts.entry(name.to_owned()).or_default() += number(count)
+            }
+            ["rule", count, rule] => {
+                *self.rules.entry(rule.to_owned()).or_default() += number(count)
+            }
             ["most", name, value] => {
                 let most = self.most.entry(name.to_owned()).or_default();
                 *most = number(value).max(*most);
@@ -183,8 +191,14 @@ impl Total {
 
     fn merge(&mut self, other: Self) {
         self.failures += other.failures;
-        other.counts.into_iter().for_each(|(name, count)| *self.counts.entry(name).or_default() += count);
-        other.rules.into_iter().for_each(|(name, count)| *self.rules.entry(name).or_default() += count);
+        other
+            .counts
+            .into_iter()
+            .for_each(|(name, count)| *self.counts.entry(name).or_default() += count);
+        other
+            .rules
+            .into_iter()
+            .for_each(|(name, count)| *self.rules.entry(name).or_default() += count);
         for (name, value) in other.most {
             let most = self.most.entry(name).or_default();
             *most = value.max(*most);

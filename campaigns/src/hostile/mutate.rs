@@ -60,10 +60,14 @@ impl BaseImage {
         let mut kinds: Vec<_> = fields.iter().map(|field| field.name).collect();
         kinds.sort_unstable();
         kinds.dedup();
-        let metadata =
-            fields.iter().map(|field| field.at + field.len).max().unwrap_or(superblock::OFFSET + 128);
+        let metadata = fields
+            .iter()
+            .map(|field| field.at + field.len)
+            .max()
+            .unwrap_or(superblock::OFFSET + 128);
         let (covered, sound) = (image.superblock().checksum_len(), read_content(&image));
-        let report = check::check(&image, &check::Options::default()).map_err(|error| error.to_string())?;
+        let report =
+            check::check(&image, &check::Options::default()).map_err(|error| error.to_string())?;
         match report.findings.first() {
             None if !sound.failed => {
                 Ok(Self { name: name.to_owned(), bytes, sound, fields, kinds, metadata, covered })
@@ -98,7 +102,8 @@ impl BaseImage {
                 ("random bytes anywhere", at, self.random(at, rng))
             }
             1 => {
-                let at = superblock::OFFSET + rng.below((self.metadata - superblock::OFFSET) as u64) as usize;
+                let at = superblock::OFFSET
+                    + rng.below((self.metadata - superblock::OFFSET) as u64) as usize;
                 ("random bytes in metadata", at, self.random(at, rng))
             }
             2 => self.copy(rng, "one structure over another", 32),
@@ -107,7 +112,8 @@ impl BaseImage {
             _ => {
                 // Kinds of fields have equal chances, whatever their number.
                 let kind = self.kinds[rng.below(self.kinds.len() as u64) as usize];
-                let of_kind: Vec<_> = self.fields.iter().filter(|field| field.name == kind).collect();
+                let of_kind: Vec<_> =
+                    self.fields.iter().filter(|field| field.name == kind).collect();
                 let field = *of_kind[rng.below(of_kind.len() as u64) as usize];
                 let other = *of_kind[rng.below(of_kind.len() as u64) as usize];
                 (kind, field.at, self.value(field, other, rng))
@@ -116,7 +122,12 @@ impl BaseImage {
     }
 
     /// `len` bytes from one field's place to another's: loops, duplicates, overlaps.
-    fn copy(&self, rng: &mut Rng, what: &'static str, len: usize) -> (&'static str, usize, Vec<u8>) {
+    fn copy(
+        &self,
+        rng: &mut Rng,
+        what: &'static str,
+        len: usize,
+    ) -> (&'static str, usize, Vec<u8>) {
         let mut place = || self.fields[rng.below(self.fields.len() as u64) as usize].at;
         let (from, to) = (place(), place());
         let len = len.min(self.bytes.len() - from).min(self.bytes.len() - to);

@@ -156,9 +156,11 @@ impl ImageTest<'_> {
 fn open(source: TestImage, cancel: Option<&Arc<AtomicBool>>) -> Result<Image, String> {
     let mut options = OpenOptions::default();
     (options.work_limit, options.cancel) = (Some(1), cancel.cloned());
-    Image::open_with(Box::new(source), Vec::new(), &options).map_err(|error| match error.corruption() {
-        Some(found) => format!("{} / {}", found.structure, found.fault.rule()),
-        None => error.to_string(),
+    Image::open_with(Box::new(source), Vec::new(), &options).map_err(|error| {
+        match error.corruption() {
+            Some(found) => format!("{} / {}", found.structure, found.fault.rule()),
+            None => error.to_string(),
+        }
     })
 }
 

@@ -61,7 +61,9 @@ pub(crate) fn make(
 
 /// Tests the images of `range`, and prints findings and counts.
 pub(crate) fn work(base_images: &[BaseImage], range: &Range, keep: &Path) -> Result<()> {
-    std::panic::set_hook(Box::new(|info| println!("panic-at {}", info.to_string().replace('\n', ": "))));
+    std::panic::set_hook(Box::new(|info| {
+        println!("panic-at {}", info.to_string().replace('\n', ": "))
+    }));
     watch(keep.to_owned());
     let mut commands = match range.commands {
         0 => None,
@@ -74,7 +76,8 @@ pub(crate) fn work(base_images: &[BaseImage], range: &Range, keep: &Path) -> Res
         // One image of eight has no limit but its budget.
         let cancel = (!case.is_multiple_of(8)).then(Arc::<AtomicBool>::default);
         let before = |operation| {
-            *RUNNING.lock() = Some(Running { case, operation, image: image.clone(), cancel: cancel.clone() });
+            *RUNNING.lock() =
+                Some(Running { case, operation, image: image.clone(), cancel: cancel.clone() });
             STARTED.store(cpu(), Relaxed);
         };
         let mut outcome = run_operations(&image, &mut rng, cancel.as_ref(), &before);
@@ -153,7 +156,9 @@ impl Tally {
         let class = match (&outcome.reported[..], outcome.content, sound) {
             ([_, ..], ..) => "reported",
             (_, Some(read), Some(sound)) if read == sound => "same",
-            (_, Some(read), Some(sound)) if !read.failed && read.shape == sound.shape => "other-values",
+            (_, Some(read), Some(sound)) if !read.failed && read.shape == sound.shape => {
+                "other-values"
+            }
             (_, Some(read), _) if read.failed && outcome.cancelled => "cancelled",
             // Without `--deep`, damage within compressed content is not seen.
             (_, Some(read), _) if read.failed && !outcome.deep => "unreadable-when-decoded",

@@ -74,7 +74,11 @@ const PATCHED: [(&str, &str); 4] = [
 const LIKE: [(&str, &str, &str); 3] = [
     ("like one with tails", "--preset fast -E ztailpacking", "--preset fast"),
     ("like one with fragments", "--preset fast -E all-fragments", "--preset fast"),
-    ("like one, prefixes", "--preset fast -E all-fragments", "--preset fast --xattr-prefix user.number."),
+    (
+        "like one, prefixes",
+        "--preset fast -E all-fragments",
+        "--preset fast --xattr-prefix user.number.",
+    ),
 ];
 
 /// Layouts of a file of 12 MiB with holes, and the first release that shows them.
@@ -92,7 +96,12 @@ const HUGE: [(&str, &str, &str, Version); 5] = [
     ("1 TiB of lz4", TERABYTE, "--preset fast -z lz4 -E 48bit", Version(6, 15)),
     ("1 TiB of zstd", TERABYTE, "--preset fast -z zstd -C 64K -E 48bit", Version(6, 15)),
     ("1.5 GiB of lz4", GIGABYTES, "--preset fast -z lz4 -E holes", Version(7, 2)),
-    ("1.5 GiB of zstd", GIGABYTES, "--preset fast -z zstd -C 64K -E holes,legacy-compress", Version(7, 2)),
+    (
+        "1.5 GiB of zstd",
+        GIGABYTES,
+        "--preset fast -z zstd -C 64K -E holes,legacy-compress",
+        Version(7, 2),
+    ),
 ];
 const TERABYTE: &str = "terabyte";
 const GIGABYTES: &str = "gigabytes";
@@ -152,7 +161,8 @@ pub(super) fn layouts(dir: &Path, few: bool) -> Result<Vec<Built>> {
     let mut all = Vec::new();
     for (name, options) in LAYOUTS.into_iter().take(if few { FEW_LAYOUTS } else { LAYOUTS.len() }) {
         let image = must_build(dir, name, options, &["tree"])?;
-        let patched_name = PATCHED.into_iter().find_map(|(from, to)| (from == name && !few).then_some(to));
+        let patched_name =
+            PATCHED.into_iter().find_map(|(from, to)| (from == name && !few).then_some(to));
         let patched = patched_name.map(|name| patched(dir, name, &image)).transpose()?;
         all.push(image);
         all.extend(patched);
@@ -165,7 +175,11 @@ pub(super) fn layouts(dir: &Path, few: bool) -> Result<Vec<Built>> {
             fs::rename(dir.join("image"), dir.join("old"))?;
             all.push(must_build(dir, name, &format!("{new} --like old"), &["next"])?);
         }
-        write_sparse(&dir.join("holes"), 12 << 20, &[(0, 70_000), (1 << 20, 5000), (11 << 20, 70_000)])?;
+        write_sparse(
+            &dir.join("holes"),
+            12 << 20,
+            &[(0, 70_000), (1 << 20, 5000), (11 << 20, 70_000)],
+        )?;
         for (name, options, shows_holes) in HOLES {
             all.push(Built { shows_holes, ..must_build(dir, name, options, &["holes"])? });
         }
@@ -182,7 +196,16 @@ fn patched(dir: &Path, name: &'static str, image: &Built) -> Result<Built> {
     let bytes = Arc::new(fs::read(dir.join("image"))?);
     let (entries, ..) = ours(&bytes, &[])?;
     let (options, devices) = (image.options.clone(), Vec::new());
-    Ok(Built { layout: Some(name), options, bytes, devices, equal: None, root_hash: None, entries, ..*image })
+    Ok(Built {
+        layout: Some(name),
+        options,
+        bytes,
+        devices,
+        equal: None,
+        root_hash: None,
+        entries,
+        ..*image
+    })
 }
 
 /// Two images with equal files of [`EQUAL`] bytes in all. The page cache must not grow when the second one is read, unless in another domain.
@@ -190,7 +213,10 @@ fn equal(dir: &Path) -> Result<Built> {
     let (source, name, options) = (dir.join("equal"), "inode_share", "-z none --inode-digests");
     fs::create_dir(&source)?;
     for number in 0..8 {
-        fs::write(source.join(number.to_string()), Content::Noise.bytes(EQUAL / 8, &mut Rng::new(number)))?;
+        fs::write(
+            source.join(number.to_string()),
+            Content::Noise.bytes(EQUAL / 8, &mut Rng::new(number)),
+        )?;
     }
     let second = must_build(dir, name, options, &["equal"])?;
     fs::write(source.join("more"), "a file of the first image")?;
@@ -204,7 +230,15 @@ fn indexes(dir: &Path) -> Result<[Built; 2]> {
     for source in ["tree", "next"] {
         must(dir, &["build", "--quiet", "-z", "none", source, &format!("{source}.erofs")])?;
         let mut tar = Command::new("tar");
-        tar.args(["--xattrs", "--xattrs-include=*", "-cf", &format!("{source}.tar"), "-C", source, "."]);
+        tar.args([
+            "--xattrs",
+            "--xattrs-include=*",
+            "-cf",
+            &format!("{source}.tar"),
+            "-C",
+            source,
+            ".",
+        ]);
         let output = tar.current_dir(dir).output().context("tar")?;
         if !output.status.success() {
             bail!("tar: {}", String::from_utf8_lossy(&output.stderr));
@@ -278,7 +312,8 @@ fn build(dir: &Path, options: &[OsString], sources: &[&str]) -> Result<Result<Bu
         Ok(summary) => summary,
         Err(error) => return Ok(Err(error)),
     };
-    let summary: serde_json::Value = serde_json::from_str(summary.lines().last().unwrap_or_default())?;
+    let summary: serde_json::Value =
+        serde_json::from_str(summary.lines().last().unwrap_or_default())?;
     let first = Version::parse(summary["linux"].as_str().context("no field linux")?)?;
     let root_hash = summary["verity"]["roothash"].as_str().map(str::to_owned);
     let bytes = Arc::new(fs::read(dir.join("image"))?);
@@ -323,7 +358,8 @@ fn ferofs(dir: &Path, words: &[impl AsRef<OsStr>]) -> Result<Result<String, Stri
 
 /// What our reader shows, the bytes of a block, and whether LZMA is one of the algorithms.
 fn ours(image: &Arc<Vec<u8>>, devices: &[Arc<Vec<u8>>]) -> Result<(Vec<Entry>, u64, bool)> {
-    let source = |bytes: &Arc<Vec<u8>>| -> Box<dyn Source> { Box::new(TestImage::new(Arc::clone(bytes))) };
+    let source =
+        |bytes: &Arc<Vec<u8>>| -> Box<dyn Source> { Box::new(TestImage::new(Arc::clone(bytes))) };
     let devices = devices.iter().map(source).collect();
     let opened = Image::open_with(source(image), devices, &OpenOptions::default())?;
     let block = opened.superblock().block_size.bytes64();

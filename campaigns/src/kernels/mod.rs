@@ -119,7 +119,11 @@ fn kernels(options: &KernelArgs, work_dir: &Path) -> Result<Vec<Kernel>> {
     for (release, processor) in all.iter().filter(is_wanted) {
         let kernel = Kernel::get(release, *processor, work_dir)?;
         if found.iter().any(|it| it.release == kernel.release && it.processor == kernel.processor) {
-            println!("Debian has no newer kernel than {} ({})", kernel.release, processor.packages());
+            println!(
+                "Debian has no newer kernel than {} ({})",
+                kernel.release,
+                processor.packages()
+            );
             continue;
         }
         found.push(kernel);
@@ -131,7 +135,11 @@ fn kernels(options: &KernelArgs, work_dir: &Path) -> Result<Vec<Kernel>> {
 }
 
 /// Lets `jobs` threads do `work` for all numbers below `count`. Returns its results in the order of the numbers.
-fn parallel<T: Send>(jobs: usize, count: usize, work: impl Fn(usize) -> Result<T> + Sync) -> Result<Vec<T>> {
+fn parallel<T: Send>(
+    jobs: usize,
+    count: usize,
+    work: impl Fn(usize) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
     let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let run = || -> Result<()> {
         loop {

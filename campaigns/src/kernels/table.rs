@@ -68,7 +68,13 @@ pub(super) struct Table {
 
 impl Table {
     pub(super) fn new(work_dir: &Path, jobs: usize) -> Self {
-        Self { work_dir: work_dir.to_owned(), jobs, rows: Vec::new(), random: BTreeMap::new(), findings: 0 }
+        Self {
+            work_dir: work_dir.to_owned(),
+            jobs,
+            rows: Vec::new(),
+            random: BTreeMap::new(),
+            findings: 0,
+        }
     }
 
     /// Lets all kernels read all images.
@@ -95,14 +101,20 @@ impl Table {
         }
         for (column, answers) in self.start_all(kernels, &dir, &cases)? {
             for (number, image) in images.iter().enumerate() {
-                let answer = answers.get(&(number as u64)).context("the machine did not read all images")?;
+                let answer =
+                    answers.get(&(number as u64)).context("the machine did not read all images")?;
                 self.judge(column, image, answer)?;
             }
         }
         Ok(())
     }
 
-    fn start_all(&self, kernels: &[&Kernel], dir: &Path, cases: &[Case]) -> Result<Vec<(Column, Answers)>> {
+    fn start_all(
+        &self,
+        kernels: &[&Kernel],
+        dir: &Path,
+        cases: &[Case],
+    ) -> Result<Vec<(Column, Answers)>> {
         parallel(self.jobs, kernels.len(), |number| {
             let kernel = kernels[number];
             let (column, start) = (Column::of(kernel)?, Instant::now());
@@ -165,11 +177,15 @@ impl Table {
     pub(super) fn print(&self) {
         let columns = self.columns();
         let line = |name: &str, cells: Vec<String>| {
-            println!("{name:<28}{}", cells.iter().map(|cell| format!("{cell:>11}")).collect::<String>());
+            println!(
+                "{name:<28}{}",
+                cells.iter().map(|cell| format!("{cell:>11}")).collect::<String>()
+            );
         };
         line("Linux", columns.iter().map(ToString::to_string).collect());
         for row in &self.rows {
-            let cell = |column: &Column| row.cells.get(column).copied().unwrap_or_default().to_owned();
+            let cell =
+                |column: &Column| row.cells.get(column).copied().unwrap_or_default().to_owned();
             line(row.layout, columns.iter().map(cell).collect());
         }
         for ((column, result), count) in &self.random {
@@ -181,7 +197,9 @@ impl Table {
     pub(super) fn end(&self) -> Result<()> {
         match self.findings {
             0 => Ok(()),
-            n => bail!("{n} findings; their images are in {}", self.work_dir.join("kept").display()),
+            n => {
+                bail!("{n} findings; their images are in {}", self.work_dir.join("kept").display())
+            }
         }
     }
 
@@ -203,7 +221,8 @@ impl Table {
             let text = if measured == all { short(&reads, &all) } else { list(&reads) };
             lines.entry((row.first, text)).or_default().push(row.layout);
         }
-        let mut text = format!("Kernels: {}.\n\n|promised|read by|images|\n|---|---|---|\n", list(&all));
+        let mut text =
+            format!("Kernels: {}.\n\n|promised|read by|images|\n|---|---|---|\n", list(&all));
         for ((first, reads), layouts) in lines {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "|{first}|{reads}|{}|", layouts.join(", "));
@@ -212,7 +231,11 @@ impl Table {
             let of = |column: &Column| self.random.get(&(*column, result)).copied().unwrap_or(0);
             all.iter().map(|column| of(column).to_string()).collect::<Vec<_>>().join(", ")
         };
-        text + &format!("\nRandom options, images read: {}; refused: {}.\n", counts(READS), counts(REFUSES))
+        text + &format!(
+            "\nRandom options, images read: {}; refused: {}.\n",
+            counts(READS),
+            counts(REFUSES)
+        )
     }
 }
 
@@ -252,9 +275,11 @@ fn short(some: &BTreeSet<Column>, all: &BTreeSet<Column>) -> String {
         return String::from("all");
     }
     let mut parts = Vec::new();
-    for (processor, name) in
-        [(Processor::Amd64, "amd64"), (Processor::Arm64, "arm64"), (Processor::Arm64Pages16K, "arm64-16k")]
-    {
+    for (processor, name) in [
+        (Processor::Amd64, "amd64"),
+        (Processor::Arm64, "arm64"),
+        (Processor::Arm64Pages16K, "arm64-16k"),
+    ] {
         let of = |columns: &BTreeSet<Column>| -> Vec<Column> {
             columns.iter().filter(|column| column.0 == processor).copied().collect()
         };
@@ -292,7 +317,8 @@ mod tests {
 
     #[test]
     fn other_bytes_are_wrong_and_errors_refuse() {
-        let entry = |what: &str, value| crate::linux::digest::Entry { what: what.into(), value: Ok(value) };
+        let entry =
+            |what: &str, value| crate::linux::digest::Entry { what: what.into(), value: Ok(value) };
         let image = Built {
             layout: None,
             options: String::new(),
@@ -306,8 +332,9 @@ mod tests {
             has_lzma: false,
             entries: vec![entry("/a:c", 10), entry("/a:h", 11)],
         };
-        let result =
-            |version, line: &str| compare(Column(Processor::Amd64, version), &image, line, &mut Vec::new());
+        let result = |version, line: &str| {
+            compare(Column(Processor::Amd64, version), &image, line, &mut Vec::new())
+        };
         let (old, new) = (Version(6, 12), Version(7, 2));
         assert_eq!(result(old, "/a:c=a /a:h=b"), READS);
         assert_eq!(result(old, "/a:c=a /a:h=c"), READS);

@@ -38,7 +38,9 @@ pub(crate) struct Entry {
 
 /// The digest of a whole tree. All errors are equal.
 pub(crate) fn total(entries: &[Entry]) -> u64 {
-    digest(&entries.iter().map(|entry| (&entry.what, entry.value.as_ref().ok())).collect::<Vec<_>>())
+    digest(
+        &entries.iter().map(|entry| (&entry.what, entry.value.as_ref().ok())).collect::<Vec<_>>(),
+    )
 }
 
 fn digest(value: &(impl Hash + ?Sized)) -> u64 {
@@ -88,8 +90,9 @@ pub(crate) fn entries<T: Tree>(tree: &T) -> Vec<Entry> {
         if files > MAX_FILES {
             break;
         }
-        let mut add =
-            |letter: char, value: Read<u64>| found.push(Entry { what: format!("{path}:{letter}"), value });
+        let mut add = |letter: char, value: Read<u64>| {
+            found.push(Entry { what: format!("{path}:{letter}"), value })
+        };
         let stat = node.and_then(|node| Ok((tree.stat(&node)?, node)));
         let (stat, node) = match stat {
             Ok((StatOf(stat), node)) => (stat, node),
@@ -108,7 +111,8 @@ pub(crate) fn entries<T: Tree>(tree: &T) -> Vec<Entry> {
         );
         match stat.mode >> 12 {
             0o04 => {
-                let names = tree.names(&node).map(|names| names.into_iter().collect::<BTreeSet<_>>());
+                let names =
+                    tree.names(&node).map(|names| names.into_iter().collect::<BTreeSet<_>>());
                 add('d', names.as_ref().map(digest).map_err(Clone::clone));
                 for name in names.iter().flatten().rev().filter(|_| level < MAX_LEVELS) {
                     let path = format!("{}/{}", path.trim_end_matches('/'), name.escape_ascii())
@@ -119,7 +123,10 @@ pub(crate) fn entries<T: Tree>(tree: &T) -> Vec<Entry> {
             0o10 if path.rsplit('/').next() == Some(SPARSE) => {
                 let ranges = data_ranges(tree, &node, stat.size);
                 add('h', ranges.as_ref().map(digest).map_err(Clone::clone));
-                add('c', ranges.and_then(|ranges| sparse_content(tree, &node, &ranges, &mut buffer)));
+                add(
+                    'c',
+                    ranges.and_then(|ranges| sparse_content(tree, &node, &ranges, &mut buffer)),
+                );
             }
             0o10 => add('c', content(tree, &node, stat.size, &mut buffer)),
             0o12 => add('l', tree.link(&node).map(|target| digest(&target))),
@@ -167,7 +174,12 @@ fn data_ranges<T: Tree>(tree: &T, node: &T::Node, size: u64) -> Read<Vec<Range<u
 }
 
 /// The digest of the blocks with data, and of their offsets.
-fn sparse_content<T: Tree>(tree: &T, node: &T::Node, ranges: &[Range<u64>], buffer: &mut [u8]) -> Read<u64> {
+fn sparse_content<T: Tree>(
+    tree: &T,
+    node: &T::Node,
+    ranges: &[Range<u64>],
+    buffer: &mut [u8],
+) -> Read<u64> {
     if ranges.iter().map(|range| range.end - range.start).sum::<u64>() > MAX_DATA {
         return Err(String::from("no-holes"));
     }
@@ -319,7 +331,8 @@ impl Tree for OurReader<'_> {
     }
 
     fn data(&self, inode: &Inode, offset: u64) -> Read<Option<Range<u64>>> {
-        let extents = self.0.extents(inode, FileOffset::new(offset)).map_err(|error| error.to_string())?;
+        let extents =
+            self.0.extents(inode, FileOffset::new(offset)).map_err(|error| error.to_string())?;
         let mut found: Option<Range<u64>> = None;
         for extent in extents {
             let extent = extent.map_err(|error| error.to_string())?;

@@ -45,7 +45,8 @@ impl Case {
     pub(crate) fn line(&self) -> String {
         let Self { number, base, expected, size, changes } = self;
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        let changes: String = changes.iter().map(|(at, bytes)| format!(" {at}:{}", hex(bytes))).collect();
+        let changes: String =
+            changes.iter().map(|(at, bytes)| format!(" {at}:{}", hex(bytes))).collect();
         format!("{number} {base} {size} {expected}{changes}\n")
     }
 
@@ -56,7 +57,10 @@ impl Case {
         let byte = |hex: &[u8]| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok();
         let change = |word: &str| {
             let (at, hex) = word.split_once(':')?;
-            Some((at.parse().ok()?, hex.as_bytes().chunks(2).map(byte).collect::<Option<Vec<u8>>>()?))
+            Some((
+                at.parse().ok()?,
+                hex.as_bytes().chunks(2).map(byte).collect::<Option<Vec<u8>>>()?,
+            ))
         };
         let changes = words.map(change).collect::<Option<_>>()?;
         Some(Self { number, base, expected, size, changes })
@@ -181,7 +185,8 @@ fn read(number: usize) -> Vec<Entry> {
 }
 
 fn mount_devices(number: usize) -> Result<(), String> {
-    let options: Vec<_> = extra_devices(number).map(|(device, _)| format!("device={device}")).collect();
+    let options: Vec<_> =
+        extra_devices(number).map(|(device, _)| format!("device={device}")).collect();
     mount_erofs(LOOP, MOUNT, &options.join(","))
 }
 
@@ -240,7 +245,8 @@ fn mount_verified(root_hash: &str) -> Result<(), String> {
         return Err(String::from("ferofs-mount"));
     }
     let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
-    let is_verified =
-        |line: &str| line.starts_with("/dev/mapper/ferofs-") && line.contains(&format!(" {MOUNT} erofs "));
+    let is_verified = |line: &str| {
+        line.starts_with("/dev/mapper/ferofs-") && line.contains(&format!(" {MOUNT} erofs "))
+    };
     mounts.lines().any(is_verified).then_some(()).ok_or_else(|| String::from("no-dm-verity"))
 }

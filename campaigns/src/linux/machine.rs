@@ -21,7 +21,8 @@ const MAX_IDLE_STARTS: u32 = 3;
 /// MiB of memory of a machine: the images, twice while they are unpacked, and what Linux reads of them.
 const MEMORY: &str = "1536";
 /// Parameters of Linux: a crash ends the machine. Without expedited grace periods, most of the time of an image would be that of its unmount.
-const PARAMETERS: &str = "panic=-1 oops=panic mitigations=off rcupdate.rcu_expedited=1 quiet loglevel=1";
+const PARAMETERS: &str =
+    "panic=-1 oops=panic mitigations=off rcupdate.rcu_expedited=1 quiet loglevel=1";
 /// The directory of the scripts.
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/vm");
 
@@ -57,11 +58,13 @@ impl Processor {
         if self == Self::Amd64 {
             return Ok(std::env::current_exe()?);
         }
-        let program =
-            scratch::target_dir().join("processors/aarch64-unknown-linux-gnu/debug/ferofs-campaigns");
+        let program = scratch::target_dir()
+            .join("processors/aarch64-unknown-linux-gnu/debug/ferofs-campaigns");
         match program.exists() {
             true => Ok(program),
-            false => bail!("{} is missing: cargo xtask test --kernels builds it", program.display()),
+            false => {
+                bail!("{} is missing: cargo xtask test --kernels builds it", program.display())
+            }
         }
     }
 
@@ -70,7 +73,8 @@ impl Processor {
         let mut qemu;
         if self == Self::Amd64 {
             qemu = Command::new("qemu-system-x86_64");
-            let accelerator = std::env::var("VM_ACCELERATOR").unwrap_or_else(|_| String::from("tcg"));
+            let accelerator =
+                std::env::var("VM_ACCELERATOR").unwrap_or_else(|_| String::from("tcg"));
             qemu.args(["-cpu", "max", "-machine", &format!("q35,accel={accelerator}")]);
         } else {
             qemu = Command::new("qemu-system-aarch64");
@@ -154,12 +158,19 @@ impl Machine {
             let ended = self.start(rest, &mut answers)?;
             idle = if answers.len() > before { 0 } else { idle + 1 };
             if idle >= MAX_IDLE_STARTS {
-                bail!("Linux {} does not start: see {}", self.kernel.release, self.dir.join("log").display());
+                bail!(
+                    "Linux {} does not start: see {}",
+                    self.kernel.release,
+                    self.dir.join("log").display()
+                );
             }
             let next = rest.iter().position(|case| !answers.contains_key(&case.number));
             rest = next.and_then(|at| rest.get(at..)).unwrap_or_default();
             if ended && !rest.is_empty() {
-                bail!("the machine did not read all images: see {}", self.dir.join("log").display());
+                bail!(
+                    "the machine did not read all images: see {}",
+                    self.dir.join("log").display()
+                );
             }
         }
         Ok(answers)
@@ -173,7 +184,15 @@ impl Machine {
         std::io::copy(&mut File::open(self.dir.join("base"))?, &mut file)?;
         file.write_all(&archive("cases", text.as_bytes()))?;
         let mut qemu = self.kernel.processor.emulator();
-        qemu.args(["-m", MEMORY, "-nographic", "-no-reboot", "-nodefaults", "-device", "virtio-serial-pci"]);
+        qemu.args([
+            "-m",
+            MEMORY,
+            "-nographic",
+            "-no-reboot",
+            "-nodefaults",
+            "-device",
+            "virtio-serial-pci",
+        ]);
         qemu.args(["-chardev", "stdio,id=out", "-device", "virtconsole,chardev=out"]);
         qemu.arg("-serial").arg(format!("file:{}", self.dir.join("log").display()));
         qemu.arg("-kernel").arg(self.kernel.dir.join("vmlinuz")).arg("-initrd").arg(initramfs);

@@ -64,7 +64,11 @@ const LEFT_OUT: &[(&str, &str, &str)] = &[
     ("mkfs.erofs", "--product-out", "goes with --fs-config-file"),
     ("build", "--archive-limits", "tests/it/archives/limits.rs: a limit, changes no image"),
     ("mkfs.erofs", "--archive-limits", "tests/it/archives/limits.rs: a limit, changes no image"),
-    ("patch create", "--ignore", "tests/it/patch/update.rs: the image then shows neither of the two trees"),
+    (
+        "patch create",
+        "--ignore",
+        "tests/it/patch/update.rs: the image then shows neither of the two trees",
+    ),
     ("patch add", "--grow-over", "tests/it/patch/faults.rs: needs data behind the image"),
     ("patch apply", "--grow-over", "tests/it/patch/faults.rs: needs data behind the image"),
     ("patch rollback", "--grow-over", "tests/it/patch/faults.rs: needs data behind the image"),
@@ -91,8 +95,16 @@ const LEFT_OUT: &[(&str, &str, &str)] = &[
     ("extract", "--path", "tests/it/read/extract.rs: gives a part of the tree"),
     ("extract", "--nid", "tests/it/read/extract.rs: gives a part of the tree"),
     ("extract", "--include", "tests/it/read/extract.rs: gives a part of the tree"),
-    ("extract", "--no-preserve-owner", "tests/it/read/extract.rs: what comes out depends on who extracts"),
-    ("extract", "--no-preserve-perms", "tests/it/read/extract.rs: what comes out depends on who extracts"),
+    (
+        "extract",
+        "--no-preserve-owner",
+        "tests/it/read/extract.rs: what comes out depends on who extracts",
+    ),
+    (
+        "extract",
+        "--no-preserve-perms",
+        "tests/it/read/extract.rs: what comes out depends on who extracts",
+    ),
 ];
 
 /// Options of `check` and `extract` that the search does not use: they are only for images on servers.
@@ -160,7 +172,8 @@ fn every_option_occurs() {
     for number in 0..6_000 {
         for mut step in Case::new(1, number).script().steps.into_iter().flatten() {
             let command = command(&step);
-            for word in settings_of(&mut step).map(|settings| settings.words()).unwrap_or_default() {
+            for word in settings_of(&mut step).map(|settings| settings.words()).unwrap_or_default()
+            {
                 let word = word.to_string_lossy().into_owned();
                 let option = word.split('=').next().unwrap_or_default();
                 used.insert((command, option.to_owned()));
@@ -203,10 +216,9 @@ fn every_option_occurs() {
         let lines = options(&String::from_utf8_lossy(&help));
         for line in &lines {
             let own = ["--help", "--version", "--color", "--strict", "--quiet", "--verbose"];
-            if !line
-                .iter()
-                .any(|option| own.contains(&option.as_str()) || used.contains(&(command, option.clone())))
-            {
+            if !line.iter().any(|option| {
+                own.contains(&option.as_str()) || used.contains(&(command, option.clone()))
+            }) {
                 missing.push(format!("{command} {line:?}"));
             }
         }

@@ -92,7 +92,8 @@ pub(crate) fn run(plan: &Plan) -> Result<()> {
         report: Mutex::default(),
     };
     let results: Vec<Result<()>> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..crate::jobs(plan.jobs)).map(|_| scope.spawn(|| search.work())).collect();
+        let workers: Vec<_> =
+            (0..crate::jobs(plan.jobs)).map(|_| scope.spawn(|| search.work())).collect();
         let join = |worker: std::thread::ScopedJoinHandle<'_, Result<()>>| match worker.join() {
             Ok(result) => result,
             Err(_) => bail!("a worker panicked"),
@@ -112,7 +113,9 @@ fn repeat(case: &Case, oracles: &Oracles) -> Result<()> {
     println!("{}", workspace.log.join("\n"));
     println!("kept in {}", kept.display());
     match result {
-        Ok(tally) => println!("{case}: {} images, no finding; refused: {:?}", tally.images, tally.refused),
+        Ok(tally) => {
+            println!("{case}: {} images, no finding; refused: {:?}", tally.images, tally.refused)
+        }
         Err(Stop::Found(finding)) => bail!("{}: {}", finding.oracle, finding.message),
         Err(Stop::Failed(error)) => return Err(error),
     }
@@ -120,7 +123,12 @@ fn repeat(case: &Case, oracles: &Oracles) -> Result<()> {
 }
 
 /// Executes a case.
-fn attempt(case: &Case, workspace: &mut Workspace, oracles: &Oracles, all: bool) -> Result<Tally, Stop> {
+fn attempt(
+    case: &Case,
+    workspace: &mut Workspace,
+    oracles: &Oracles,
+    all: bool,
+) -> Result<Tally, Stop> {
     let script = case.script();
     let steps: Vec<_> = script.steps.into_iter().flatten().collect();
     perform(workspace, oracles, &script.model, &steps, all, case.rng(b"oracles"))
@@ -139,9 +147,12 @@ struct Search<'a> {
 
 impl Search<'_> {
     fn done(&self) -> bool {
-        let late =
-            self.plan.seconds.is_some_and(|seconds| self.start.elapsed() > Duration::from_secs(seconds));
-        let enough = self.plan.images.is_some_and(|images| self.images.load(Ordering::Relaxed) >= images);
+        let late = self
+            .plan
+            .seconds
+            .is_some_and(|seconds| self.start.elapsed() > Duration::from_secs(seconds));
+        let enough =
+            self.plan.images.is_some_and(|images| self.images.load(Ordering::Relaxed) >= images);
         late || enough || self.stop.load(Ordering::Relaxed)
     }
 
@@ -152,7 +163,8 @@ impl Search<'_> {
             let case = Case::new(self.plan.seed, self.next.fetch_add(1, Ordering::Relaxed));
             match attempt(&case, &mut workspace, self.oracles, false) {
                 Ok(tally) => {
-                    let images = self.images.fetch_add(tally.images, Ordering::Relaxed) + tally.images;
+                    let images =
+                        self.images.fetch_add(tally.images, Ordering::Relaxed) + tally.images;
                     self.report.lock().note(&tally, images, self.start.elapsed());
                 }
                 Err(Stop::Found(finding)) => {
@@ -176,16 +188,21 @@ impl Search<'_> {
             return Ok(());
         }
         // If an oracle found it that compares only some images, it must compare each image now.
-        let all = ["fuse", "library", "erofs-utils", "kernel, from a file"].contains(&finding.oracle);
+        let all =
+            ["fuse", "library", "erofs-utils", "kernel, from a file"].contains(&finding.oracle);
         let mut last = finding.clone();
-        let small =
-            generate::shrink::shrink(case, &mut |case| match attempt(case, workspace, self.oracles, all) {
-                Err(Stop::Found(found)) if found.key() == key => {
-                    last = found;
-                    true
-                }
-                _ => false,
-            });
+        let small = generate::shrink::shrink(case, &mut |case| match attempt(
+            case,
+            workspace,
+            self.oracles,
+            all,
+        ) {
+            Err(Stop::Found(found)) if found.key() == key => {
+                last = found;
+                true
+            }
+            _ => false,
+        });
         // Executes the small case again, for its files and commands.
         let again = attempt(&small, workspace, self.oracles, all);
         let kept = report::keep(&small, workspace, again.as_ref().err())?;

@@ -32,7 +32,11 @@ impl Report {
         }
         if time.as_secs() / PERIOD > self.reported {
             self.reported = time.as_secs() / PERIOD;
-            eprintln!("{} s: {images} images, {} kinds of findings", time.as_secs(), self.found.len());
+            eprintln!(
+                "{} s: {images} images, {} kinds of findings",
+                time.as_secs(),
+                self.found.len()
+            );
         }
     }
 
@@ -77,7 +81,10 @@ impl Report {
             println!("found {} times: {key} (cases {shown})", cases.len());
         }
         let rate = images as f64 / time.as_secs_f64();
-        println!("{images} images in {cases} cases, {:.0} s, {rate:.1} images a second", time.as_secs_f64());
+        println!(
+            "{images} images in {cases} cases, {:.0} s, {rate:.1} images a second",
+            time.as_secs_f64()
+        );
         if self.found.is_empty() { Ok(()) } else { bail!("{} kinds of findings", self.found.len()) }
     }
 }

@@ -48,11 +48,19 @@ pub fn build(options: &Options, image: impl AsRef<Path>) -> Result<Summary> {
 }
 
 /// The data stage: appends the content of every regular file to an image that has only the space for its superblock.
-pub(crate) type DataStage<'s> =
-    &'s dyn for<'a> Fn(WorkerContext<'a>, &mut Output, &mut Spill, &mut Vec<Warning>) -> Result<StoredData>;
+pub(crate) type DataStage<'s> = &'s dyn for<'a> Fn(
+    WorkerContext<'a>,
+    &mut Output,
+    &mut Spill,
+    &mut Vec<Warning>,
+) -> Result<StoredData>;
 
 /// [`build`] with this data stage.
-pub(crate) fn build_with(options: &Options, image: &Path, data_stage: DataStage<'_>) -> Result<Summary> {
+pub(crate) fn build_with(
+    options: &Options,
+    image: &Path,
+    data_stage: DataStage<'_>,
+) -> Result<Summary> {
     sources::check(options)?;
     new_superblock(options)?;
     let mut output = Output::create(image, options.output.offset)?;
@@ -151,12 +159,17 @@ fn build_from_with(
     let Stages { superblock, device, .. } = stages;
     progress.timings.time(Activity::Sync, 0, || device.map_or(Ok(()), Output::finish))?;
 
-    let kept =
-        || tree.nodes.iter().zip(data.contents.iter()).filter(|(_, c)| !matches!(c, StoredContent::Skipped));
+    let kept = || {
+        tree.nodes
+            .iter()
+            .zip(data.contents.iter())
+            .filter(|(_, c)| !matches!(c, StoredContent::Skipped))
+    };
     options.run.check_warnings(&mut warnings)?;
     Ok(Summary {
         inodes: superblock.inodes,
-        directories: kept().filter(|(node, _)| matches!(node.kind, Kind::Directory(_))).count() as u64,
+        directories: kept().filter(|(node, _)| matches!(node.kind, Kind::Directory(_))).count()
+            as u64,
         files: kept().filter(|(node, _)| matches!(node.kind, Kind::Regular { .. })).count() as u64,
         bytes_in: kept().map(|(node, _)| node.size).sum(),
         bytes_out: superblock.blocks * options.image.block_size.bytes64(),
@@ -189,7 +202,8 @@ fn complete_tree(
     // Before the long work.
     options.run.check_warnings(warnings)?;
     if (options.output.verify || options.xattrs.digest.is_some()) && !contents.is_all_readable() {
-        let problem = "verification and digests read the data again, and a stream cannot be read again";
+        let problem =
+            "verification and digests read the data again, and a stream cannot be read again";
         return Err(Error::Option { option: "standard input", problem });
     }
     apply_overrides(tree, &options.attributes, &options.run)?;
@@ -231,7 +245,11 @@ impl<'a> Stages<'a> {
             superblock.incompat |= Incompat::BIT48;
         }
         let epoch = match options.inodes.keep_mtime && options.inodes.form != InodeForm::Compact {
-            true => inode_sizes::common_time(tree, build_time, superblock.incompat.contains(Incompat::BIT48)),
+            true => inode_sizes::common_time(
+                tree,
+                build_time,
+                superblock.incompat.contains(Incompat::BIT48),
+            ),
             false => Timestamp { secs: build_time, nanos: 0 },
         };
         superblock.epoch = epoch.secs;
@@ -245,7 +263,8 @@ impl<'a> Stages<'a> {
             // Shared attributes lie after the data; their 32-bit address may not reach that far.
             xattr_options.inline_limit = Some(u32::MAX);
         }
-        let xattrs = tree.xattrs.plan(&xattr_options, root_xattrs, in_metabox).map_err(Error::Layout)?;
+        let xattrs =
+            tree.xattrs.plan(&xattr_options, root_xattrs, in_metabox).map_err(Error::Layout)?;
         if !xattrs.is_empty && options.xattrs.name_filter {
             superblock.compat |= Compat::XATTR_FILTER;
             superblock.xattr_filter = true;
@@ -256,8 +275,10 @@ impl<'a> Stages<'a> {
         let device_path = options.data.chunks.as_ref().and_then(|chunks| chunks.device.as_deref());
         let device = device_path.map(|path| Output::create(path, 0)).transpose()?;
         let devices = contents.devices().len() as u16 + u16::from(device.is_some());
-        let superblock_area = SuperblockArea::new(&mut superblock, devices, &options.xattrs.table())?;
-        let inode_sizes = InodeSizes::new(tree, &xattrs, &superblock, &options.inodes, &options.source.path)?;
+        let superblock_area =
+            SuperblockArea::new(&mut superblock, devices, &options.xattrs.table())?;
+        let inode_sizes =
+            InodeSizes::new(tree, &xattrs, &superblock, &options.inodes, &options.source.path)?;
         Ok(Self {
             options,
             tree,
@@ -281,7 +302,8 @@ impl<'a> Stages<'a> {
     ) -> Result<StoredData> {
         let (options, tree, contents) = (self.options, self.tree, self.contents);
         let compression = options.data.compression.as_ref();
-        let extent_index = compression.is_some_and(|c| c.dedupe).then(|| ExtentIndex::new(spill.dir()));
+        let extent_index =
+            compression.is_some_and(|c| c.dedupe).then(|| ExtentIndex::new(spill.dir()));
         let order = Order::new(tree, compression, options.image.block_size, &options.data);
         let identical_files = if options.data.share_identical {
             IdenticalFiles::new(tree)?
@@ -304,7 +326,15 @@ impl<'a> Stages<'a> {
         let data = if options.source.data == SourceData::External {
             external::run(context, output, spill, warnings)?
         } else if let Some(chunks) = &options.data.chunks {
-            deduplicated::run(context, chunks, self.is_wide, output, self.device.as_mut(), spill, warnings)?
+            deduplicated::run(
+                context,
+                chunks,
+                self.is_wide,
+                output,
+                self.device.as_mut(),
+                spill,
+                warnings,
+            )?
         } else {
             data_stage(context, output, spill, warnings)?
         };
@@ -315,7 +345,12 @@ impl<'a> Stages<'a> {
     }
 
     /// Appends inodes, directories and attributes.
-    fn write_metadata(&mut self, data: &StoredData, spill: &mut Spill, output: &mut Output) -> Result<()> {
+    fn write_metadata(
+        &mut self,
+        data: &StoredData,
+        spill: &mut Spill,
+        output: &mut Output,
+    ) -> Result<()> {
         let options = self.options;
         let inodes = InodeWriter {
             run: &options.run,
@@ -329,10 +364,17 @@ impl<'a> Stages<'a> {
             chunked_dirs: Vec::new(),
             root_has_no_tail: false,
         };
-        let behind_superblock = behind_superblock(&self.superblock, &self.superblock_area, output.position());
+        let behind_superblock =
+            behind_superblock(&self.superblock, &self.superblock_area, output.position());
         let earlier = data.earlier_inodes.as_ref();
-        MetadataWriter { options, inodes, packed: data.packed.as_ref(), behind_superblock, earlier }
-            .write(&mut self.superblock, output)?;
+        MetadataWriter {
+            options,
+            inodes,
+            packed: data.packed.as_ref(),
+            behind_superblock,
+            earlier,
+        }
+        .write(&mut self.superblock, output)?;
         options.check_size(output.position())
     }
 
@@ -356,14 +398,23 @@ impl<'a> Stages<'a> {
             device.write_superblock_area(&[])?;
         }
         let start = output.start(self.superblock_area.written_len(superblock))?;
-        output.write_superblock_area(&self.superblock_area.bytes(start, superblock, &configs, &slots)?)
+        output.write_superblock_area(
+            &self.superblock_area.bytes(start, superblock, &configs, &slots)?,
+        )
     }
 
     /// Compares the image with its source.
     fn verify(&self, data: &StoredData, output: &Output) -> Result<()> {
         let Self { options, tree, contents, superblock, xattrs, inode_sizes, .. } = self;
-        let verifier =
-            Verifier { options, tree, inode_sizes, xattrs, contents, stored: &data.contents, superblock };
+        let verifier = Verifier {
+            options,
+            tree,
+            inode_sizes,
+            xattrs,
+            contents,
+            stored: &data.contents,
+            superblock,
+        };
         let devices = self.device.iter().map(Output::reader).chain(contents.device_readers());
         let devices = devices.collect::<Result<_>>()?;
         verifier.run(Box::new(output.reader()?), devices)

@@ -182,7 +182,12 @@ impl Builder {
     }
 
     /// Adds a regular file.
-    pub fn file(&mut self, path: impl Into<PathBuf>, content: Content, attributes: Attributes) -> &mut Self {
+    pub fn file(
+        &mut self,
+        path: impl Into<PathBuf>,
+        content: Content,
+        attributes: Attributes,
+    ) -> &mut Self {
         self.entry(path, Node::File(content), attributes)
     }
 
@@ -351,7 +356,8 @@ fn read(
         match step {
             Step::Entry { path, node, attributes } => {
                 check_path(&path)?;
-                check_attributes(&attributes).map_err(|fault| Error::Entry { path: path.clone(), fault })?;
+                check_attributes(&attributes)
+                    .map_err(|fault| Error::Entry { path: path.clone(), fault })?;
                 let body = match node {
                     Node::Directory => Body::Directory(Default::default()),
                     Node::File(content) => stored.add(content, &path, options, &mut contents)?,
@@ -377,14 +383,29 @@ fn read(
             Step::Layer { format, path } => {
                 add_links(&mut links, &mut layers)?;
                 layers.next_layer();
-                read_layer(options, format, &path, b"", avoid, &mut contents, &mut layers, warnings)?;
+                read_layer(
+                    options,
+                    format,
+                    &path,
+                    b"",
+                    avoid,
+                    &mut contents,
+                    &mut layers,
+                    warnings,
+                )?;
                 layers.next_layer();
             }
             Step::Image { name, image } => {
                 add_links(&mut links, &mut layers)?;
                 layers.next_layer();
                 let number = contents.add_opened_image(&image, &name)?;
-                sources::image::read(options, number, options.source.whiteouts, &contents, &mut layers)?;
+                sources::image::read(
+                    options,
+                    number,
+                    options.source.whiteouts,
+                    &contents,
+                    &mut layers,
+                )?;
                 layers.next_layer();
             }
             #[cfg(feature = "tar")]
@@ -393,7 +414,8 @@ fn read(
                 layers.next_layer();
                 let stream = TarStream::from_reader(reader, name, options, &contents)?;
                 let whiteouts = options.source.whiteouts;
-                let read = tar::read(options, stream, whiteouts, &mut contents, &mut layers, warnings);
+                let read =
+                    tar::read(options, stream, whiteouts, &mut contents, &mut layers, warnings);
                 options.run.check_cancelled()?;
                 read?;
                 layers.next_layer();

@@ -114,7 +114,11 @@ pub(crate) fn run(
                     if unresolved.is_empty() {
                         return Ok::<_, Error>(driver.pipeline.peak());
                     }
-                    driver.drive(Scheduler::new(context, unresolved.iter().copied(), &duplicates))?;
+                    driver.drive(Scheduler::new(
+                        context,
+                        unresolved.iter().copied(),
+                        &duplicates,
+                    ))?;
                 }
             },
         )
@@ -181,17 +185,23 @@ impl Driver<'_, '_> {
     fn submit(&mut self, job: Job, number: Option<usize>) {
         // Encoding a part of the packed inode takes long. Files whose jobs are done behind it can be appended, and make the next part.
         let queue = if number.is_some() { Queue::Main } else { Queue::Side };
-        self.pipeline
-            .submit_to(queue, NumberedJob { job, number, result: self.spare.pop().unwrap_or_default() });
+        self.pipeline.submit_to(
+            queue,
+            NumberedJob { job, number, result: self.spare.pop().unwrap_or_default() },
+        );
     }
 
     fn append(&mut self, finished: Finished) -> Result<()> {
         let Finished { number, mut result } = finished;
         let (appender, bytes) = (&mut *self.appender, result.bytes_read as usize);
-        self.options.run.progress.timings.processor_time(Activity::Order, bytes, || match number {
-            Some(number) => appender.append(number, &mut result),
-            None => appender.append_packed(&result),
-        })?;
+        self.options.run.progress.timings.processor_time(
+            Activity::Order,
+            bytes,
+            || match number {
+                Some(number) => appender.append(number, &mut result),
+                None => appender.append_packed(&result),
+            },
+        )?;
         result.clear();
         self.spare.push(result);
         Ok(())

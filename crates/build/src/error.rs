@@ -102,7 +102,9 @@ pub enum Error {
         what: &'static str,
     },
     /// The self-check could not parse an inode or directory block before writing it: a bug, or faulty memory.
-    #[error("internal error: the encoded inode of {inode} is invalid: {source}; no image was written")]
+    #[error(
+        "internal error: the encoded inode of {inode} is invalid: {source}; no image was written"
+    )]
     SelfCheck {
         /// The path of the inode, in the image.
         inode: String,

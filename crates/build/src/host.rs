@@ -54,7 +54,8 @@ pub fn follow_links(path: &Path) -> PathBuf {
 
 /// Opens the regular file `name` for reading. Fails if it is a symbolic link now, and does not wait if it is a pipe.
 pub fn open_file(dir: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let flags =
+        OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     retry_on_intr(|| rustix::fs::openat(dir, name, flags, Mode::empty()))
 }
 
@@ -149,8 +150,9 @@ fn refuse(is_static: bool, variable: impl Fn(&str) -> Option<OsString>) -> Resul
     let is_set = |name| variable(name).is_some_and(|value| !value.is_empty() && value != "0");
     let list = variable("LD_PRELOAD").unwrap_or_default();
     let is_listed = LIBRARIES.iter().any(|library| list.to_string_lossy().contains(library));
-    let is_pseudo =
-        is_set("PSEUDO_PREFIX") && !is_set("PSEUDO_DISABLED") && variable("PSEUDO_UNLOAD").is_none();
+    let is_pseudo = is_set("PSEUDO_PREFIX")
+        && !is_set("PSEUDO_DISABLED")
+        && variable("PSEUDO_UNLOAD").is_none();
     let is_wanted = is_listed || is_set("FAKEROOTKEY") || is_pseudo;
     match (is_wanted, is_static, is_listed) {
         (true, true, _) => Err(Error::StaticProgram),
@@ -264,7 +266,8 @@ mod tests {
     }
 
     fn refusal(is_static: bool, set: &[(&str, &str)]) -> Option<Error> {
-        let value = |name: &str| set.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into());
+        let value =
+            |name: &str| set.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into());
         refuse(is_static, value).err()
     }
 
@@ -281,7 +284,8 @@ mod tests {
 
     #[test]
     fn a_static_program_refuses_to_work_below_these_libraries() {
-        let refused = |set: &[(&str, &str)]| matches!(refusal(true, set), Some(Error::StaticProgram));
+        let refused =
+            |set: &[(&str, &str)]| matches!(refusal(true, set), Some(Error::StaticProgram));
         assert!(refused(&[("FAKEROOTKEY", "1877")]));
         assert!(refused(&[("LD_PRELOAD", "libfakeroot-sysv.so")]));
         assert!(refused(&[("LD_PRELOAD", "/lib/libm.so /usr/lib/pseudo/libpseudo.so")]));

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use ferofs_format::xattr::LongPrefix;
 use ferofs_patch::image::SuperblockArea;
 use ferofs_patch::{
-    Error as ApplyError, FileMedium, Patch, PatchFault, PatchReader, PieceCache, TrailingData, apply,
-    check_trailing, recover,
+    Error as ApplyError, FileMedium, Patch, PatchFault, PatchReader, PieceCache, TrailingData,
+    apply, check_trailing, recover,
 };
 use ferofs_read::{FileSource, Image, Source};
 
@@ -51,10 +51,13 @@ pub fn compose(
     let mut image: Arc<dyn Source> = Arc::new(FileSource::open(base, 0)?);
     let (cache, mut last) = (PieceCache::default(), None);
     for path in patches {
-        let in_patch =
-            |error: ApplyError| Error::InPatch { path: path.clone(), cause: Box::new(error.into()) };
+        let in_patch = |error: ApplyError| Error::InPatch {
+            path: path.clone(),
+            cause: Box::new(error.into()),
+        };
         let cancel = &options.build.run.cancel;
-        let next = PatchReader::open(path).and_then(|mut patches| patches.overlay(image, &cache, cancel));
+        let next =
+            PatchReader::open(path).and_then(|mut patches| patches.overlay(image, &cache, cancel));
         let (next, applied) = next.map_err(in_patch)?;
         image = next;
         last = applied.time.map(|time| (path, time));
@@ -74,7 +77,11 @@ pub fn compose(
 ///
 /// # Errors
 /// As [`create`](create()) and [`apply`].
-pub fn add(image: &Path, options: &CreateOptions, trailing: TrailingData) -> Result<Option<PatchSummary>> {
+pub fn add(
+    image: &Path,
+    options: &CreateOptions,
+    trailing: TrailingData,
+) -> Result<Option<PatchSummary>> {
     let mut options = options.clone();
     options.build.source.lower_image = Some(image.to_owned());
     // The patch is applied at once and never sent, so its size does not count.
@@ -113,7 +120,8 @@ pub fn squash_options(image: &Path) -> Result<Options> {
     options.xattrs.prefixes = old.xattr_prefixes().iter().filter(is_for_names).cloned().collect();
     options.image.checksum = superblock.compat.contains(ferofs_format::Compat::SB_CHKSUM);
     options.data.compression = encoding::of_image(&old, &Survey::new(&old, &options)?, None)?;
-    options.image.wide_addresses = options.data.compression.is_none() && superblock.blocks >= 1 << 32;
+    options.image.wide_addresses =
+        options.data.compression.is_none() && superblock.blocks >= 1 << 32;
     if let Some(compression) = &mut options.data.compression
         && superblock.packed.is_some()
     {

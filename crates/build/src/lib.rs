@@ -57,14 +57,16 @@ pub use ferofs_format::inode::{Rdev, Timestamp};
 pub use ferofs_format::{Algorithm, BlockSize};
 pub use ferofs_read::KnownFormat;
 pub use options::attributes::Target;
-pub use options::compression::{Compression, Fragments, Hint, IndexKind, MetadataCompression, PCLUSTER_MAX};
+pub use options::compression::{
+    Compression, Fragments, Hint, IndexKind, MetadataCompression, PCLUSTER_MAX,
+};
 pub use options::data::{ChunkOptions, ContentOrder, HotFiles, Priorities, PrioritiesError};
 pub use options::labels::{Labels, LabelsError};
 pub use options::oci::{OciOptions, Platform};
 pub use options::preset::Preset;
 pub use options::source::{
-    Definitions, DefinitionsError, Exclude, Patterns, PatternsError, SourceData, SourceFormat, UsedPatterns,
-    Whiteouts,
+    Definitions, DefinitionsError, Exclude, Patterns, PatternsError, SourceData, SourceFormat,
+    UsedPatterns, Whiteouts,
 };
 pub use options::{
     AttributeOptions, DataOptions, ImageOptions, InodeOptions, Options, OutputOptions, RunOptions,

@@ -47,7 +47,11 @@ pub(crate) struct SuperblockArea {
 impl SuperblockArea {
     /// Plans the area of an image with `devices` extra devices and these long prefixes, and sets the positions of the tables in
     /// the superblock.
-    pub(crate) fn new(superblock: &mut Superblock, devices: u16, prefixes: &[LongPrefix]) -> Result<Self> {
+    pub(crate) fn new(
+        superblock: &mut Superblock,
+        devices: u16,
+        prefixes: &[LongPrefix],
+    ) -> Result<Self> {
         let mut end = (superblock::OFFSET + superblock.size()) as u64;
         if devices > 0 || !prefixes.is_empty() {
             end += CONFIGS;
@@ -98,7 +102,9 @@ impl SuperblockArea {
         let covered = superblock::OFFSET + superblock.checksum_len();
         bytes.resize(self.written_len(superblock), 0);
         let encoded = superblock.to_bytes().map_err(Error::Layout)?;
-        for (to, from) in bytes.iter_mut().skip(superblock::OFFSET).zip(encoded.iter().chain(configs)) {
+        for (to, from) in
+            bytes.iter_mut().skip(superblock::OFFSET).zip(encoded.iter().chain(configs))
+        {
             *to = *from;
         }
         for (slot, at) in

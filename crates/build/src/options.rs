@@ -7,7 +7,10 @@ pub(crate) mod compression;
 pub(crate) mod data;
 pub(crate) mod image;
 pub(crate) mod labels;
-#[cfg_attr(not(feature = "oci"), allow(dead_code, reason = "the options are the same without OCI images"))]
+#[cfg_attr(
+    not(feature = "oci"),
+    allow(dead_code, reason = "the options are the same without OCI images")
+)]
 pub(crate) mod oci;
 pub(crate) mod preset;
 pub(crate) mod source;
@@ -79,7 +82,9 @@ impl Options {
         let used = &self.run.progress.used_excludes;
         let excludes = self.source.excludes.iter().enumerate();
         // All of them, so that each is noted that matches something.
-        excludes.fold(false, |found, (group, exclude)| exclude.matches(path, &is_dir, group, used) || found)
+        excludes.fold(false, |found, (group, exclude)| {
+            exclude.matches(path, &is_dir, group, used) || found
+        })
     }
 
     /// Adds a warning for each exclude that excluded nothing.

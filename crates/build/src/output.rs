@@ -6,7 +6,13 @@ pub(crate) mod new_file;
 pub(crate) mod spill;
 
 /// Copies at most `most` bytes between files without a buffer of this process. Changes the position of `to`. Returns the number of bytes.
-fn copy_in_kernel(from: BorrowedFd<'_>, at: u64, to: &File, to_at: u64, most: usize) -> Result<usize, Errno> {
+fn copy_in_kernel(
+    from: BorrowedFd<'_>,
+    at: u64,
+    to: &File,
+    to_at: u64,
+    most: usize,
+) -> Result<usize, Errno> {
     match copy_file_range(from, Some(&mut { at }), to, Some(&mut { to_at }), most) {
         // Between file systems, to a block device, or below a filter of system calls.
         Err(Errno::XDEV | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) => {
@@ -114,7 +120,8 @@ fn is_descriptor(path: &Path) -> bool {
         let dir = path.parent().and_then(|dir| std::fs::canonicalize(dir).ok());
         dir.is_some_and(|dir| dir.starts_with("/proc") && dir.ends_with("fd"))
     };
-    is_among_descriptors(path) || std::fs::read_link(path).is_ok_and(|target| is_among_descriptors(&target))
+    is_among_descriptors(path)
+        || std::fs::read_link(path).is_ok_and(|target| is_among_descriptors(&target))
 }
 
 impl Output {
@@ -198,7 +205,8 @@ impl Output {
     /// Creates the output for the bytes that a patch appends to an image of `start` bytes: a temporary file in `dir`, which has a
     /// hole before `start`.
     pub(crate) fn region(dir: &Path, start: u64) -> Result<Self> {
-        let file = spill::tempfile(dir).map_err(|e| Error::io("make a temporary file in", dir, e))?;
+        let file =
+            spill::tempfile(dir).map_err(|e| Error::io("make a temporary file in", dir, e))?;
         let mut output = Self::new(file, dir, Target::TemporaryFile, 0);
         output.written = start;
         Ok(output)
@@ -225,7 +233,8 @@ impl Output {
             return Err(Error::Option { option: "image", problem });
         }
         let dir = std::env::temp_dir();
-        let file = tempfile::tempfile_in(&dir).map_err(|e| Error::io("make a temporary file in", &dir, e))?;
+        let file = tempfile::tempfile_in(&dir)
+            .map_err(|e| Error::io("make a temporary file in", &dir, e))?;
         Ok(Self::new(file, Path::new("standard output"), Target::Stream(dir), offset))
     }
 
@@ -235,7 +244,9 @@ impl Output {
             Ok(old) => old,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
             // Writing zeroes there would destroy them.
-            Err(error) => return Err(Error::io("read the bytes before --offset of", &self.path, error)),
+            Err(error) => {
+                return Err(Error::io("read the bytes before --offset of", &self.path, error));
+            }
         };
         let mut to = &*self.file;
         std::io::copy(&mut old.take(self.offset), &mut to)
@@ -441,7 +452,9 @@ impl Output {
     pub(crate) fn start(&mut self, len: usize) -> Result<Vec<u8>> {
         let mut bytes = vec![0; usize::try_from(self.position()).unwrap_or(len).min(len)];
         self.flush()?;
-        self.file.read_exact_at(&mut bytes, self.offset).map_err(|e| Error::io("read", &self.path, e))?;
+        self.file
+            .read_exact_at(&mut bytes, self.offset)
+            .map_err(|e| Error::io("read", &self.path, e))?;
         Ok(bytes)
     }
 
@@ -470,7 +483,9 @@ impl Output {
         self.flush()?;
         if matches!(self.target, Target::Stream(_)) {
             let path = self.path.clone();
-            return self.copy_to(&mut std::io::stdout().lock())?.map_err(|e| Error::io("write", path, e));
+            return self
+                .copy_to(&mut std::io::stdout().lock())?
+                .map_err(|e| Error::io("write", path, e));
         }
         match self.target {
             Target::Named(name) => name.publish(&self.file),

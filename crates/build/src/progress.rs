@@ -177,7 +177,12 @@ impl Timings {
     }
 
     /// Runs `work` on this many bytes, and adds the processor time that this thread needs to `activity`.
-    pub(crate) fn processor_time<T>(&self, activity: Activity, bytes: usize, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn processor_time<T>(
+        &self,
+        activity: Activity,
+        bytes: usize,
+        work: impl FnOnce() -> T,
+    ) -> T {
         let start = processor_time();
         let result = work();
         self.add(activity, processor_time().saturating_sub(start), bytes);

@@ -24,8 +24,9 @@ pub(super) fn problem(path: &Path) -> Option<&'static str> {
     if std::fs::symlink_metadata(path).is_ok() {
         return None;
     }
-    let starts =
-        |transports: &[&[u8]]| transports.iter().any(|start| path.as_os_str().as_bytes().starts_with(start));
+    let starts = |transports: &[&[u8]]| {
+        transports.iter().any(|start| path.as_os_str().as_bytes().starts_with(start))
+    };
     if starts(&[b"http://", b"https://", b"s3://", b"oci://"]) {
         return Some("an image on a server: ferofs pull fetches it, ferofs mount mounts it");
     }
@@ -35,7 +36,9 @@ pub(super) fn problem(path: &Path) -> Option<&'static str> {
         );
     }
     if starts(&OTHERS) {
-        return Some("a name of skopeo: skopeo copy NAME oci:LAYOUT, then ferofs build LAYOUT IMAGE");
+        return Some(
+            "a name of skopeo: skopeo copy NAME oci:LAYOUT, then ferofs build LAYOUT IMAGE",
+        );
     }
     None
 }

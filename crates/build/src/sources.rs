@@ -92,7 +92,9 @@ pub(crate) fn check(options: &Options) -> Result<()> {
             "data that stays in the sources cannot be divided into chunks"
         }
         SourceFormat::Tar | SourceFormat::Image => return Ok(()),
-        SourceFormat::Directory | SourceFormat::Oci => "data can stay only in tar archives and EROFS images",
+        SourceFormat::Directory | SourceFormat::Oci => {
+            "data can stay only in tar archives and EROFS images"
+        }
     };
     Err(Error::Option { option: "content", problem })
 }
@@ -111,7 +113,9 @@ fn check_versions(options: &Options) -> Result<()> {
         return refuse("each source needs a name");
     }
     let is_name = |name: &Vec<u8>| {
-        !matches!(name.as_slice(), b"" | b"." | b"..") && !name.contains(&b'/') && name.len() <= NAME_MAX
+        !matches!(name.as_slice(), b"" | b"." | b"..")
+            && !name.contains(&b'/')
+            && name.len() <= NAME_MAX
     };
     if !names.iter().all(is_name) {
         return refuse("a name is empty, longer than 255 bytes, `.` or `..`, or has a slash");
@@ -139,7 +143,8 @@ pub(crate) fn read_source(
         && options.source.version_names.is_empty();
     if options.source.format == SourceFormat::Directory && is_plain {
         let contents = Contents::directory(&options.source.path)?;
-        let tree = directory::walk(options, &options.source.path, contents.root()?, avoid, warnings)?;
+        let tree =
+            directory::walk(options, &options.source.path, contents.root()?, avoid, warnings)?;
         options.warn_of_unused_excludes(warnings);
         return Ok((tree, contents));
     }

@@ -79,7 +79,9 @@ pub(crate) fn noise(len: usize) -> Vec<u8> {
 /// Writes files of various sizes, and returns their names and content.
 fn write_files(test: &TestBuild) -> Vec<(String, Vec<u8>)> {
     let mut files = Vec::new();
-    for size in [0, 1, 4000, 4095, 4096, 4097, 5000, 100_000, 4 << 20, (4 << 20) + 1, (9 << 20) + 77] {
+    for size in
+        [0, 1, 4000, 4095, 4096, 4097, 5000, 100_000, 4 << 20, (4 << 20) + 1, (9 << 20) + 77]
+    {
         files.push((format!("text{size}"), text(size)));
         files.push((format!("noise{size}"), noise(size)));
         files.push((format!("zero{size}"), vec![0; size]));
@@ -94,7 +96,8 @@ fn write_files(test: &TestBuild) -> Vec<(String, Vec<u8>)> {
 
 /// Each algorithm with each index, and with several ways to store tails.
 pub(crate) fn settings() -> Vec<Compression> {
-    let methods = [(Algorithm::Lz4, 0), (Algorithm::Zstd, 1), (Algorithm::Deflate, 1), (Algorithm::Lzma, 0)];
+    let methods =
+        [(Algorithm::Lz4, 0), (Algorithm::Zstd, 1), (Algorithm::Deflate, 1), (Algorithm::Lzma, 0)];
     let mut settings = Vec::new();
     for (n, (algorithm, level)) in methods.into_iter().enumerate() {
         for index in [IndexKind::Compact, IndexKind::Full, IndexKind::Extents] {

@@ -154,7 +154,11 @@ impl Tree {
     }
 
     /// The names of directory `id`, sorted, with `..`, and with `.` if wanted.
-    pub(crate) fn names(&self, id: NodeId, with_dot: bool) -> impl Iterator<Item = (&[u8], NodeId)> {
+    pub(crate) fn names(
+        &self,
+        id: NodeId,
+        with_dot: bool,
+    ) -> impl Iterator<Item = (&[u8], NodeId)> {
         let node = self.node(id);
         let entries = match node.kind {
             Kind::Directory(dir) => self.entries_of(dir),
@@ -162,7 +166,8 @@ impl Tree {
         };
         let dots = [(b".".as_slice(), id), (b"..".as_slice(), node.parent)].into_iter();
         let mut dots = dots.skip(usize::from(!with_dot)).peekable();
-        let mut entries = entries.iter().map(|entry| (self.text(entry.name), entry.node)).peekable();
+        let mut entries =
+            entries.iter().map(|entry| (self.text(entry.name), entry.node)).peekable();
         std::iter::from_fn(move || match (dots.peek(), entries.peek()) {
             (Some((dot, _)), Some((name, _))) if name < dot => entries.next(),
             (Some(_), _) => dots.next(),
@@ -280,7 +285,11 @@ impl Identity {
 }
 
 /// Applies `options` to every node of `tree`.
-pub(crate) fn apply_overrides(tree: &mut Tree, options: &AttributeOptions, run: &RunOptions) -> Result<()> {
+pub(crate) fn apply_overrides(
+    tree: &mut Tree,
+    options: &AttributeOptions,
+    run: &RunOptions,
+) -> Result<()> {
     if let Some(newest) = options.newest_time {
         let newest = Timestamp { secs: newest, nanos: 0 };
         for node in tree.nodes.iter_mut() {
@@ -308,7 +317,8 @@ pub(crate) fn apply_overrides(tree: &mut Tree, options: &AttributeOptions, run: 
 
 /// The path of a file where the image will be mounted, without a leading slash.
 fn target_path(mount_point: &[u8], path: &[u8]) -> Vec<u8> {
-    let parts: Vec<&[u8]> = [mount_point, path].into_iter().filter(|part| !part.is_empty()).collect();
+    let parts: Vec<&[u8]> =
+        [mount_point, path].into_iter().filter(|part| !part.is_empty()).collect();
     parts.join(&b'/')
 }
 
@@ -345,12 +355,15 @@ mod tests {
         let time = |secs, nanos| Timestamp { secs, nanos };
         let known = Identity::new(1, time(2, 3), time(-4, 5));
         assert_eq!(known.ctime(), time(-4, 5));
-        for other in
-            [(2, time(2, 3), time(-4, 5)), (1, time(2, 4), time(-4, 5)), (1, time(2, 3), time(-4, 6))]
-        {
+        for other in [
+            (2, time(2, 3), time(-4, 5)),
+            (1, time(2, 4), time(-4, 5)),
+            (1, time(2, 3), time(-4, 6)),
+        ] {
             assert_ne!(Identity::new(other.0, other.1, other.2), known);
         }
-        let [far, farther] = [i64::MAX - 1, i64::MAX].map(|secs| Identity::new(1, time(0, 0), time(secs, 0)));
+        let [far, farther] =
+            [i64::MAX - 1, i64::MAX].map(|secs| Identity::new(1, time(0, 0), time(secs, 0)));
         assert_ne!(far, farther);
         assert!(far.ctime().secs > 9_000_000_000);
     }

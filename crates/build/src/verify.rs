@@ -44,13 +44,16 @@ struct Task {
 impl Verifier<'_> {
     /// Compares the image in `source` and on the extra `devices`.
     pub(crate) fn run(&self, source: Box<dyn Source>, devices: Vec<FileSource>) -> Result<()> {
-        let devices = devices.into_iter().map(|device| Box::new(device) as Box<dyn Source>).collect();
+        let devices =
+            devices.into_iter().map(|device| Box::new(device) as Box<dyn Source>).collect();
         let image = Image::open_with(source, devices, &OpenOptions::default())?;
         let nids = self.nids_by_name(&image)?;
         let mut tasks = Vec::with_capacity(nids.len());
         for node in self.tree.ids().filter(|node| nids[node.index()].is_some()) {
             let size = self.tree.node(node).size.max(1);
-            tasks.extend((0..size.div_ceil(PIECE_LEN)).map(|part| Task { node, offset: part * PIECE_LEN }));
+            tasks.extend(
+                (0..size.div_ceil(PIECE_LEN)).map(|part| Task { node, offset: part * PIECE_LEN }),
+            );
         }
         let context = || Buffers {
             reader: Reader::new(self.contents, self.tree),
@@ -83,10 +86,12 @@ impl Verifier<'_> {
         // The node of a directory comes after that of its parent.
         for node in self.tree.ids() {
             self.options.run.check_cancelled()?;
-            let (Kind::Directory(dir), Some(nid)) = (self.tree.node(node).kind, nids[node.index()]) else {
+            let (Kind::Directory(dir), Some(nid)) = (self.tree.node(node).kind, nids[node.index()])
+            else {
                 continue;
             };
-            let expected = self.tree.entries_of(dir).iter().filter(|entry| !self.is_skipped(entry.node));
+            let expected =
+                self.tree.entries_of(dir).iter().filter(|entry| !self.is_skipped(entry.node));
             let inode = image.inode(nid)?;
             let mut found = image.read_dir(&inode)?;
             let mut next = || loop {
@@ -113,7 +118,13 @@ impl Verifier<'_> {
         Ok(nids)
     }
 
-    fn compare(&self, image: &Image, task: Task, nid: Nid, buffers: &mut Buffers<'_>) -> Result<()> {
+    fn compare(
+        &self,
+        image: &Image,
+        task: Task,
+        nid: Nid,
+        buffers: &mut Buffers<'_>,
+    ) -> Result<()> {
         let Task { node, offset } = task;
         let inode = image.inode(nid)?;
         let kind = self.tree.node(node).kind;
@@ -150,7 +161,8 @@ impl Verifier<'_> {
                 buffers.from_image.resize(len, 0);
                 buffers.from_source.resize(len, 0);
                 buffers.reader.read(node, offset, &mut buffers.from_source)?;
-                let read = image.read_at(&inode, FileOffset::new(offset), &mut buffers.from_image)?;
+                let read =
+                    image.read_at(&inode, FileOffset::new(offset), &mut buffers.from_image)?;
                 let same = read == len && buffers.from_image == buffers.from_source;
                 if same { Ok(()) } else { Err(self.differs(node, "content")) }
             }
@@ -158,9 +170,16 @@ impl Verifier<'_> {
         }
     }
 
-    fn attributes(&self, image: &Image, inode: &ferofs_read::Inode) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        let mut found: Vec<_> =
-            image.xattrs(inode)?.into_iter().map(|attribute| (attribute.name, attribute.value)).collect();
+    fn attributes(
+        &self,
+        image: &Image,
+        inode: &ferofs_read::Inode,
+    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let mut found: Vec<_> = image
+            .xattrs(inode)?
+            .into_iter()
+            .map(|attribute| (attribute.name, attribute.value))
+            .collect();
         found.sort_unstable();
         Ok(found)
     }

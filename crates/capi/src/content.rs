@@ -108,7 +108,10 @@ pub unsafe extern "C" fn ferofs_pread(
 ///
 /// # Safety
 /// `buffer` must be NULL, or valid for a write of `length` bytes.
-pub(crate) unsafe fn buffer_of<'a>(buffer: *mut u8, length: usize) -> Result<&'a mut [u8], Failure> {
+pub(crate) unsafe fn buffer_of<'a>(
+    buffer: *mut u8,
+    length: usize,
+) -> Result<&'a mut [u8], Failure> {
     if length == 0 {
         return Ok(&mut []);
     }

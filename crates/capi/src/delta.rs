@@ -58,14 +58,17 @@ pub struct ferofs_delta {
     pub memory_limit: u64,
     /// Sets `buffer` to the next bytes of the delta, at most `length`. Returns their number, 0 at the end, or a negative errno. No byte behind the
     /// delta is read.
-    pub read:
-        Option<unsafe extern "C" fn(context: *mut c_void, buffer: *mut c_void, length: usize) -> ssize_t>,
+    pub read: Option<
+        unsafe extern "C" fn(context: *mut c_void, buffer: *mut c_void, length: usize) -> ssize_t,
+    >,
     /// Decides whether the delta is applied, for example by a signature of `info->digest`. It is called once, before the old image is read and
     /// before the first byte is written. Returns 0, or a negative errno, which [`ferofs_delta_apply`] returns. May be NULL.
-    pub accept: Option<unsafe extern "C" fn(context: *mut c_void, info: *const ferofs_delta_info) -> c_int>,
+    pub accept:
+        Option<unsafe extern "C" fn(context: *mut c_void, info: *const ferofs_delta_info) -> c_int>,
     /// Takes the next `length` bytes of the new image, whose digest was compared. Returns 0, or a negative errno.
-    pub write:
-        Option<unsafe extern "C" fn(context: *mut c_void, buffer: *const c_void, length: usize) -> c_int>,
+    pub write: Option<
+        unsafe extern "C" fn(context: *mut c_void, buffer: *const c_void, length: usize) -> c_int,
+    >,
 }
 
 impl Read for ferofs_delta {
@@ -106,7 +109,10 @@ impl Write for ferofs_delta {
 /// # Safety
 /// `old` and `delta` must be valid for a read, and their functions must be as described there.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ferofs_delta_apply(old: *const ferofs_source, delta: *const ferofs_delta) -> c_int {
+pub unsafe extern "C" fn ferofs_delta_apply(
+    old: *const ferofs_source,
+    delta: *const ferofs_delta,
+) -> c_int {
     run_int(|| {
         // SAFETY: the caller promises that `old` is NULL or valid for a read.
         let old = unsafe { old.as_ref() }.ok_or_else(null)?;
@@ -117,7 +123,8 @@ pub unsafe extern "C" fn ferofs_delta_apply(old: *const ferofs_source, delta: *c
         let info = ferofs_delta_info::new(opened.header(), &opened.digest());
         if functions.memory_limit > 0 && info.memory > functions.memory_limit {
             let (needed, limit) = (info.memory, functions.memory_limit);
-            let message = format!("the delta needs {needed} bytes of memory, and the limit is {limit}");
+            let message =
+                format!("the delta needs {needed} bytes of memory, and the limit is {limit}");
             return Err(Failure::new(libc::ENOMEM, &message));
         }
         if let Some(accept) = functions.accept {

@@ -23,8 +23,8 @@ pub use content::{ferofs_pread, ferofs_stat, ferofs_stat_inode};
 pub use delta::{ferofs_delta, ferofs_delta_apply, ferofs_delta_info};
 pub use image::{ferofs_close, ferofs_image, ferofs_open, ferofs_open_source, ferofs_source};
 pub use names::{
-    ferofs_dirent, ferofs_getxattr, ferofs_listxattr, ferofs_lookup, ferofs_readdir, ferofs_readlink,
-    ferofs_root,
+    ferofs_dirent, ferofs_getxattr, ferofs_listxattr, ferofs_lookup, ferofs_readdir,
+    ferofs_readlink, ferofs_root,
 };
 pub use status::ferofs_error_message;
 

@@ -145,7 +145,8 @@ pub unsafe extern "C" fn ferofs_getxattr(
         // SAFETY: the caller promises it.
         let name = unsafe { string_of(name) }?;
         let value = image.xattr(Nid::new(nid), name)?;
-        let value = value.ok_or_else(|| Failure::new(libc::ENODATA, "no such extended attribute"))?;
+        let value =
+            value.ok_or_else(|| Failure::new(libc::ENODATA, "no such extended attribute"))?;
         // SAFETY: the caller promises it.
         unsafe { give(&value, buffer, size) }
     })
@@ -190,7 +191,9 @@ unsafe fn give(bytes: &[u8], buffer: *mut c_char, size: usize) -> Result<i64, Fa
         // SAFETY: the caller promises it.
         let buffer = unsafe { buffer_of(buffer.cast(), size) }?;
         let place = buffer.get_mut(..bytes.len());
-        place.ok_or_else(|| Failure::new(libc::ERANGE, "the buffer is too small"))?.copy_from_slice(bytes);
+        place
+            .ok_or_else(|| Failure::new(libc::ERANGE, "the buffer is too small"))?
+            .copy_from_slice(bytes);
     }
     Ok(len(bytes.len()))
 }

@@ -34,8 +34,12 @@ impl From<PatchError> for Failure {
         let errno = match &error {
             PatchError::Read(_) => libc::EUCLEAN,
             PatchError::Io { source, .. } => errno_of_io(source),
-            PatchError::Patch(PatchFault::OtherOld { .. } | PatchFault::Truncated { .. }) => libc::ESTALE,
-            PatchError::Patch(PatchFault::Version(_) | PatchFault::Encoder { .. }) => libc::EOPNOTSUPP,
+            PatchError::Patch(PatchFault::OtherOld { .. } | PatchFault::Truncated { .. }) => {
+                libc::ESTALE
+            }
+            PatchError::Patch(PatchFault::Version(_) | PatchFault::Encoder { .. }) => {
+                libc::EOPNOTSUPP
+            }
             PatchError::Patch(_) => libc::EUCLEAN,
             PatchError::Interrupted => libc::EINTR,
             _ => libc::EIO,
@@ -74,9 +78,11 @@ pub extern "C" fn ferofs_error_message() -> *const c_char {
 pub(crate) fn run(call: impl FnOnce() -> Result<i64, Failure>) -> i64 {
     // After a panic the image may be used again: its locks take no harm from one.
     let result = catch_unwind(AssertUnwindSafe(call));
-    let result = result.unwrap_or_else(|_| Err(Failure::new(libc::EIO, "internal error of libferofs")));
+    let result =
+        result.unwrap_or_else(|_| Err(Failure::new(libc::EIO, "internal error of libferofs")));
     result.unwrap_or_else(|failure| {
-        let text: Vec<u8> = failure.message.into_bytes().into_iter().filter(|byte| *byte != 0).collect();
+        let text: Vec<u8> =
+            failure.message.into_bytes().into_iter().filter(|byte| *byte != 0).collect();
         MESSAGE.set(CString::new(text).unwrap_or_default());
         -i64::from(failure.errno)
     })

@@ -26,7 +26,8 @@ fn image(dir: &Path) -> PathBuf {
 fn install(dir: &Path) -> PathBuf {
     let prefix = dir.join("prefix");
     let built = std::env::current_exe().unwrap().parent().unwrap().to_owned();
-    ferofs_devtools::c_library::install(Path::new(env!("CARGO_MANIFEST_DIR")), &built, &prefix).unwrap();
+    ferofs_devtools::c_library::install(Path::new(env!("CARGO_MANIFEST_DIR")), &built, &prefix)
+        .unwrap();
     prefix
 }
 
@@ -52,7 +53,9 @@ fn list(image: &Image, path: &[u8], dir: ferofs_read::Nid, out: &mut Vec<u8>) {
             FileType::Regular => {
                 out.extend(format!(" sum {:x}", sum(&image.read(&inode).unwrap())).into_bytes())
             }
-            FileType::Symlink => out.extend([b" -> ".as_slice(), &image.read_link(&inode).unwrap()].concat()),
+            FileType::Symlink => {
+                out.extend([b" -> ".as_slice(), &image.read_link(&inode).unwrap()].concat())
+            }
             _ => {}
         }
         for xattr in image.xattrs(&inode).unwrap() {
@@ -85,7 +88,8 @@ fn a_program_in_c_reads_all_of_an_image() {
     let flags = String::from_utf8(flags.stdout).unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/list.c");
     let compile = |program: &Path, libraries: &[&str]| {
-        let warnings = ["-std=c11", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-g"];
+        let warnings =
+            ["-std=c11", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-g"];
         let run = Run::new(&cc).args(warnings).arg("-o").arg(program).arg(&source).args(libraries);
         run.run().success();
     };
@@ -105,14 +109,16 @@ fn a_program_in_c_reads_all_of_an_image() {
     let expected = [listed.as_slice(), message, &listed].concat();
     let lib = prefix.join("lib");
     for program in [&shared, &fixed] {
-        let printed = Run::new(program).env("LD_LIBRARY_PATH", &lib).arg(&image).run().success().stdout;
+        let printed =
+            Run::new(program).env("LD_LIBRARY_PATH", &lib).arg(&image).run().success().stdout;
         assert!(printed == expected, "{}", String::from_utf8_lossy(&printed));
     }
     let broken = Run::new(&fixed).arg("/dev/null").run();
     assert_eq!(broken.code, 1);
     assert!(broken.stderr.contains("/dev/null: "), "{}", broken.stderr);
     if let Some(valgrind) = need::tool("valgrind", "memory errors of the library for C") {
-        let options = ["--quiet", "--leak-check=full", "--show-leak-kinds=all", "--error-exitcode=99"];
+        let options =
+            ["--quiet", "--leak-check=full", "--show-leak-kinds=all", "--error-exitcode=99"];
         let run = Run::new(valgrind).args(options).arg(&fixed).arg(&image).run().success();
         assert!(run.stdout == expected && run.stderr.is_empty(), "{}", run.stderr);
     }
@@ -139,10 +145,12 @@ fn a_program_in_c_applies_a_delta() {
         ["old", "new", "delta", "out", "apply_delta"].map(|name| dir.path().join(name));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/apply_delta.c");
     let flags = ["-std=c11", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Werror", "-g", "-I"];
-    let compile = Run::new(cc).args(flags).arg(prefix.join("include")).arg(&source).arg("-o").arg(&program);
+    let compile =
+        Run::new(cc).args(flags).arg(prefix.join("include")).arg(&source).arg("-o").arg(&program);
     compile.arg(prefix.join("lib/libferofs.a")).args(["-lpthread", "-ldl", "-lm"]).run().success();
 
-    let mut content: Vec<u8> = (0..700_000_u32).map(|at| (at / 7 % 251 * (at % 13)) as u8).collect();
+    let mut content: Vec<u8> =
+        (0..700_000_u32).map(|at| (at / 7 % 251 * (at % 13)) as u8).collect();
     for path in [&old, &new] {
         let mut builder = ferofs_build::Builder::new();
         builder.options().data.compression = Some(ferofs_build::Compression::lz4(0).unwrap());
@@ -164,10 +172,17 @@ fn a_program_in_c_applies_a_delta() {
         run.input(std::fs::File::open(&input).unwrap()).run()
     };
     let refused = |outcome: Outcome, reason: &str| {
-        assert!(outcome.code == 1 && outcome.stderr.contains(reason), "{reason}: {}", outcome.stderr);
+        assert!(
+            outcome.code == 1 && outcome.stderr.contains(reason),
+            "{reason}: {}",
+            outcome.stderr
+        );
     };
     refused(apply(&old, memory - 1, &digest, &bytes), "bytes of memory, and the limit is");
-    refused(apply(&old, 0, &"0".repeat(digest.len()), &bytes), "not accepted (Operation not permitted)");
+    refused(
+        apply(&old, 0, &"0".repeat(digest.len()), &bytes),
+        "not accepted (Operation not permitted)",
+    );
     refused(apply(&old, 0, &digest, &bytes[..100]), "(Structure needs cleaning)");
     refused(apply(&old, 0, &digest, b"no delta"), "not a delta of ferofs");
     assert!(!out.exists(), "a refused delta made a file");
@@ -179,7 +194,10 @@ fn a_program_in_c_applies_a_delta() {
     // What NEW had is lost only if OLD is right; a longer file ends with the new image.
     std::fs::write(&out, vec![7; 3 << 20]).unwrap();
     refused(apply(&new, 0, &digest, &bytes), "(Stale file handle)");
-    assert!(std::fs::read(&out).unwrap() == vec![7; 3 << 20], "another old image cost the other slot");
+    assert!(
+        std::fs::read(&out).unwrap() == vec![7; 3 << 20],
+        "another old image cost the other slot"
+    );
     apply(&old, 0, &digest, &bytes).success();
     assert!(std::fs::read(&out).unwrap() == std::fs::read(&new).unwrap());
     with_device(&old, |slot| {
@@ -196,7 +214,8 @@ fn a_program_in_c_applies_a_delta() {
     });
     let _ = std::fs::remove_file(&out);
     if let Some(valgrind) = need::tool("valgrind", "memory errors of the library for C") {
-        let options = ["--quiet", "--leak-check=full", "--show-leak-kinds=all", "--error-exitcode=99"];
+        let options =
+            ["--quiet", "--leak-check=full", "--show-leak-kinds=all", "--error-exitcode=99"];
         let run = Run::new(valgrind).args(options).arg(&program).arg(&old).arg(&out).arg("0");
         run.input(std::fs::File::open(&delta).unwrap()).run().success();
         assert!(std::fs::read(&out).unwrap() == std::fs::read(&new).unwrap());
@@ -218,7 +237,8 @@ fn the_program_of_the_guide_prints_a_file() {
     let [source, program, image] = ["main.c", "main", "image"].map(|name| dir.path().join(name));
     std::fs::write(&source, code.split_once("```").unwrap().0).unwrap();
     let flags = ["-std=c11", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Werror", "-I"];
-    let compile = Run::new(cc).args(flags).arg(prefix.join("include")).arg(&source).arg("-o").arg(&program);
+    let compile =
+        Run::new(cc).args(flags).arg(prefix.join("include")).arg(&source).arg("-o").arg(&program);
     compile.arg(prefix.join("lib/libferofs.a")).args(["-lpthread", "-ldl", "-lm"]).run().success();
     let mut builder = ferofs_build::Builder::new();
     let attributes = ferofs_build::Attributes::default();

@@ -53,7 +53,9 @@ pub(crate) use elsewhere::{Command, run};
 #[cfg_attr(not(target_os = "linux"), command(about = elsewhere::ABOUT))]
 #[cfg_attr(
     target_os = "linux",
-    command(after_help = "Under the names of erofs-utils (`ferofs links`), it takes their options.")
+    command(
+        after_help = "Under the names of erofs-utils (`ferofs links`), it takes their options."
+    )
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]

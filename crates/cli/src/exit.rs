@@ -96,16 +96,20 @@ impl Failure {
     /// Whether the image is damaged, as opposed to a failure of the system or a wrong argument.
     pub(crate) fn is_damage(&self) -> bool {
         let read = || self.reason.downcast_ref::<ferofs::read::Error>()?.corruption();
-        let corruption =
-            self.reason.downcast_ref::<ferofs::Error>().map_or_else(read, ferofs::Error::corruption);
+        let corruption = self
+            .reason
+            .downcast_ref::<ferofs::Error>()
+            .map_or_else(read, ferofs::Error::corruption);
         corruption.is_some()
     }
 
     /// Whether the file has no EROFS image at the place that was read.
     pub(crate) fn is_no_image(&self) -> bool {
         let read = || self.reason.downcast_ref::<ferofs::read::Error>()?.corruption();
-        let corruption =
-            self.reason.downcast_ref::<ferofs::Error>().map_or_else(read, ferofs::Error::corruption);
+        let corruption = self
+            .reason
+            .downcast_ref::<ferofs::Error>()
+            .map_or_else(read, ferofs::Error::corruption);
         corruption.is_some_and(|corruption| corruption.is_no_image())
     }
 
@@ -184,7 +188,11 @@ impl fmt::Display for Failure {
             write!(f, "; {hint}")?;
         }
         // About what 8 threads need at most.
-        if self.is_too_many_files() { f.write_str("; raise the limit: ulimit -n 256") } else { Ok(()) }
+        if self.is_too_many_files() {
+            f.write_str("; raise the limit: ulimit -n 256")
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -251,7 +259,10 @@ mod tests {
             ExitCode::SUCCESS
         });
         assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::from(INTERNAL_ERROR)));
-        assert_eq!(format!("{:?}", catch_panics(|| ExitCode::SUCCESS)), format!("{:?}", ExitCode::SUCCESS));
+        assert_eq!(
+            format!("{:?}", catch_panics(|| ExitCode::SUCCESS)),
+            format!("{:?}", ExitCode::SUCCESS)
+        );
     }
 
     #[test]
@@ -259,7 +270,11 @@ mod tests {
         let image = Path::new("a.img");
         let system = || io::Error::from_raw_os_error(28);
         let action = "write";
-        let named = |path: &Path| ferofs::Error::Io { action, path: Some(path.to_owned()), source: system() };
+        let named = |path: &Path| ferofs::Error::Io {
+            action,
+            path: Some(path.to_owned()),
+            source: system(),
+        };
         let line = |error: ferofs::Error| Failure::about(image, error).to_string();
         let system = system().to_string();
         assert_eq!(line(named(image)), format!("a.img: write: {system}"));

@@ -21,7 +21,12 @@ const WINDOW: usize = 1 << 20;
 const TURNS: usize = 3;
 
 unsafe extern "C" {
-    fn LZ4_compress_destSize(src: *const c_char, dst: *mut c_char, len: *mut c_int, target: c_int) -> c_int;
+    fn LZ4_compress_destSize(
+        src: *const c_char,
+        dst: *mut c_char,
+        len: *mut c_int,
+        target: c_int,
+    ) -> c_int;
     fn LZ4_compress_HC_destSize(
         state: *mut u8,
         src: *const c_char,
@@ -31,7 +36,12 @@ unsafe extern "C" {
         level: c_int,
     ) -> c_int;
     fn LZ4_sizeofStateHC() -> c_int;
-    fn LZ4_decompress_safe(src: *const c_char, dst: *mut c_char, len: c_int, capacity: c_int) -> c_int;
+    fn LZ4_decompress_safe(
+        src: *const c_char,
+        dst: *mut c_char,
+        len: c_int,
+        capacity: c_int,
+    ) -> c_int;
 }
 
 /// Encodes one cluster: input taken and bytes made, or `None` if it does not pay.
@@ -87,7 +97,8 @@ fn best(of: &mut Option<Pass>, new: Pass) {
 }
 
 fn pays(consumed: usize, produced: usize, size: usize, at_end: bool) -> Option<(usize, usize)> {
-    (produced > 0 && produced < consumed && (at_end || consumed > size)).then_some((consumed, produced))
+    (produced > 0 && produced < consumed && (at_end || consumed > size))
+        .then_some((consumed, produced))
 }
 
 fn liblz4(level: u8) -> impl FnMut(&[u8], usize, &mut [u8]) -> Option<(usize, usize)> {
@@ -96,7 +107,8 @@ fn liblz4(level: u8) -> impl FnMut(&[u8], usize, &mut [u8]) -> Option<(usize, us
     let mut state = vec![0u64; words];
     move |src, pos, dst| {
         let rest = &src[pos..src.len().min(pos + WINDOW.max(4 * dst.len()))];
-        let (mut len, from, to) = (rest.len() as c_int, rest.as_ptr().cast(), dst.as_mut_ptr().cast());
+        let (mut len, from, to) =
+            (rest.len() as c_int, rest.as_ptr().cast(), dst.as_mut_ptr().cast());
         let target = dst.len() as c_int;
         let produced = match level {
             // SAFETY: the pointers cover `len` and `target` bytes.
@@ -128,7 +140,8 @@ fn bisect(
         let mut high = most + 1;
         while high - low > 1 + low / 1000 {
             // The first trial takes the upper end: short input fits at once.
-            let len = if low == 0 && high > rest.len() { rest.len() } else { low + (high - low) / 2 };
+            let len =
+                if low == 0 && high > rest.len() { rest.len() } else { low + (high - low) / 2 };
             match compress(&rest[..len], dst) {
                 Some(produced) => (low, size) = (len, produced),
                 None => high = len,
@@ -149,14 +162,16 @@ type Exact = dyn FnMut(&[u8], &mut [u8]) -> Option<usize>;
 fn exact(algorithm: Algorithm, level: u8) -> Box<Exact> {
     match algorithm {
         Algorithm::Deflate => {
-            let level = libdeflater::CompressionLvl::new(level.into()).expect("a level of libdeflate's");
+            let level =
+                libdeflater::CompressionLvl::new(level.into()).expect("a level of libdeflate's");
             let mut c = libdeflater::Compressor::new(level);
             Box::new(move |src, dst| c.deflate_compress(src, dst).ok())
         }
         Algorithm::Zstd => {
             let mut c = zstd_safe::CCtx::create();
             // The largest window that Linux accepts.
-            for parameter in [CParameter::CompressionLevel(level.into()), CParameter::WindowLog(20)] {
+            for parameter in [CParameter::CompressionLevel(level.into()), CParameter::WindowLog(20)]
+            {
                 c.set_parameter(parameter).expect("a level of libzstd's");
             }
             Box::new(move |src, dst| c.compress2(dst, src).ok())
@@ -180,11 +195,15 @@ fn exact(algorithm: Algorithm, level: u8) -> Box<Exact> {
 fn peer(algorithm: Algorithm, level: u8) -> Box<Cluster<'static>> {
     match algorithm {
         Algorithm::Lz4 => Box::new(liblz4(level)),
-        Algorithm::Lzma | Algorithm::Deflate | Algorithm::Zstd => Box::new(bisect(exact(algorithm, level))),
+        Algorithm::Lzma | Algorithm::Deflate | Algorithm::Zstd => {
+            Box::new(bisect(exact(algorithm, level)))
+        }
     }
 }
 
-fn ours(encoder: &mut dyn Compressor) -> impl FnMut(&[u8], usize, &mut [u8]) -> Option<(usize, usize)> {
+fn ours(
+    encoder: &mut dyn Compressor,
+) -> impl FnMut(&[u8], usize, &mut [u8]) -> Option<(usize, usize)> {
     |src, pos, dst| match encoder.fit(src, pos, dst).expect("a call within the limits") {
         Fit::Encoded { consumed, produced } => Some((consumed, produced)),
         Fit::Incompressible => None,
@@ -246,7 +265,9 @@ fn decoding(name: &str, data: &[u8], size: usize) {
     for _ in 0..2 * TURNS {
         let start = now();
         for (src, len) in &clusters {
-            decoder.decode(Algorithm::Lz4, src, &mut out[..*len], Portion::Whole).expect("our own encoding");
+            decoder
+                .decode(Algorithm::Lz4, src, &mut out[..*len], Portion::Whole)
+                .expect("our own encoding");
         }
         mine = mine.min(now() - start);
         let start = now();
@@ -272,7 +293,8 @@ fn decoding(name: &str, data: &[u8], size: usize) {
 fn noise(size: usize) {
     let mut state = 1u64;
     let mut step = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 56) as u8
     };
     let data: Vec<u8> = (0..4 << 20).map(|_| step()).collect();
@@ -297,7 +319,8 @@ fn noise(size: usize) {
         for _ in 0..TURNS {
             let start = now();
             for pos in (0..data.len() - 2 * size).step_by(size) {
-                let fit = encoder.fit(&data, pos, &mut dst[..size]).expect("a call within the limits");
+                let fit =
+                    encoder.fit(&data, pos, &mut dst[..size]).expect("a call within the limits");
                 assert_eq!(fit, Fit::Incompressible);
             }
             look = look.min(now() - start);
@@ -326,7 +349,10 @@ fn gather(root: &str, most: usize, wanted: impl Fn(&Path, usize) -> bool) -> Vec
             let Ok(meta) = entry.metadata() else { continue };
             if meta.is_dir() {
                 dirs.push(entry.path());
-            } else if meta.is_file() && wanted(&entry.path(), meta.len() as usize) && data.len() < most {
+            } else if meta.is_file()
+                && wanted(&entry.path(), meta.len() as usize)
+                && data.len() < most
+            {
                 data.extend(std::fs::read(entry.path()).unwrap_or_default());
             }
         }
@@ -350,8 +376,11 @@ fn defaults(most: usize) -> Vec<(String, Vec<u8>)> {
         .filter(|p| p.to_string_lossy().contains("linux-source"))
         .find(|p| p.extension().is_some_and(|e| e == "xz"));
     if let Some(tar) = tar {
-        let xz =
-            std::process::Command::new("xz").arg("-dc").arg(tar).stdout(std::process::Stdio::piped()).spawn();
+        let xz = std::process::Command::new("xz")
+            .arg("-dc")
+            .arg(tar)
+            .stdout(std::process::Stdio::piped())
+            .spawn();
         if let Ok(mut xz) = xz {
             let mut data = Vec::new();
             if let Some(out) = xz.stdout.take() {
@@ -380,8 +409,9 @@ fn main() {
     let sets = match files.is_empty() {
         true => defaults(most),
         false => {
-            let read =
-                |f: String| std::fs::read(&f).map(|mut d| (d.truncate(most), d)).map(|(_, d)| (f.clone(), d));
+            let read = |f: String| {
+                std::fs::read(&f).map(|mut d| (d.truncate(most), d)).map(|(_, d)| (f.clone(), d))
+            };
             files.into_iter().filter_map(|f| read(f).ok()).collect()
         }
     };
@@ -389,7 +419,9 @@ fn main() {
         noise(4 << 10);
         noise(128 << 10);
     }
-    println!("data     codec    lvl  output ours MB/s      bytes peer MB/s      bytes   speed     size");
+    println!(
+        "data     codec    lvl  output ours MB/s      bytes peer MB/s      bytes   speed     size"
+    );
     let wanted = |name: &str| only.as_deref().is_none_or(|o| name.starts_with(o));
     for (name, data) in &sets {
         for size in [4 << 10, 64 << 10, 128 << 10, 1 << 20] {
@@ -402,7 +434,8 @@ fn main() {
                 for &level in levels {
                     if wanted(&format!("{}{level}", algorithm.name())) {
                         // The slow ones, bisected, get a part of the data.
-                        let part = if algorithm == Algorithm::Lz4 { data.len() } else { data.len() / 4 };
+                        let part =
+                            if algorithm == Algorithm::Lz4 { data.len() } else { data.len() / 4 };
                         row(name, &data[..part], algorithm, level, size);
                     }
                 }

@@ -34,7 +34,8 @@ impl Decoder {
         let wanted = dst.len();
         let got = match portion {
             Portion::Whole => {
-                match self.whole.get_or_insert_with(Decompressor::new).deflate_decompress(src, dst) {
+                match self.whole.get_or_insert_with(Decompressor::new).deflate_decompress(src, dst)
+                {
                     Ok(got) => got,
                     Err(DecompressionError::InsufficientSpace) => {
                         return Err(DecodeError::TooLong { algorithm: "deflate", wanted });

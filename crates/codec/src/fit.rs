@@ -87,7 +87,12 @@ pub fn strip_padding(block: &[u8]) -> &[u8] {
 
 /// Checks the arguments of [`Compressor::fit`], and returns the end of the input that this cluster may take.
 #[cfg(feature = "encode")]
-pub(crate) fn check(src: &[u8], pos: usize, dst: &[u8], window: usize) -> Result<usize, EncodeError> {
+pub(crate) fn check(
+    src: &[u8],
+    pos: usize,
+    dst: &[u8],
+    window: usize,
+) -> Result<usize, EncodeError> {
     if pos >= src.len() {
         return Err(EncodeError::EmptyInput { pos, len: src.len() });
     }
@@ -144,7 +149,10 @@ mod tests {
             check(&src, 0, &vec![0; MAX_ENCODED + 1], usize::MAX),
             Err(EncodeError::OutputTooLarge { .. })
         ));
-        assert!(matches!(check(&src, 0, &vec![0; 65537], 65536), Err(EncodeError::WindowTooSmall { .. })));
+        assert!(matches!(
+            check(&src, 0, &vec![0; 65537], 65536),
+            Err(EncodeError::WindowTooSmall { .. })
+        ));
         assert_eq!(check(&[1; 1000], 3, &[0; 64], 64), Ok(259));
     }
 }

@@ -60,7 +60,9 @@ mod tests {
     fn noise(len: usize) -> Vec<u8> {
         let mut state = 1u64;
         let mut step = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 56) as u8
         };
         (0..len).map(|_| step()).collect()

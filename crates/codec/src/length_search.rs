@@ -111,7 +111,8 @@ struct History {
 }
 
 impl History {
-    const NONE: Self = Self { ratio: 1.0 / 64.0, end_ratio: 1.0, saved_slack: 0, took_window: false };
+    const NONE: Self =
+        Self { ratio: 1.0 / 64.0, end_ratio: 1.0, saved_slack: 0, took_window: false };
 }
 
 /// One trial: input bytes, their estimated cost, and what they were encoded to.
@@ -180,7 +181,8 @@ impl<E: FixedInput> LengthSearch<E> {
     fn trial(&mut self, src: &[u8], len: usize, output: usize) -> Result<Trial, EncodeError> {
         let size = self.compress(src, len)?;
         // The last trial needs no estimate.
-        let cost = if len == src.len() && size <= output { 1.0 } else { self.estimate.cost(src, len) };
+        let cost =
+            if len == src.len() && size <= output { 1.0 } else { self.estimate.cost(src, len) };
         Ok(Trial { len, cost, size })
     }
 
@@ -272,7 +274,10 @@ impl<E: FixedInput> LengthSearch<E> {
                 break;
             }
             let ratio = self.ratio_near(trial, other, output);
-            len = self.estimate.length(src, trial.cost + (aim - trial.size as f64) / ratio).clamp(low, high);
+            len = self
+                .estimate
+                .length(src, trial.cost + (aim - trial.size as f64) / ratio)
+                .clamp(low, high);
         }
         if let Some(trial) = below {
             self.history.took_window = trial.len == most;

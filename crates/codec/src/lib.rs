@@ -52,7 +52,9 @@ pub use incompressible::{looks_random, random_before_others};
 #[cfg(feature = "encode")]
 pub use linux::{ClusterPlace, LinuxChecker, LinuxRefusal, PAGE as LINUX_PAGE};
 pub use lz4::{lz4_in_place_margin, lz4_window};
-pub use params::{DeflateParams, Filling, LIBLZ4, Lz4Params, LzmaParams, Method, Params, ZstdParams};
+pub use params::{
+    DeflateParams, Filling, LIBLZ4, Lz4Params, LzmaParams, Method, Params, ZstdParams,
+};
 #[cfg(feature = "encode")]
 pub use version::encoder_version;
 
@@ -65,7 +67,9 @@ pub fn compressor(params: &Params) -> Result<Box<dyn Compressor>, ParamsError> {
     params.check()?;
     Ok(match params.method {
         #[cfg(any(feature = "liblz4-encode", test))]
-        Method::Lz4(p) if p.level >= LIBLZ4 => Box::new(lz4::Library::new(p.level - LIBLZ4, params.window)),
+        Method::Lz4(p) if p.level >= LIBLZ4 => {
+            Box::new(lz4::Library::new(p.level - LIBLZ4, params.window))
+        }
         Method::Lz4(p) => Box::new(lz4::Lz4::new(p, params.window)),
         Method::Lzma(p) => Box::new(lzma::Encoder::new(p, params.window)?),
         Method::Deflate(p) => Box::new(deflate::encoder(p, params.window, params.filling)?),
@@ -150,14 +154,16 @@ mod tests {
         let piece = prop_oneof![
             proptest::collection::vec(any::<u8>(), 1..300),
             (any::<u8>(), 1usize..3000).prop_map(|(byte, len)| vec![byte; len]),
-            (proptest::collection::vec(0u8..4, 1..40), 1usize..60).prop_map(|(text, n)| text.repeat(n)),
+            (proptest::collection::vec(0u8..4, 1..40), 1usize..60)
+                .prop_map(|(text, n)| text.repeat(n)),
         ];
         proptest::collection::vec(piece, 1..20).prop_map(|pieces| pieces.concat())
     }
 
     #[test]
     fn trials_end_at_their_limit() {
-        let text: Vec<u8> = (0..40_000u32).flat_map(|n| n.wrapping_mul(n).to_string().into_bytes()).collect();
+        let text: Vec<u8> =
+            (0..40_000u32).flat_map(|n| n.wrapping_mul(n).to_string().into_bytes()).collect();
         for filling in [Filling::Trials { unused: 2 }, Filling::Bytes] {
             let params = Params { filling, ..Params::new(Algorithm::Zstd, Some(3)).unwrap() };
             let mut encoder = compressor(&params).unwrap();
@@ -180,7 +186,9 @@ mod tests {
             let mut pos = 0;
             while pos < input.len() {
                 let mut block = vec![0; size];
-                let Fit::Encoded { consumed, produced } = encoder.fit(input, pos, &mut block).unwrap() else {
+                let Fit::Encoded { consumed, produced } =
+                    encoder.fit(input, pos, &mut block).unwrap()
+                else {
                     pos += size;
                     continue;
                 };
@@ -196,7 +204,9 @@ mod tests {
             }
             let mut whole = vec![0; 2 * input.len() + 64];
             whole.truncate(MAX_ENCODED);
-            if let Fit::Encoded { consumed, produced } = encoder.fit_exact(input, &mut whole).unwrap() {
+            if let Fit::Encoded { consumed, produced } =
+                encoder.fit_exact(input, &mut whole).unwrap()
+            {
                 assert_eq!(consumed, input.len());
                 let mut out = vec![0; consumed];
                 decoder.decode(algorithm, &whole[..produced], &mut out, Portion::Whole).unwrap();
@@ -205,7 +215,8 @@ mod tests {
         }
     }
 
-    const ALL: [Algorithm; 4] = [Algorithm::Lz4, Algorithm::Lzma, Algorithm::Deflate, Algorithm::Zstd];
+    const ALL: [Algorithm; 4] =
+        [Algorithm::Lz4, Algorithm::Lzma, Algorithm::Deflate, Algorithm::Zstd];
 
     #[test]
     fn each_bad_call_has_its_own_error() {
@@ -217,7 +228,10 @@ mod tests {
             let mut dst = vec![0; MAX_ENCODED + 1];
             assert!(matches!(c.fit(&[], 0, &mut dst[..4096]), Err(EmptyInput { .. })));
             assert!(matches!(c.fit(&text, text.len(), &mut dst[..4096]), Err(EmptyInput { .. })));
-            assert!(matches!(c.fit(&text, 0, &mut dst[..63]), Err(OutputTooSmall { least: 64, .. })));
+            assert!(matches!(
+                c.fit(&text, 0, &mut dst[..63]),
+                Err(OutputTooSmall { least: 64, .. })
+            ));
             assert!(matches!(c.fit(&text, 0, &mut []), Err(OutputTooSmall { .. })));
             assert!(matches!(c.fit(&text, 0, &mut dst[..128 << 10]), Err(WindowTooSmall { .. })));
             assert!(matches!(c.fit(&text, 0, &mut dst), Err(OutputTooLarge { .. })));
@@ -230,7 +244,8 @@ mod tests {
 
     #[test]
     fn fit_exact_encodes_all_input_or_nothing() {
-        let text: Vec<u8> = (0..20_000u32).flat_map(|n| (n % 251 * n % 977).to_le_bytes()).collect();
+        let text: Vec<u8> =
+            (0..20_000u32).flat_map(|n| (n % 251 * n % 977).to_le_bytes()).collect();
         let mut out = vec![0; text.len()];
         for algorithm in ALL {
             let mut c = compressor(&Params::new(algorithm, None).unwrap()).unwrap();
@@ -239,7 +254,9 @@ mod tests {
                 panic!("{algorithm:?} does not compress it");
             };
             assert_eq!(consumed, text.len());
-            Decoder::default().decode(algorithm, &dst[..produced], &mut out, Portion::Whole).unwrap();
+            Decoder::default()
+                .decode(algorithm, &dst[..produced], &mut out, Portion::Whole)
+                .unwrap();
             assert!(out == text);
             // If the output is too small, nothing is encoded, and the next call is not affected.
             assert_eq!(c.fit_exact(&text, &mut dst[..produced / 2]), Ok(Fit::Incompressible));
@@ -249,8 +266,9 @@ mod tests {
 
     #[test]
     fn the_copy_of_what_nearly_fills_a_cluster_is_taken() {
-        let words =
-            |from: u32| (from..from + 30_000).flat_map(|n| format!("{} ", n * n % 99_991).into_bytes());
+        let words = |from: u32| {
+            (from..from + 30_000).flat_map(|n| format!("{} ", n * n % 99_991).into_bytes())
+        };
         let text: Vec<u8> = words(0).collect();
         let twice: Vec<u8> = text.iter().chain(&text).copied().chain(words(31_000)).collect();
         let filling = Filling::Trials { unused: 24 };
@@ -264,7 +282,10 @@ mod tests {
         let output = produced + produced / 64;
         c.begin();
         let fit = c.fit(&twice, 0, &mut dst[..output]).unwrap();
-        assert!(matches!(fit, Fit::Encoded { consumed, .. } if consumed + 8 > 2 * text.len()), "{fit:?}");
+        assert!(
+            matches!(fit, Fit::Encoded { consumed, .. } if consumed + 8 > 2 * text.len()),
+            "{fit:?}"
+        );
     }
 
     fn method() -> impl Strategy<Value = (Algorithm, u8)> {

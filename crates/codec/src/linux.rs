@@ -130,10 +130,12 @@ impl LinuxChecker {
             (Algorithm::Zstd, _) => {
                 check_zstd_frame(stream, decoded, portion, configs.zstd.map(|zstd| zstd.window_log))
             }
-            (Algorithm::Deflate, Portion::Prefix) => match self.inflates_to_its_end(stream, decoded) {
-                true => Ok(()),
-                false => Err(LinuxRefusal::Stream),
-            },
+            (Algorithm::Deflate, Portion::Prefix) => {
+                match self.inflates_to_its_end(stream, decoded) {
+                    true => Ok(()),
+                    false => Err(LinuxRefusal::Stream),
+                }
+            }
             (Algorithm::Lz4, _) => {
                 let allowed = max_distance(configs).unwrap_or(usize::MAX);
                 match lz4::farthest_match(stream, decoded, portion) {
@@ -142,12 +144,18 @@ impl LinuxChecker {
                     Some(_) => Ok(()),
                 }
             }
-            (Algorithm::Lzma, _) if Self::needs_whole_cluster(algorithm, decoded, portion, configs) => {
+            (Algorithm::Lzma, _)
+                if Self::needs_whole_cluster(algorithm, decoded, portion, configs) =>
+            {
                 self.out.resize(decoded.saturating_add(1), 0);
                 let dictionary = dictionary_size(configs).unwrap_or(usize::MAX);
                 let mut decodes = |len: usize, portion| {
-                    let decoded = self.lzma.decode_with(dictionary, stream, &mut self.out[..len], portion);
-                    !matches!(decoded, Err(DecodeError::Corrupt { .. } | DecodeError::TooShort { .. }))
+                    let decoded =
+                        self.lzma.decode_with(dictionary, stream, &mut self.out[..len], portion);
+                    !matches!(
+                        decoded,
+                        Err(DecodeError::Corrupt { .. } | DecodeError::TooShort { .. })
+                    )
                 };
                 // After the last byte of a prefix, Linux reads what the next byte needs, or sees the stream's end.
                 match decodes(decoded, Portion::Whole)
@@ -165,13 +173,21 @@ impl LinuxChecker {
     /// The number of zero bytes that must precede the DEFLATE `stream` at `place` so that Linux decodes it; `None` if the
     /// first block has too few bytes for them. The last byte of `stream` must be part of the DEFLATE data.
     #[must_use]
-    pub fn deflate_padding(&mut self, stream: &[u8], place: ClusterPlace, decoded: usize) -> Option<usize> {
+    pub fn deflate_padding(
+        &mut self,
+        stream: &[u8],
+        place: ClusterPlace,
+        decoded: usize,
+    ) -> Option<usize> {
         let max_padding = place.block.saturating_sub(place.offset).min(PAGE);
-        (0..max_padding).find(|padding| match last_page_start(stream, place.offset + padding, place.block) {
-            Some(cut) => {
-                stream.len() - cut > DEFLATE_END || !self.decodes_completely(&stream[..cut], decoded)
+        (0..max_padding).find(|padding| {
+            match last_page_start(stream, place.offset + padding, place.block) {
+                Some(cut) => {
+                    stream.len() - cut > DEFLATE_END
+                        || !self.decodes_completely(&stream[..cut], decoded)
+                }
+                None => true,
             }
-            None => true,
         })
     }
 
@@ -198,7 +214,8 @@ impl LinuxChecker {
         self.out.resize(decoded.saturating_add(1), 0);
         loop {
             let (consumed, produced) = (inflate.total_in() as usize, inflate.total_out() as usize);
-            let (Some(rest), Some(free)) = (part.get(consumed..), self.out.get_mut(produced..)) else {
+            let (Some(rest), Some(free)) = (part.get(consumed..), self.out.get_mut(produced..))
+            else {
                 return false;
             };
             let status = inflate.decompress(rest, free, FlushDecompress::None);
@@ -222,7 +239,11 @@ fn last_page_start(stream: &[u8], offset: usize, block: usize) -> Option<usize> 
 
 /// The largest distance of LZ4 matches that the superblock announces; `None` if it is LZ4's own limit.
 fn max_distance(configs: &CompressionConfigs) -> Option<usize> {
-    configs.lz4.map(|lz4| lz4.max_distance).filter(|distance| *distance < LZ4_MAX_DISTANCE).map(usize::from)
+    configs
+        .lz4
+        .map(|lz4| lz4.max_distance)
+        .filter(|distance| *distance < LZ4_MAX_DISTANCE)
+        .map(usize::from)
 }
 
 /// The size in bytes of the LZMA dictionary that the superblock announces.
@@ -322,13 +343,18 @@ mod tests {
     fn encoded(algorithm: Algorithm, src: &[u8]) -> Vec<u8> {
         let mut out = vec![0; src.len()];
         let mut compressor = compressor(&Params::new(algorithm, None).unwrap()).unwrap();
-        let Fit::Encoded { produced, .. } = compressor.fit_exact(src, &mut out).unwrap() else { panic!() };
+        let Fit::Encoded { produced, .. } = compressor.fit_exact(src, &mut out).unwrap() else {
+            panic!()
+        };
         out.truncate(produced);
         out
     }
 
     fn announced(window_log: u8) -> CompressionConfigs {
-        CompressionConfigs { zstd: Some(ZstdConfig { window_log }), ..CompressionConfigs::default() }
+        CompressionConfigs {
+            zstd: Some(ZstdConfig { window_log }),
+            ..CompressionConfigs::default()
+        }
     }
 
     #[test]
@@ -337,7 +363,14 @@ mod tests {
         let src = [&half[..], &half].concat();
         let place = ClusterPlace { block: 4096, offset: 0 };
         let check = |algorithm, stream: &[u8], configs: &CompressionConfigs| {
-            LinuxChecker::default().check(algorithm, stream, place, src.len(), Portion::Whole, configs)
+            LinuxChecker::default().check(
+                algorithm,
+                stream,
+                place,
+                src.len(),
+                Portion::Whole,
+                configs,
+            )
         };
         let lz4 = encoded(Algorithm::Lz4, &src);
         for (max_distance, result) in
@@ -349,15 +382,29 @@ mod tests {
         }
         let lzma = encoded(Algorithm::Lzma, &src);
         for (dict_size, result) in [(16 << 10, Err(LinuxRefusal::Distance)), (32 << 10, Ok(()))] {
-            let configs =
-                CompressionConfigs { lzma: Some(LzmaConfig { dict_size }), ..CompressionConfigs::default() };
+            let configs = CompressionConfigs {
+                lzma: Some(LzmaConfig { dict_size }),
+                ..CompressionConfigs::default()
+            };
             assert_eq!(check(Algorithm::Lzma, &lzma, &configs), result, "{dict_size}");
         }
     }
 
-    fn check(algorithm: Algorithm, src: &[u8], offset: usize, decoded: usize) -> Result<(), LinuxRefusal> {
+    fn check(
+        algorithm: Algorithm,
+        src: &[u8],
+        offset: usize,
+        decoded: usize,
+    ) -> Result<(), LinuxRefusal> {
         let place = ClusterPlace { block: 4096, offset };
-        LinuxChecker::default().check(algorithm, src, place, decoded, Portion::Whole, &announced(17))
+        LinuxChecker::default().check(
+            algorithm,
+            src,
+            place,
+            decoded,
+            Portion::Whole,
+            &announced(17),
+        )
     }
 
     #[test]
@@ -403,7 +450,14 @@ mod tests {
         let check = |offset| {
             let place = ClusterPlace { block: 1024, offset };
             let none = CompressionConfigs::default();
-            LinuxChecker::default().check(Algorithm::Lz4, &stream, place, 10_400, Portion::Whole, &none)
+            LinuxChecker::default().check(
+                Algorithm::Lz4,
+                &stream,
+                place,
+                10_400,
+                Portion::Whole,
+                &none,
+            )
         };
         assert_eq!(check(1024), Err(LinuxRefusal::Padding));
         for offset in [0, 1016, 1032, 2048, 3072] {
@@ -417,7 +471,14 @@ mod tests {
         let stream = encoded(Algorithm::Zstd, &src);
         let check = |decoded, portion, log| {
             let place = ClusterPlace { block: 4096, offset: 0 };
-            LinuxChecker::default().check(Algorithm::Zstd, &stream, place, decoded, portion, &announced(log))
+            LinuxChecker::default().check(
+                Algorithm::Zstd,
+                &stream,
+                place,
+                decoded,
+                portion,
+                &announced(log),
+            )
         };
         check(300_000, Portion::Whole, 19).unwrap();
         check(299_999, Portion::Prefix, 19).unwrap();

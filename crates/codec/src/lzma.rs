@@ -75,7 +75,8 @@ impl Decoder {
         let (taken, wanted) = (src.len() as u64, dst.len() as u64);
         let exact = u8::from(portion == Portion::Whole);
         // SAFETY: the stream is zeroed or of an earlier run, which liblzma reuses.
-        let code = unsafe { lzma_microlzma_decoder(&raw mut *self.0.0, taken, wanted, exact, dict) };
+        let code =
+            unsafe { lzma_microlzma_decoder(&raw mut *self.0.0, taken, wanted, exact, dict) };
         if code != LZMA_OK {
             return Err(DecodeError::Memory);
         }

@@ -117,7 +117,11 @@ impl Params {
             Algorithm::Lz4 => {
                 let level = level.unwrap_or(0);
                 if level >= LIBLZ4 {
-                    return Err(ParamsError::Level { algorithm: algorithm.name(), level, range: LZ4_LEVELS });
+                    return Err(ParamsError::Level {
+                        algorithm: algorithm.name(),
+                        level,
+                        range: LZ4_LEVELS,
+                    });
                 }
                 Method::Lz4(Lz4Params { level, max_distance: 65535 })
             }
@@ -132,7 +136,9 @@ impl Params {
                 })
             }
             Algorithm::Deflate => Method::Deflate(DeflateParams { level: level.unwrap_or(6) }),
-            Algorithm::Zstd => Method::Zstd(ZstdParams { level: level.unwrap_or(3), window_log: 20 }),
+            Algorithm::Zstd => {
+                Method::Zstd(ZstdParams { level: level.unwrap_or(3), window_log: 20 })
+            }
         };
         let filling = Filling::Trials { unused: LEAST_UNUSED };
         let params = Self { method, window: DEFAULT_WINDOW, filling };
@@ -159,7 +165,9 @@ impl Params {
             true => Ok(()),
             false => Err(ParamsError::Level { algorithm: self.algorithm().name(), level, range }),
         };
-        let within = |field, value: u64, range: std::ops::RangeInclusive<u64>| match range.contains(&value) {
+        let within = |field, value: u64, range: std::ops::RangeInclusive<u64>| match range
+            .contains(&value)
+        {
             true => Ok(()),
             false => Err(ParamsError::Range { field, value, range }),
         };
@@ -173,7 +181,11 @@ impl Params {
         }
         match self.method {
             Method::Lz4(p) => {
-                let own = if cfg!(any(feature = "liblz4-encode", test)) { p.level % LIBLZ4 } else { p.level };
+                let own = if cfg!(any(feature = "liblz4-encode", test)) {
+                    p.level % LIBLZ4
+                } else {
+                    p.level
+                };
                 level(p.level, own <= 12, LZ4_LEVELS)?;
                 within("max_distance", p.max_distance.into(), 1024..=65535)
             }

@@ -55,8 +55,9 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (state >> 33) as usize
         };
-        let words: Vec<Vec<u8>> =
-            (0..400).map(|_| (0..2 + next() % 9).map(|_| b'a' + (next() % 26) as u8).collect()).collect();
+        let words: Vec<Vec<u8>> = (0..400)
+            .map(|_| (0..2 + next() % 9).map(|_| b'a' + (next() % 26) as u8).collect())
+            .collect();
         let mut out = Vec::new();
         while out.len() < 120_000 {
             let word = &words[next() % words.len() * (next() % 100) / 100];

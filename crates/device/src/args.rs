@@ -173,7 +173,8 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command,
         }
     }
     let mut values = values.into_iter();
-    let mut next = |name: &str| values.next().ok_or_else(|| format!("{command}: no {name}: see --help"));
+    let mut next =
+        |name: &str| values.next().ok_or_else(|| format!("{command}: no {name}: see --help"));
     let image = PathBuf::from(next("IMAGE")?);
     let parsed = match command.as_str() {
         "apply" => {
@@ -192,7 +193,8 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command,
         "check" => Command::Check { image, deep: options.deep },
         "verify" => {
             let root = next("ROOTHASH")?.parse()?;
-            let seal = SealArgs { root, hash_file: options.hash_file, hash_offset: options.hash_offset };
+            let seal =
+                SealArgs { root, hash_file: options.hash_file, hash_offset: options.hash_offset };
             Command::Verify { image, seal }
         }
         name => {
@@ -225,7 +227,12 @@ mod tests {
         let image = || PathBuf::from("a");
         assert_eq!(
             parsed("apply --grow-over a -"),
-            Ok(Command::Apply { image: image(), patch: "-".into(), grow_over: true, signature: None })
+            Ok(Command::Apply {
+                image: image(),
+                patch: "-".into(),
+                grow_over: true,
+                signature: None
+            })
         );
         assert_eq!(
             parsed("rollback a --to=3"),
@@ -240,17 +247,26 @@ mod tests {
                 new: "n".into(),
                 resume: true,
                 force: false,
-                signature: Some(SignatureArgs { file: "s".into(), certs: vec!["x".into(), "y".into()] })
+                signature: Some(SignatureArgs {
+                    file: "s".into(),
+                    certs: vec!["x".into(), "y".into()]
+                })
             }))
         );
         let root = "0f".repeat(32);
-        let seal = |hash_offset| SealArgs { root: root.parse().unwrap(), hash_file: None, hash_offset };
+        let seal =
+            |hash_offset| SealArgs { root: root.parse().unwrap(), hash_file: None, hash_offset };
         assert_eq!(
             parsed(&format!("verify a {root} --hash-offset 4096")),
             Ok(Command::Verify { image: image(), seal: seal(Some(4096)) })
         );
-        let mount =
-            |seal, patches| MountArgs { image: image(), dir: "d".into(), patches, seal, low_memory: false };
+        let mount = |seal, patches| MountArgs {
+            image: image(),
+            dir: "d".into(),
+            patches,
+            seal,
+            low_memory: false,
+        };
         assert_eq!(
             parsed(&format!("mount a d --roothash {root}")),
             Ok(Command::Mount(mount(Some(seal(None)), Vec::new())))

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ferofs::patch::{self, ApplyProgress, FileMedium, PatchReader, Repaired, TrailingData, apply_with};
+use ferofs::patch::{
+    self, ApplyProgress, FileMedium, PatchReader, Repaired, TrailingData, apply_with,
+};
 use ferofs::read::Hex;
 use ferofs::signature;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -55,7 +57,8 @@ pub(crate) fn apply(
 impl SignatureArgs {
     /// Fails if the file is no signature of `digest` by one of the certificates.
     pub(crate) fn check(&self, digest: &[u8]) -> Result<(), Failure> {
-        signature::check(&Hex(digest).to_string(), &self.file, &self.certs).map_err(Failure::without_subject)
+        signature::check(&Hex(digest).to_string(), &self.file, &self.certs)
+            .map_err(Failure::without_subject)
     }
 }
 

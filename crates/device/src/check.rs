@@ -41,7 +41,10 @@ impl OpenSeal {
     }
 
     /// Gives `image` the checks of the seal.
-    pub(crate) fn verified<S: Source>(self, image: S) -> Result<VerifiedSource<S, FileSource>, Failure> {
+    pub(crate) fn verified<S: Source>(
+        self,
+        image: S,
+    ) -> Result<VerifiedSource<S, FileSource>, Failure> {
         let position = match self.position {
             Some(position) => position,
             None => appended_position(&self.file).about(&self.path)?,
@@ -60,10 +63,11 @@ pub(crate) const USAGE: u8 = 16;
 
 /// Prints what is wrong with `image`. `deep`: decodes all data, too.
 pub(crate) fn run(image: &Path, deep: bool) -> Outcome {
-    let opened = FileSource::open(image, 0).and_then(Image::open).about(image).map_err(|failure| {
-        let code = if failure.is_damage() { ERRORS_LEFT } else { OPERATIONAL_ERROR };
-        failure.with_code(code)
-    })?;
+    let opened =
+        FileSource::open(image, 0).and_then(Image::open).about(image).map_err(|failure| {
+            let code = if failure.is_damage() { ERRORS_LEFT } else { OPERATIONAL_ERROR };
+            failure.with_code(code)
+        })?;
     let mut options = Options::default();
     options.content = deep;
     let (report, result) = check_until_stopped(&opened, &options);
@@ -76,6 +80,10 @@ pub(crate) fn run(image: &Path, deep: bool) -> Outcome {
     }
     let sound = if deep { "sound" } else { "metadata sound; content not read (--deep)" };
     let files = report.inodes.saturating_sub(report.directories);
-    print(&format!("{}: {sound}, {files} files in {} directories", Escaped::path(image), report.directories))
-        .map_err(|failure| failure.with_code(OPERATIONAL_ERROR))
+    print(&format!(
+        "{}: {sound}, {files} files in {} directories",
+        Escaped::path(image),
+        report.directories
+    ))
+    .map_err(|failure| failure.with_code(OPERATIONAL_ERROR))
 }

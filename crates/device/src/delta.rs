@@ -20,13 +20,17 @@ pub(crate) fn apply(args: &DeltaArgs) -> Outcome {
     let delta = open(delta)?;
     signature.as_ref().map_or(Ok(()), |signature| signature.check(&delta.delta().digest()))?;
     let cancel = cancel_on_signals()?;
-    let applied =
-        delta.apply(old, new, *resume, *force, |_| {}, &cancel).map_err(Failure::without_subject)?;
+    let applied = delta
+        .apply(old, new, *resume, *force, |_| {}, &cancel)
+        .map_err(Failure::without_subject)?;
     // Standard output has the image.
     if new.as_os_str() == "-" {
         return Ok(0);
     }
-    summary(&format!("{} bytes written and compared, {} of them before", applied.len, applied.resumed))
+    summary(&format!(
+        "{} bytes written and compared, {} of them before",
+        applied.len, applied.resumed
+    ))
 }
 
 /// Prints what a delta says about itself.

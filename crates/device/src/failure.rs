@@ -48,7 +48,9 @@ impl Failure {
 
     /// Whether the image is damaged, as opposed to a failure of the system.
     pub(crate) fn is_damage(&self) -> bool {
-        self.reason.downcast_ref::<ferofs::Error>().is_some_and(|error| error.corruption().is_some())
+        self.reason
+            .downcast_ref::<ferofs::Error>()
+            .is_some_and(|error| error.corruption().is_some())
     }
 }
 

@@ -45,7 +45,8 @@ ferofs-device mount IMAGE DIR        mount with FUSE, and answer requests until 
 fn main() -> ExitCode {
     let words: Vec<_> = std::env::args_os().skip(1).collect();
     // fsck(8) defines another code for wrong usage.
-    let usage = if words.first().is_some_and(|word| word == "check") { check::USAGE } else { USAGE };
+    let usage =
+        if words.first().is_some_and(|word| word == "check") { check::USAGE } else { USAGE };
     let outcome = match args::parse(words) {
         Ok(command) => run(command),
         Err(error) => Err(Failure::without_subject(error.to_string()).with_code(usage)),

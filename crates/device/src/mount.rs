@@ -40,14 +40,15 @@ pub(crate) fn run(args: &MountArgs) -> Outcome {
     );
     let data = std::ffi::CString::new(data).map_err(|error| Failure::about(&args.dir, error))?;
     let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
-    rustix::mount::mount(&*source(args), &dir, "fuse.ferofs", flags, &*data).map_err(
-        |error| match error {
-            Errno::PERM => {
-                Failure::about(&args.dir, "mount: only root can; `ferofs mount` can use fusermount3")
-            }
+    rustix::mount::mount(&*source(args), &dir, "fuse.ferofs", flags, &*data).map_err(|error| {
+        match error {
+            Errno::PERM => Failure::about(
+                &args.dir,
+                "mount: only root can; `ferofs mount` can use fusermount3",
+            ),
             error => fail(error.into()),
-        },
-    )?;
+        }
+    })?;
     let served = start(Stdio::from(device)).map_err(fail).and_then(|mut child| {
         let handle = signals.handle();
         let (mount_point, id) = (dir.clone(), Pid::from_child(&child));

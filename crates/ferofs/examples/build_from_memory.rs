@@ -10,8 +10,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     builder.options().data.compression = Some(Compression::lz4(0)?);
     let numbers: String = (0..10_000).map(|number| format!("{number}\n")).collect();
     builder
-        .file("bin/hello", Content::bytes("#!/bin/sh\necho hello\n"), Attributes::default().mode(0o755))
-        .file("share/numbers", Content::bytes(numbers), Attributes::default().xattr("user.kind", "numbers"))
+        .file(
+            "bin/hello",
+            Content::bytes("#!/bin/sh\necho hello\n"),
+            Attributes::default().mode(0o755),
+        )
+        .file(
+            "share/numbers",
+            Content::bytes(numbers),
+            Attributes::default().xattr("user.kind", "numbers"),
+        )
         .symlink("hello", "bin/hello", Attributes::default())
         .char_device("dev/null", Rdev { major: 1, minor: 3 }, Attributes::default().mode(0o666));
     let summary = builder.build(path)?;

@@ -41,7 +41,8 @@ fn is_same_file(old: &Image, new: &Image, path: &PathBuf) -> Result<bool, Box<dy
 fn main() -> Result<(), Box<dyn Error>> {
     let paths: Vec<OsString> = std::env::args_os().skip(1).collect();
     let [old, new] = paths.as_slice() else { return Err("give two images".into()) };
-    let (old, new) = (Image::open(FileSource::open(old, 0)?)?, Image::open(FileSource::open(new, 0)?)?);
+    let (old, new) =
+        (Image::open(FileSource::open(old, 0)?)?, Image::open(FileSource::open(new, 0)?)?);
     let (old_files, mut new_files) = (files(&old)?, files(&new)?);
     for (path, old_size) in &old_files {
         match new_files.remove(path) {

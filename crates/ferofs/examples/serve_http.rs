@@ -33,7 +33,9 @@ fn decoded(path: &str) -> Vec<u8> {
 fn encoded(name: &[u8]) -> String {
     name.iter().fold(String::new(), |mut text, byte| {
         match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'-' | b'_' => text.push(char::from(*byte)),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'-' | b'_' => {
+                text.push(char::from(*byte))
+            }
             // Writing to a string cannot fail.
             _ => drop(write!(text, "%{byte:02x}")),
         }
@@ -83,7 +85,8 @@ fn answer(image: &Image, stream: &TcpStream) -> Result<(), Box<dyn Error>> {
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args_os().skip(1);
     let image = Image::open(FileSource::open(args.next().ok_or("no image is given")?, 0)?)?;
-    let address = args.next().map_or("127.0.0.1:0".into(), |address| address.to_string_lossy().into_owned());
+    let address =
+        args.next().map_or("127.0.0.1:0".into(), |address| address.to_string_lossy().into_owned());
     let listener = TcpListener::bind(address)?;
     println!("http://{}/", listener.local_addr()?);
     for stream in listener.incoming() {

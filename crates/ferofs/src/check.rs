@@ -75,7 +75,8 @@ pub fn check_until_stopped(image: &Image, options: &Options) -> (Report, crate::
         unreferenced_blocks = checker.used_space().unreferenced(image.superblock().blocks);
     }
     let content_bytes = checker.content_bytes.into_inner();
-    let report = Report { inodes, directories, content_bytes, unreferenced_blocks, ..Report::default() };
+    let report =
+        Report { inodes, directories, content_bytes, unreferenced_blocks, ..Report::default() };
     let (report, result) = checker.findings.into_report(report);
     (report, result.map_err(Into::into))
 }

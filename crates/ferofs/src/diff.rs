@@ -94,7 +94,9 @@ impl Diff<'_> {
             return false;
         }
         let is_dir = |tree: &Tree<'_>, node: Option<&Node>| {
-            node.is_some_and(|node| tree.stat(node).is_ok_and(|stat| stat.file_type == FileType::Directory))
+            node.is_some_and(|node| {
+                tree.stat(node).is_ok_and(|stat| stat.file_type == FileType::Directory)
+            })
         };
         select.excludes(path, is_dir(&self.trees[0], first) || is_dir(&self.trees[1], second))
     }
@@ -104,8 +106,12 @@ impl Diff<'_> {
             (Some(first), Some(second)) => {
                 self.changed(first, second).map(|changed| changed.map(ChangeKind::Changed))
             }
-            (Some(first), None) => self.trees[0].stat(first).map(|stat| Some(ChangeKind::Removed(stat))),
-            (None, Some(second)) => self.trees[1].stat(second).map(|stat| Some(ChangeKind::Added(stat))),
+            (Some(first), None) => {
+                self.trees[0].stat(first).map(|stat| Some(ChangeKind::Removed(stat)))
+            }
+            (None, Some(second)) => {
+                self.trees[1].stat(second).map(|stat| Some(ChangeKind::Added(stat)))
+            }
             (None, None) => Ok(None),
         };
         let path = path.to_owned();
@@ -134,7 +140,8 @@ impl Diff<'_> {
         if !changed.file_type {
             let options = self.options;
             // Linux ignores the permissions of symbolic links.
-            changed.mode = options.mode && a.permissions != b.permissions && a.file_type != FileType::Symlink;
+            changed.mode =
+                options.mode && a.permissions != b.permissions && a.file_type != FileType::Symlink;
             changed.owner = options.owner && (a.uid, a.gid) != (b.uid, b.gid);
             changed.mtime = options.times && a.mtime != b.mtime;
             if options.xattrs {
@@ -168,7 +175,12 @@ impl Diff<'_> {
     }
 
     /// The entries of both directories, in the order of names.
-    fn entries(&mut self, path_len: usize, first: Option<Node>, second: Option<Node>) -> Result<Vec<Entry>> {
+    fn entries(
+        &mut self,
+        path_len: usize,
+        first: Option<Node>,
+        second: Option<Node>,
+    ) -> Result<Vec<Entry>> {
         if let (Some(first), Some(second)) = (&first, &second)
             && self.is_same_inode(first, second)
         {
@@ -202,7 +214,10 @@ impl Diff<'_> {
 /// The names whose values differ, or that only one list has. Both lists are sorted.
 fn differing(first: &[(Vec<u8>, Vec<u8>)], second: &[(Vec<u8>, Vec<u8>)]) -> Vec<Vec<u8>> {
     let only = |here: &[(Vec<u8>, Vec<u8>)], there: &[(Vec<u8>, Vec<u8>)]| -> Vec<Vec<u8>> {
-        here.iter().filter(|pair| there.binary_search(pair).is_err()).map(|(name, _)| name.clone()).collect()
+        here.iter()
+            .filter(|pair| there.binary_search(pair).is_err())
+            .map(|(name, _)| name.clone())
+            .collect()
     };
     let mut names = only(first, second);
     names.extend(only(second, first));

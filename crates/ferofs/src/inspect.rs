@@ -209,7 +209,8 @@ impl<'a> Inspector<'a> {
     /// Inspects the packed inode and the metabox. They come first: the stored size of a fragment depends on the packed inode's.
     fn special_inodes(&mut self) -> Result<()> {
         let superblock = self.image.superblock();
-        let specials = [(superblock.packed, BlockKind::Packed), (superblock.metabox, BlockKind::Metadata)];
+        let specials =
+            [(superblock.packed, BlockKind::Packed), (superblock.metabox, BlockKind::Metadata)];
         for (nid, kind) in specials {
             let Some(nid) = nid else { continue };
             let path = PathBuf::from("(special inode)");
@@ -243,7 +244,8 @@ impl<'a> Inspector<'a> {
             _ => None,
         };
         let (file_type, nid, links) = (inode.file_type(), inode.nid(), inode.on_disk().nlink);
-        let info = FileInfo { path, file_type, size, stored, extents, nid, links, compressed_blocks };
+        let info =
+            FileInfo { path, file_type, size, stored, extents, nid, links, compressed_blocks };
         if file_type == FileType::Regular {
             inspection.largest.push(info.clone());
             if inspection.largest.len() > self.options.largest * 2 + 20 {
@@ -257,7 +259,12 @@ impl<'a> Inspector<'a> {
     }
 
     /// Inspects the map of an inode. Returns the bytes of its content in the image, and the number of its extents.
-    fn content(&mut self, path: &Path, inode: &Inode, kind: Option<BlockKind>) -> Result<(u64, u64)> {
+    fn content(
+        &mut self,
+        path: &Path,
+        inode: &Inode,
+        kind: Option<BlockKind>,
+    ) -> Result<(u64, u64)> {
         let image = self.image;
         let Some(extents) = self.value_of(path, image.extents(inode, FileOffset::new(0)))? else {
             return Ok((0, 0));
@@ -284,7 +291,12 @@ impl<'a> Inspector<'a> {
     }
 
     /// Counts an extent. Returns how it is stored, and its bytes in the image.
-    fn extent(&mut self, path: &Path, extent: &Extent, kind: Option<BlockKind>) -> Result<(Storage, u64)> {
+    fn extent(
+        &mut self,
+        path: &Path,
+        extent: &Extent,
+        kind: Option<BlockKind>,
+    ) -> Result<(Storage, u64)> {
         let range = self.value_of(path, DeviceRange::of(self.image, extent))?.flatten();
         if let Some(range) = &range {
             let kind = kind.unwrap_or(match range.algorithm {
@@ -297,11 +309,15 @@ impl<'a> Inspector<'a> {
         let (storage, encoded) = match extent.data {
             ExtentData::Hole => (Storage::Hole, 0),
             ExtentData::Stored { at } if inline(at) => (Storage::Inline, extent.len),
-            ExtentData::Encoded { at, encoded_len, .. } if inline(at) => (Storage::Inline, encoded_len),
+            ExtentData::Encoded { at, encoded_len, .. } if inline(at) => {
+                (Storage::Inline, encoded_len)
+            }
             ExtentData::Stored { .. } | ExtentData::Interlaced { .. } => {
                 (Storage::Stored, range.map_or(extent.len, |range| range.len))
             }
-            ExtentData::Encoded { algorithm, encoded_len, .. } => (Storage::Encoded(algorithm), encoded_len),
+            ExtentData::Encoded { algorithm, encoded_len, .. } => {
+                (Storage::Encoded(algorithm), encoded_len)
+            }
             // A fragment uses a share of the packed inode's bytes in the image.
             ExtentData::Fragment { .. } => (Storage::Fragment, self.share_of_packed(extent.len)),
         };

@@ -36,13 +36,13 @@
 
 #[cfg(feature = "build")]
 pub use ferofs_build::incremental::{
-    CreateOptions, DeltaOptions, DeltaSummary, Encoding, GrowthParts, IgnoredAttributes, LikeOptions,
-    PatchFile, PatchSummary, add, build_like, compose, create, create_delta, squash, squash_in_place,
-    squash_options,
+    CreateOptions, DeltaOptions, DeltaSummary, Encoding, GrowthParts, IgnoredAttributes,
+    LikeOptions, PatchFile, PatchSummary, add, build_like, compose, create, create_delta, squash,
+    squash_in_place, squash_options,
 };
 pub use ferofs_patch::{
     Applied, AppliedPatches, ApplyProgress, Change, ChangeKind, Delta, DeltaFile, DeltaOutput,
-    Error as ApplyError, FileMedium, Medium, NewParents, Origin, Patch, PatchFault, PatchReader, PieceCache,
-    Repaired, SizeParts, State, TrailingData, apply, apply_with, log, names_missing_device, overlay,
-    overlay_with, repair, rollback,
+    Error as ApplyError, FileMedium, Medium, NewParents, Origin, Patch, PatchFault, PatchReader,
+    PieceCache, Repaired, SizeParts, State, TrailingData, apply, apply_with, log,
+    names_missing_device, overlay, overlay_with, repair, rollback,
 };

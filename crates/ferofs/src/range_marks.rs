@@ -73,14 +73,16 @@ impl MarkedRange {
     }
 
     fn is_followed_by(&self, next: &Self) -> bool {
-        self.end == next.start && (self.space, self.once, self.twice) == (next.space, next.once, next.twice)
+        self.end == next.start
+            && (self.space, self.once, self.twice) == (next.space, next.once, next.twice)
     }
 }
 
 /// Splits ranges where others start or end, and joins neighbours with the same marks.
 fn sweep(mut ranges: Vec<MarkedRange>) -> Vec<MarkedRange> {
     ranges.sort_unstable_by_key(|run| (run.space, run.start));
-    let mut sweep = Sweep { swept: Vec::new(), open: BinaryHeap::new(), counts: [0; BITS], space: 0, at: 0 };
+    let mut sweep =
+        Sweep { swept: Vec::new(), open: BinaryHeap::new(), counts: [0; BITS], space: 0, at: 0 };
     for run in &ranges {
         sweep.advance(if run.space == sweep.space { run.start } else { u64::MAX });
         (sweep.space, sweep.at) = (run.space, run.start);
@@ -105,7 +107,8 @@ struct Sweep {
 impl Sweep {
     /// Advances to `to`, or to the end of the last open range.
     fn advance(&mut self, to: u64) {
-        while let Some(Reverse((end, once, twice))) = self.open.peek().copied().filter(|open| open.0.0 <= to)
+        while let Some(Reverse((end, once, twice))) =
+            self.open.peek().copied().filter(|open| open.0.0 <= to)
         {
             self.emit(end);
             self.open.pop();
@@ -131,7 +134,13 @@ impl Sweep {
             let counts = self.counts.iter().enumerate();
             counts.filter(|(_, count)| **count >= least).fold(0, |marks, (bit, _)| marks | 1 << bit)
         };
-        let run = MarkedRange { start: self.at, end, space: self.space, once: having(1), twice: having(2) };
+        let run = MarkedRange {
+            start: self.at,
+            end,
+            space: self.space,
+            once: having(1),
+            twice: having(2),
+        };
         self.at = end;
         if run.start == run.end {
             return;

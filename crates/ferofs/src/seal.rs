@@ -64,7 +64,9 @@ impl BuildSeal {
     pub fn appended(params: Params, uuid: Option<Uuid>, threads: usize) -> Result<Self> {
         if params.data_block_size.max(params.hash_block_size) > 4096 {
             let problem = "above 4096 bytes needs a file of its own for the hash tree";
-            return Err(ferofs_verity::Error::Parameter { parameter: "a block size", problem }.into());
+            return Err(
+                ferofs_verity::Error::Parameter { parameter: "a block size", problem }.into()
+            );
         }
         Self::new(params, uuid, threads, None)
     }
@@ -73,16 +75,33 @@ impl BuildSeal {
     ///
     /// # Errors
     /// As [`Self::appended`]; [`crate::Error::Build`] when the file cannot be created.
-    pub fn in_file(params: Params, uuid: Option<Uuid>, threads: usize, path: &Path) -> Result<Self> {
+    pub fn in_file(
+        params: Params,
+        uuid: Option<Uuid>,
+        threads: usize,
+        path: &Path,
+    ) -> Result<Self> {
         params.check()?;
         let file = NewFile::create(path)?;
         Self::new(params, uuid, threads, Some(file))
     }
 
-    fn new(params: Params, uuid: Option<Uuid>, threads: usize, file: Option<NewFile>) -> Result<Self> {
+    fn new(
+        params: Params,
+        uuid: Option<Uuid>,
+        threads: usize,
+        file: Option<NewFile>,
+    ) -> Result<Self> {
         let hasher = WriteHasher::new(params.clone(), threads)?;
         let is_appended = file.is_none();
-        Ok(Self { hasher, params, uuid, file: Mutex::new(file), is_appended, built: Mutex::new(None) })
+        Ok(Self {
+            hasher,
+            params,
+            uuid,
+            file: Mutex::new(file),
+            is_appended,
+            built: Mutex::new(None),
+        })
     }
 
     /// The seal, after the build.
@@ -137,7 +156,12 @@ impl Sealer for BuildSeal {
         let sealed = self.hasher.finish(image, len, self.uuid, write).map_err(io::Error::other)?;
         let (superblock, root) = sealed;
         let position = if self.is_appended { len } else { 0 };
-        let built = BuiltSeal { root, position, data_blocks: superblock.data_blocks, uuid: superblock.uuid };
+        let built = BuiltSeal {
+            root,
+            position,
+            data_blocks: superblock.data_blocks,
+            uuid: superblock.uuid,
+        };
         *self.built.lock() = Some(built);
         Ok(())
     }

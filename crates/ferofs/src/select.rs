@@ -50,14 +50,16 @@ impl Selection {
 
     /// Whether `path` and all names below it are excluded.
     pub(crate) fn excludes(&self, path: &[u8], is_dir: bool) -> bool {
-        let excluded = |patterns: &Patterns| patterns.matched(path, &|| is_dir, EXCLUDE, &self.used);
+        let excluded =
+            |patterns: &Patterns| patterns.matched(path, &|| is_dir, EXCLUDE, &self.used);
         self.exclude.as_ref().and_then(excluded) == Some(true)
     }
 
     /// Whether `path` and all names below it are included.
     #[cfg(feature = "extract-portable")]
     pub(crate) fn includes(&self, path: &[u8], is_dir: bool) -> bool {
-        let included = |patterns: &Patterns| patterns.matched(path, &|| is_dir, INCLUDE, &self.used);
+        let included =
+            |patterns: &Patterns| patterns.matched(path, &|| is_dir, INCLUDE, &self.used);
         self.include.as_ref().is_none_or(|patterns| included(patterns) == Some(true))
     }
 
@@ -95,7 +97,8 @@ fn patterns<S: AsRef<str>>(patterns: &[S]) -> Result<Option<Patterns>> {
         return Ok(None);
     }
     Patterns::new(patterns).map(Some).map_err(|error| {
-        let pattern = patterns.get(error.line.saturating_sub(1)).map_or("", AsRef::as_ref).to_owned();
+        let pattern =
+            patterns.get(error.line.saturating_sub(1)).map_or("", AsRef::as_ref).to_owned();
         Error::Pattern { pattern, problem: error.reason }
     })
 }

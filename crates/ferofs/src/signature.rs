@@ -13,7 +13,8 @@ use crate::error::{Error, Result, SignatureProblem};
 const INPUT_MAX: u64 = 1 << 20;
 /// Bits that the keys of these algorithms must have, as openssl names them: 112 bits of security by NIST SP 800-57, table 2. openssl's own
 /// level 2 lets RSA keys from 1920 bits on pass.
-const KEY_BITS: [(&str, u32); 3] = [("rsaEncryption", 2048), ("rsassaPss", 2048), ("id-ecPublicKey", 224)];
+const KEY_BITS: [(&str, u32); 3] =
+    [("rsaEncryption", 2048), ("rsassaPss", 2048), ("id-ecPublicKey", 224)];
 
 /// The level of openssl that a signature must have: 112 bits of security, for example RSA with 2048 bits and SHA-224.
 const SECURITY_LEVEL: &str = "2";
@@ -30,7 +31,8 @@ pub fn sign(text: &str, key: &Path, cert: &Path) -> Result<Vec<u8>> {
     let file = temporary(text)?;
     let mut sign = Command::new("openssl");
     sign.args([
-        "smime", "-sign", "-nocerts", "-noattr", "-binary", "-md", "sha256", "-outform", "DER", "-in",
+        "smime", "-sign", "-nocerts", "-noattr", "-binary", "-md", "sha256", "-outform", "DER",
+        "-in",
     ]);
     sign.arg(file.path()).arg("-inkey").arg(key).arg("-signer").arg(cert);
     sign.stdin(Stdio::inherit());
@@ -52,7 +54,9 @@ fn about_key(key: &Path, cert: &Path, problem: SignatureProblem) -> Error {
         return Error::signature(key, SignatureProblem::Not("no private key in PEM"));
     }
     let problem = match problem {
-        SignatureProblem::OpenSsl(text) if text.contains("does not match") || text.contains("mismatch") => {
+        SignatureProblem::OpenSsl(text)
+            if text.contains("does not match") || text.contains("mismatch") =>
+        {
             SignatureProblem::OtherKey(cert.to_owned())
         }
         // PKCS #7 has no identifiers for them.
@@ -85,7 +89,11 @@ fn read_input(path: &Path) -> Result<Vec<u8>> {
         return Err(Error::signature(path, SignatureProblem::Not("not a regular file")));
     }
     let mut bytes = Vec::new();
-    std::fs::File::open(path).map_err(read)?.take(INPUT_MAX + 1).read_to_end(&mut bytes).map_err(read)?;
+    std::fs::File::open(path)
+        .map_err(read)?
+        .take(INPUT_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(read)?;
     if bytes.len() as u64 > INPUT_MAX {
         let problem = "larger than a certificate or signature can be (1 MiB)";
         return Err(Error::signature(path, SignatureProblem::Not(problem)));
@@ -104,7 +112,8 @@ fn check_certificate(path: &Path) -> Result<()> {
         && !contains(&bytes, b"-----BEGIN TRUSTED CERTIFICATE-----")
     {
         let is_der = der_len(&bytes).is_some();
-        let problem = if is_der { "in DER: a certificate must be in PEM" } else { "no certificate in PEM" };
+        let problem =
+            if is_der { "in DER: a certificate must be in PEM" } else { "no certificate in PEM" };
         return Err(Error::signature(path, SignatureProblem::Not(problem)));
     }
     let mut show = Command::new("openssl");
@@ -117,9 +126,10 @@ fn check_certificate(path: &Path) -> Result<()> {
         Error::signature(path, problem)
     })?;
     match weak_key(&String::from_utf8_lossy(&shown)) {
-        Some((name, bits, needed)) => {
-            Err(Error::signature(path, SignatureProblem::WeakKey { name: name.to_owned(), bits, needed }))
-        }
+        Some((name, bits, needed)) => Err(Error::signature(
+            path,
+            SignatureProblem::WeakKey { name: name.to_owned(), bits, needed },
+        )),
         None => Ok(()),
     }
 }
@@ -182,7 +192,10 @@ fn verify(text: &str, signature: &Path, certs: &[PathBuf]) -> Result<()> {
     let mut trusted = NamedTempFile::new().map_err(temporary_failed)?;
     for cert in certs {
         let pem = read_input(cert)?;
-        trusted.write_all(&pem).and_then(|()| trusted.write_all(b"\n")).map_err(temporary_failed)?;
+        trusted
+            .write_all(&pem)
+            .and_then(|()| trusted.write_all(b"\n"))
+            .map_err(temporary_failed)?;
     }
     let about = |problem| Error::signature(signature, problem);
     let mut show = Command::new("openssl");
@@ -219,7 +232,9 @@ fn verify(text: &str, signature: &Path, certs: &[PathBuf]) -> Result<()> {
     openssl(&mut verify).map(drop).map_err(|problem| {
         about(match problem {
             SignatureProblem::OpenSsl(text) if text.contains("signer certificate not found") => {
-                SignatureProblem::Not("it is by the key of another certificate than those of --cert")
+                SignatureProblem::Not(
+                    "it is by the key of another certificate than those of --cert",
+                )
             }
             problem => problem,
         })
@@ -228,7 +243,8 @@ fn verify(text: &str, signature: &Path, certs: &[PathBuf]) -> Result<()> {
 
 /// Whether openssl's description of a signature tells of no content.
 fn is_detached(shown: &str) -> bool {
-    let mut contents = shown.lines().filter_map(|line| line.trim().strip_prefix("eContent:")).peekable();
+    let mut contents =
+        shown.lines().filter_map(|line| line.trim().strip_prefix("eContent:")).peekable();
     contents.peek().is_some() && contents.all(|content| content.trim() == "<ABSENT>")
 }
 
@@ -238,16 +254,19 @@ fn weak_digest(shown: &str) -> Option<&str> {
     let names = names.filter_map(|text| text.split([' ', '(']).next());
     names.into_iter().find(|name| {
         let name = name.to_ascii_lowercase();
-        WEAK_DIGESTS.iter().any(|weak| name.starts_with(weak) || name.ends_with(&format!("-{weak}")))
+        WEAK_DIGESTS
+            .iter()
+            .any(|weak| name.starts_with(weak) || name.ends_with(&format!("-{weak}")))
     })
 }
 
 /// Runs openssl, and returns its output.
 fn openssl(command: &mut Command) -> Result<Vec<u8>, SignatureProblem> {
-    let Output { status, stdout, stderr } = command.output().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => SignatureProblem::NoOpenSsl,
-        _ => SignatureProblem::OpenSsl(error.to_string()),
-    })?;
+    let Output { status, stdout, stderr } =
+        command.output().map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => SignatureProblem::NoOpenSsl,
+            _ => SignatureProblem::OpenSsl(error.to_string()),
+        })?;
     if status.success() {
         return Ok(stdout);
     }
@@ -282,7 +301,9 @@ mod tests {
         for weak in ["sha1", "md5", "sha1WithRSAEncryption", "ecdsa-with-SHA1", "ripemd160"] {
             assert!(weak_digest(&shown(weak)).is_some(), "{weak}");
         }
-        for good in ["sha256", "sha512", "sha3-256", "rsaEncryption", "ecdsa-with-SHA256", "ED25519"] {
+        for good in
+            ["sha256", "sha512", "sha3-256", "rsaEncryption", "ecdsa-with-SHA256", "ED25519"]
+        {
             assert_eq!(weak_digest(&shown(good)), None, "{good}");
         }
     }
@@ -324,7 +345,9 @@ mod tests {
     #[test]
     fn content_is_found_in_descriptions() {
         assert!(is_detached("    eContent: <ABSENT>\n"));
-        for attached in ["", "  eContent: \n   0000 - 61\n", "  eContent: <ABSENT>\n eContent: 61\n"] {
+        for attached in
+            ["", "  eContent: \n   0000 - 61\n", "  eContent: <ABSENT>\n eContent: 61\n"]
+        {
             assert!(!is_detached(attached), "{attached}");
         }
     }

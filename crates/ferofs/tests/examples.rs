@@ -70,7 +70,8 @@ impl Drop for Server {
 fn files_are_served_over_http() {
     let dir = tempfile::tempdir().unwrap();
     let image = image(dir.path(), "tree", &[("a b/c%d", "content"), ("<e>", "")]);
-    let mut server = Server(example("serve_http").arg(image).stdout(Stdio::piped()).spawn().unwrap());
+    let mut server =
+        Server(example("serve_http").arg(image).stdout(Stdio::piped()).spawn().unwrap());
     let mut line = String::new();
     BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let address = line.trim().strip_prefix("http://").unwrap().trim_end_matches('/').to_owned();
@@ -117,10 +118,14 @@ fn layers_are_merged() {
     builder.file("b", Content::bytes("new"), Attributes::default());
     builder.build(&upper).unwrap();
     let merged = dir.path().join("merged");
-    let report = text(example("merge_layers").arg(&merged).args([&lower, &upper]).output().unwrap());
+    let report =
+        text(example("merge_layers").arg(&merged).args([&lower, &upper]).output().unwrap());
     assert_eq!(report, "2 layers, 3 files\n");
     let image = Image::open(std::fs::read(&merged).unwrap()).unwrap();
-    assert_eq!((image.read("b").unwrap(), image.read("c").unwrap()), (b"new".to_vec(), b"three".to_vec()));
+    assert_eq!(
+        (image.read("b").unwrap(), image.read("c").unwrap()),
+        (b"new".to_vec(), b"three".to_vec())
+    );
     assert!(image.read("a").is_err());
     let names = String::from_utf8(image.read("layers.txt").unwrap()).unwrap();
     assert_eq!(names, format!("{}\n{}", lower.display(), upper.display()));

@@ -221,7 +221,11 @@ impl CompressionConfigs {
             push_record(&mut out, 14, raw.as_bytes());
         }
         if let Some(c) = self.deflate {
-            push_record(&mut out, 6, RawDeflate { windowbits: c.window_bits, reserved: [0; 5] }.as_bytes());
+            push_record(
+                &mut out,
+                6,
+                RawDeflate { windowbits: c.window_bits, reserved: [0; 5] }.as_bytes(),
+            );
         }
         if let Some(c) = self.zstd {
             let windowlog = c.window_log.saturating_sub(ZSTD_WINDOW_LOG_BASE);
@@ -264,7 +268,9 @@ fn parse_deflate(record: &mut View<'_>) -> Result<DeflateConfig> {
     let window_bits = record.read::<RawDeflate>()?.windowbits;
     // As Linux, which refuses only windows that its decoder does not have.
     if window_bits > 15 {
-        return Err(record.fault(Fault::Field { field: "deflate windowbits", value: window_bits.into() }));
+        return Err(
+            record.fault(Fault::Field { field: "deflate windowbits", value: window_bits.into() })
+        );
     }
     Ok(DeflateConfig { window_bits })
 }
@@ -277,7 +283,9 @@ fn parse_zstd(record: &mut View<'_>) -> Result<ZstdConfig> {
     // 31 keeps sizes within 32 bits. Decoders have lower limits.
     match raw.windowlog.checked_add(ZSTD_WINDOW_LOG_BASE) {
         Some(window_log) if window_log <= 31 => Ok(ZstdConfig { window_log }),
-        _ => Err(record.fault(Fault::Field { field: "zstd windowlog", value: raw.windowlog.into() })),
+        _ => {
+            Err(record.fault(Fault::Field { field: "zstd windowlog", value: raw.windowlog.into() }))
+        }
     }
 }
 
@@ -287,8 +295,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn configs() -> impl Strategy<Value = CompressionConfigs> {
-        let lz4 = (1u16.., any::<u16>())
-            .prop_map(|(max_distance, max_pcluster_blocks)| Lz4Config { max_distance, max_pcluster_blocks });
+        let lz4 = (1u16.., any::<u16>()).prop_map(|(max_distance, max_pcluster_blocks)| {
+            Lz4Config { max_distance, max_pcluster_blocks }
+        });
         let lzma = (0..=LZMA_MAX_DICT_SIZE).prop_map(|dict_size| LzmaConfig { dict_size });
         let deflate = (0u8..=15).prop_map(|window_bits| DeflateConfig { window_bits });
         let zstd = (10u8..=31).prop_map(|window_log| ZstdConfig { window_log });
@@ -298,7 +307,12 @@ mod tests {
             proptest::option::of(deflate),
             proptest::option::of(zstd),
         )
-            .prop_map(|(lz4, lzma, deflate, zstd)| CompressionConfigs { lz4, lzma, deflate, zstd })
+            .prop_map(|(lz4, lzma, deflate, zstd)| CompressionConfigs {
+                lz4,
+                lzma,
+                deflate,
+                zstd,
+            })
     }
 
     proptest! {

@@ -64,10 +64,14 @@ impl AreaAllocator {
             return self.allocate_long(len, inline);
         }
         let len = slots(len);
-        let fitting =
-            self.open.iter_mut().enumerate().filter(|(_, open)| block.saturating_sub(open.used) >= len);
+        let fitting = self
+            .open
+            .iter_mut()
+            .enumerate()
+            .filter(|(_, open)| block.saturating_sub(open.used) >= len);
         // The first one of equally full blocks: the result must not depend on the order in the list.
-        let Some((index, best)) = fitting.max_by_key(|(_, open)| (open.used, Reverse(open.number))) else {
+        let Some((index, best)) = fitting.max_by_key(|(_, open)| (open.used, Reverse(open.number)))
+        else {
             let number = self.allocate_blocks(1);
             self.reopen(OpenBlock { number, used: len });
             return self.start_of(number);
@@ -85,7 +89,8 @@ impl AreaAllocator {
         let end_of_area = self.start_of(self.blocks);
         let last = self.open.iter().position(|open| open.number.saturating_add(1) == self.blocks);
         let free = last.and_then(|index| self.open.get(index)).copied();
-        let behind = free.map_or(end_of_area, |open| self.start_of(open.number).saturating_add(open.used));
+        let behind =
+            free.map_or(end_of_area, |open| self.start_of(open.number).saturating_add(open.used));
         let pos = self.avoid_block_boundary(behind, len, inline);
         if let Some(index) = last
             && pos < end_of_area
@@ -134,7 +139,8 @@ impl AreaAllocator {
         }
         self.open.push(open);
         if self.open.len() > OPEN_BLOCKS {
-            let fullest = self.open.iter().enumerate().max_by_key(|(_, open)| (open.used, open.number));
+            let fullest =
+                self.open.iter().enumerate().max_by_key(|(_, open)| (open.used, open.number));
             if let Some((index, _)) = fullest {
                 self.open.swap_remove(index);
             }
@@ -230,13 +236,17 @@ mod tests {
     #[test]
     fn inodes_are_in_the_metabox_and_blocks_outside() {
         let size = |len, blocks| MetadataSize { len, inline: 0, blocks };
-        for (in_metabox, first_inode, first_block, blocks) in [(false, 96, 1, 4), (true, 96, 0, 3)] {
+        for (in_metabox, first_inode, first_block, blocks) in [(false, 96, 1, 4), (true, 96, 0, 3)]
+        {
             let mut areas = MetadataAreas::new(BlockSize::DEFAULT, in_metabox, 70);
             assert_eq!(areas.allocate_inode(size(64, 0)), first_inode);
             assert_eq!(areas.allocate_blocks(size(0, 0)), None);
             assert_eq!(areas.allocate_blocks(size(0, 2)), Some(first_block));
             assert_eq!(areas.allocate_blocks(size(0, 1)), Some(first_block + 2));
-            assert_eq!((areas.allocate_inode(size(32, 0)), areas.blocks()), (first_inode + 64, blocks));
+            assert_eq!(
+                (areas.allocate_inode(size(32, 0)), areas.blocks()),
+                (first_inode + 64, blocks)
+            );
         }
     }
 

@@ -47,8 +47,9 @@ impl DeviceSlot {
     pub fn parse(bytes: &[u8], incompat: Incompat) -> Result<Self> {
         let raw = View::new(bytes, Structure::DeviceTable).read::<RawDeviceSlot>()?;
         let wide = incompat.contains(Incompat::BIT48);
-        let join =
-            |low: U32, high: U16| u64::from(low.get()) | if wide { u64::from(high.get()) << 32 } else { 0 };
+        let join = |low: U32, high: U16| {
+            u64::from(low.get()) | if wide { u64::from(high.get()) << 32 } else { 0 }
+        };
         let start = join(raw.uniaddr_lo, raw.uniaddr_hi);
         Ok(Self {
             tag: raw.tag,
@@ -73,8 +74,14 @@ impl DeviceSlot {
         };
         let (blocks_lo, blocks_hi) = split("blocks", self.blocks)?;
         let (uniaddr_lo, uniaddr_hi) = split("uniaddr", self.start.map_or(0, BlockAddr::get))?;
-        let raw =
-            RawDeviceSlot { tag: self.tag, blocks_lo, uniaddr_lo, blocks_hi, uniaddr_hi, reserved: [0; 52] };
+        let raw = RawDeviceSlot {
+            tag: self.tag,
+            blocks_lo,
+            uniaddr_lo,
+            blocks_hi,
+            uniaddr_hi,
+            reserved: [0; 52],
+        };
         Ok(zerocopy::transmute!(raw))
     }
 }

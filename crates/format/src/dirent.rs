@@ -101,7 +101,8 @@ impl<'a> DirBlock<'a> {
         let start = usize::from(raw.nameoff.get());
         let end = next.map_or(self.block.len(), |next| usize::from(next.nameoff.get()));
         let Some(mut name) = self.block.get(start..end) else {
-            let fault = Fault::OutOfRange { field: "nameoff", value: to_u64(start), limit: to_u64(end) };
+            let fault =
+                Fault::OutOfRange { field: "nameoff", value: to_u64(start), limit: to_u64(end) };
             return Err(FormatError::new(Structure::Directory, fault).at(at));
         };
         if next.is_none() {

@@ -219,13 +219,22 @@ impl Inode {
             gid: raw.i_gid.get(),
             size: raw.i_size.get(),
             nlink: raw.i_nlink.get(),
-            mtime: Timestamp { secs: raw.i_mtime.get().cast_signed(), nanos: raw.i_mtime_nsec.get() },
+            mtime: Timestamp {
+                secs: raw.i_mtime.get().cast_signed(),
+                nanos: raw.i_mtime_nsec.get(),
+            },
             ino: raw.i_ino.get(),
             xattr_icount: raw.i_xattr_icount.get(),
             ..Self::unresolved()
         };
         let high = Some(raw.i_nb.get());
-        Parts { format: raw.i_format.get(), mode: raw.i_mode.get(), high, union: raw.i_u.get(), inode }
+        Parts {
+            format: raw.i_format.get(),
+            mode: raw.i_mode.get(),
+            high,
+            union: raw.i_u.get(),
+            inode,
+        }
     }
 
     const fn unresolved() -> Self {
@@ -270,10 +279,14 @@ impl Inode {
         inode.place = match (inode.file_type, inode.layout) {
             (FileType::CharDevice | FileType::BlockDevice, _) => Place::Device(Rdev::decode(union)),
             (FileType::Fifo | FileType::Socket, _) => Place::Nothing,
-            (_, DataLayout::FlatPlain) if union == NULL_LOW && high.unwrap_or(u16::MAX) == u16::MAX => {
+            (_, DataLayout::FlatPlain)
+                if union == NULL_LOW && high.unwrap_or(u16::MAX) == u16::MAX =>
+            {
                 Place::Hole
             }
-            (_, DataLayout::FlatPlain | DataLayout::FlatInline) => Place::Blocks(BlockAddr::new(address)),
+            (_, DataLayout::FlatPlain | DataLayout::FlatInline) => {
+                Place::Blocks(BlockAddr::new(address))
+            }
             (_, DataLayout::CompressedFull | DataLayout::CompressedCompact) => {
                 Place::Compressed { blocks: address }
             }
@@ -293,8 +306,8 @@ impl Inode {
     pub fn fits_compact(&self, superblock: &Superblock) -> bool {
         let wide = superblock.incompat.contains(Incompat::BIT48);
         let age = self.mtime.secs.checked_sub(superblock.epoch).map(u32::try_from);
-        let time_fits =
-            self.mtime.nanos == superblock.fixed_nsec && matches!(age, Some(Ok(age)) if wide || age == 0);
+        let time_fits = self.mtime.nanos == superblock.fixed_nsec
+            && matches!(age, Some(Ok(age)) if wide || age == 0);
         let links_fit = if self.has_wide_address() {
             wide && self.nlink == 1 && self.file_type != FileType::Directory
         } else {
@@ -361,22 +374,32 @@ impl Inode {
                 out.extend_from_slice(raw.as_bytes());
             }
             InodeVersion::Compact => {
-                let raw = self.compact(superblock, layout | dot, low, high).ok_or(FormatError::new(
-                    Structure::Inode,
-                    Fault::Field { field: "compact inode of size", value: self.size },
-                ))?;
+                let raw =
+                    self.compact(superblock, layout | dot, low, high).ok_or(FormatError::new(
+                        Structure::Inode,
+                        Fault::Field { field: "compact inode of size", value: self.size },
+                    ))?;
                 out.extend_from_slice(raw.as_bytes());
             }
         }
         Ok(())
     }
 
-    fn compact(&self, superblock: &Superblock, format: u16, low: u32, high: u16) -> Option<RawCompact> {
+    fn compact(
+        &self,
+        superblock: &Superblock,
+        format: u16,
+        low: u32,
+        high: u16,
+    ) -> Option<RawCompact> {
         if !self.fits_compact(superblock) {
             return None;
         }
-        let (one_link, i_nb) =
-            if self.has_wide_address() { (FORMAT_BIT4, high) } else { (0, u16::try_from(self.nlink).ok()?) };
+        let (one_link, i_nb) = if self.has_wide_address() {
+            (FORMAT_BIT4, high)
+        } else {
+            (0, u16::try_from(self.nlink).ok()?)
+        };
         let age = self.mtime.secs.checked_sub(superblock.epoch)?;
         Some(RawCompact {
             i_format: (format | one_link).into(),
@@ -418,7 +441,11 @@ mod tests {
         prop_oneof![
             Just((FileType::Regular, DataLayout::FlatPlain, Place::Hole)),
             Just((FileType::Socket, DataLayout::FlatPlain, Place::Nothing)),
-            address.clone().prop_map(|a| (FileType::Directory, DataLayout::FlatInline, Place::Blocks(a))),
+            address.clone().prop_map(|a| (
+                FileType::Directory,
+                DataLayout::FlatInline,
+                Place::Blocks(a)
+            )),
             address.prop_map(|a| (FileType::Symlink, DataLayout::FlatPlain, Place::Blocks(a))),
             (0u64..1 << 48).prop_map(|blocks| (
                 FileType::Regular,
@@ -496,9 +523,14 @@ mod tests {
 
     #[test]
     fn only_a_tail_beside_its_inode_is_inline() {
-        let tails = [(32, 0, 0), (32, 4096, 0), (32, 4096 * 3 + 4064, 4064), (32, 4065, 0), (4096, 5, 0)];
+        let tails =
+            [(32, 0, 0), (32, 4096, 0), (32, 4096 * 3 + 4064, 4064), (32, 4065, 0), (4096, 5, 0)];
         for (inode_len, size, tail) in tails {
-            assert_eq!(inline_tail(inode_len, size, BlockSize::DEFAULT), tail, "{inode_len} {size}");
+            assert_eq!(
+                inline_tail(inode_len, size, BlockSize::DEFAULT),
+                tail,
+                "{inode_len} {size}"
+            );
         }
     }
 

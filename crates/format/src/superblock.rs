@@ -197,8 +197,10 @@ impl Superblock {
         let wide = incompat.contains(Incompat::BIT48) && raw.rootnid_8b.get() != 0;
         let (root, blocks_hi) =
             if wide { (raw.rootnid_8b.get(), raw.rb.get()) } else { (u64::from(raw.rb.get()), 0) };
-        let mut extension =
-            view.sub(usize::from(raw.sb_extslots).saturating_mul(EXT_SLOT_SIZE), Structure::Superblock)?;
+        let mut extension = view.sub(
+            usize::from(raw.sb_extslots).saturating_mul(EXT_SLOT_SIZE),
+            Structure::Superblock,
+        )?;
         let metabox = if incompat.contains(Incompat::METABOX) {
             let nid = Nid::new(extension.read::<U64>()?.get());
             if nid.in_metabox() {
@@ -238,10 +240,14 @@ impl Superblock {
                 Compression::Lz4Only { max_distance: raw.u1.get() }
             },
             extra_devices: raw.extra_devices.get(),
-            device_table: BytePos::new(u64::from(raw.devt_slotoff.get()).saturating_mul(DEVICE_SLOT_SIZE)),
+            device_table: BytePos::new(
+                u64::from(raw.devt_slotoff.get()).saturating_mul(DEVICE_SLOT_SIZE),
+            ),
             xattr_prefixes: prefixes.then(|| PrefixTable {
                 count: raw.xattr_prefix_count,
-                start: BytePos::new(u64::from(raw.xattr_prefix_start.get()).saturating_mul(PREFIX_UNIT)),
+                start: BytePos::new(
+                    u64::from(raw.xattr_prefix_start.get()).saturating_mul(PREFIX_UNIT),
+                ),
             }),
             packed,
             xattr_filter: compat.contains(Compat::XATTR_FILTER) && raw.xattr_filter_reserved == 0,
@@ -285,7 +291,8 @@ impl Superblock {
         }
         let mut view = View::new(covered, Structure::Superblock);
         let covered = view.take(self.checksum_len())?;
-        let stored = View::new(covered, Structure::Superblock).read::<RawSuperblock>()?.checksum.get();
+        let stored =
+            View::new(covered, Structure::Superblock).read::<RawSuperblock>()?.checksum.get();
         let computed = superblock_checksum(covered);
         if stored == computed { Ok(()) } else { Err(bad(Fault::Checksum { stored, computed })) }
     }
@@ -301,9 +308,13 @@ impl Superblock {
         if blocks_hi != 0 && !wide {
             return Err(out_of_range("blocks", self.blocks, 1 << 32));
         }
-        let (rb, rootnid_8b) =
-            if wide { (blocks_hi, self.root.get()) } else { (to_u16("root nid", self.root.get())?, 0) };
-        let prefixes = self.xattr_prefixes.unwrap_or(PrefixTable { count: 0, start: BytePos::new(0) });
+        let (rb, rootnid_8b) = if wide {
+            (blocks_hi, self.root.get())
+        } else {
+            (to_u16("root nid", self.root.get())?, 0)
+        };
+        let prefixes =
+            self.xattr_prefixes.unwrap_or(PrefixTable { count: 0, start: BytePos::new(0) });
         let devt_slotoff = self.device_table.get() / DEVICE_SLOT_SIZE;
         let raw = RawSuperblock {
             magic: MAGIC.into(),
@@ -329,10 +340,13 @@ impl Superblock {
             devt_slotoff: to_u16("devt_slotoff", devt_slotoff)?.into(),
             dirblkbits: 0,
             xattr_prefix_count: prefixes.count,
-            xattr_prefix_start: to_u32("xattr_prefix_start", prefixes.start.get() / PREFIX_UNIT)?.into(),
+            xattr_prefix_start: to_u32("xattr_prefix_start", prefixes.start.get() / PREFIX_UNIT)?
+                .into(),
             packed_nid: self.packed.map_or(0, Nid::get).into(),
             // The feature may be announced although the filters are not valid.
-            xattr_filter_reserved: (self.compat.contains(Compat::XATTR_FILTER) && !self.xattr_filter).into(),
+            xattr_filter_reserved: (self.compat.contains(Compat::XATTR_FILTER)
+                && !self.xattr_filter)
+                .into(),
             ishare_xattr_prefix_id: self.ishare_xattr_prefix_id,
             reserved: [0; 2],
             build_time: self.build_time.into(),
@@ -403,7 +417,8 @@ mod tests {
     fn superblock() -> impl Strategy<Value = Superblock> {
         let geometry = (9u8..=16, any::<u16>(), any::<u64>(), any::<i64>(), 0u32..1_000_000_000);
         let places = (any::<u32>(), any::<u32>(), any::<u32>(), any::<u32>(), any::<bool>());
-        let names = (any::<[u8; 16]>(), any::<[u8; 16]>(), any::<u16>(), 1u64..1 << 63, any::<u16>());
+        let names =
+            (any::<[u8; 16]>(), any::<[u8; 16]>(), any::<u16>(), 1u64..1 << 63, any::<u16>());
         (geometry, places, names).prop_map(|(g, p, n)| {
             let mut sb = Superblock::new(BlockSize::from_bits(g.0).unwrap());
             sb.root = Nid::new(g.1.into());
@@ -416,8 +431,10 @@ mod tests {
             sb.build_time = p.3;
             sb.compat = Compat::SB_CHKSUM | Compat::MTIME;
             if p.4 {
-                sb.incompat =
-                    Incompat::BIT48 | Incompat::COMPR_CFGS | Incompat::FRAGMENTS | Incompat::DEVICE_TABLE;
+                sb.incompat = Incompat::BIT48
+                    | Incompat::COMPR_CFGS
+                    | Incompat::FRAGMENTS
+                    | Incompat::DEVICE_TABLE;
                 sb.compression = Compression::Configured { available: n.2 };
                 sb.root = Nid::new(n.3);
                 sb.blocks |= u64::from(n.4) << 32;
@@ -427,8 +444,10 @@ mod tests {
                 sb.incompat |= Incompat::METABOX | Incompat::XATTR_PREFIXES;
                 sb.ext_slots = 1;
                 sb.metabox = Some(Nid::new(n.3 >> 1));
-                sb.xattr_prefixes =
-                    Some(PrefixTable { count: 3, start: BytePos::new(n.4.into()).align_up(4).unwrap() });
+                sb.xattr_prefixes = Some(PrefixTable {
+                    count: 3,
+                    start: BytePos::new(n.4.into()).align_up(4).unwrap(),
+                });
             }
             sb.uuid = n.0;
             sb.volume_name = n.1;
@@ -490,7 +509,8 @@ mod tests {
         // Linux then reads the field of images without the feature.
         assert_eq!(place(Incompat::BIT48, 0), (9, 0));
         let (nid, in_metabox) = (40u64.to_le_bytes(), (40u64 | 1 << 63).to_le_bytes());
-        let packed = |incompat, nid: [u8; 8]| parse(incompat, &[(96, &nid)]).map(|parsed| parsed.packed);
+        let packed =
+            |incompat, nid: [u8; 8]| parse(incompat, &[(96, &nid)]).map(|parsed| parsed.packed);
         assert_eq!(packed(Incompat::FRAGMENTS, nid), Ok(Some(Nid::new(40))));
         assert_eq!(packed(Incompat::FRAGMENTS, [0; 8]), Ok(None));
         assert_eq!(packed(none, in_metabox), Ok(None));
@@ -501,7 +521,8 @@ mod tests {
         let devices = |incompat| parse(incompat, &[(86, &[1])]).map(|parsed| parsed.extra_devices);
         assert!(devices(none).is_err() && devices(Incompat::DEVICE_TABLE) == Ok(1));
         assert!(parse(none, &[(90, &[1])]).is_err(), "directory blocks of another size");
-        let filter = |compat, other| parse(none, &[(8, &[compat]), (104, &[other])]).unwrap().xattr_filter;
+        let filter =
+            |compat, other| parse(none, &[(8, &[compat]), (104, &[other])]).unwrap().xattr_filter;
         assert_eq!([filter(4, 0), filter(4, 1), filter(0, 0)], [true, false, false]);
     }
 

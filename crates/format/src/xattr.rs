@@ -16,8 +16,8 @@ use crate::error::{Fault, FormatError, Result, Structure};
 use crate::units::to_u64;
 use crate::view::View;
 pub use crate::xattr::region::{
-    ENTRY_HEADER_SIZE, Entries, Entry, HEADER_SIZE, Region, SHARED_MAX, VALUE_MAX, icount, region_size,
-    shared_pos,
+    ENTRY_HEADER_SIZE, Entries, Entry, HEADER_SIZE, Region, SHARED_MAX, VALUE_MAX, icount,
+    region_size, shared_pos,
 };
 
 /// Entries, prefixes and shared ids are aligned to this many bytes; sizes and ids count units of it.
@@ -40,7 +40,8 @@ fn pad(out: &mut Vec<u8>, len: usize) {
 /// # Errors
 /// [`Fault::OutOfRange`] if it exceeds `max`.
 fn check_len(structure: Structure, field: &'static str, len: usize, max: usize) -> Result<u16> {
-    let fault = Fault::OutOfRange { field, value: to_u64(len), limit: to_u64(max).saturating_add(1) };
+    let fault =
+        Fault::OutOfRange { field, value: to_u64(len), limit: to_u64(max).saturating_add(1) };
     u16::try_from(len).ok().filter(|_| len <= max).ok_or_else(|| FormatError::new(structure, fault))
 }
 
@@ -336,9 +337,14 @@ mod tests {
 
     #[test]
     fn names_that_erofs_cannot_hold() {
-        for name in
-            [&b"user."[..], b"system.posix_acl_access2", b"system.nfs4_acl", b"lustre.lov", b"user", b""]
-        {
+        for name in [
+            &b"user."[..],
+            b"system.posix_acl_access2",
+            b"system.nfs4_acl",
+            b"lustre.lov",
+            b"user",
+            b"",
+        ] {
             assert_eq!(split_name(name, &[]), None);
         }
     }

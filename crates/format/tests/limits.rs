@@ -39,8 +39,13 @@ fn offsets_in_small_lclusters() {
 fn lclusters_of_compact_records() {
     let is_taken = |bits: u8, compacted_2b, lclusters: u64| {
         let block = BlockSize::from_bits(12).unwrap();
-        CompactIndex::new(BytePos::new(8), lclusters << bits, block, &header(block, bits - 12, compacted_2b))
-            .is_ok()
+        CompactIndex::new(
+            BytePos::new(8),
+            lclusters << bits,
+            block,
+            &header(block, bits - 12, compacted_2b),
+        )
+        .is_ok()
     };
     assert!(is_taken(14, false, 100) && !is_taken(15, false, 100));
     assert!(is_taken(12, true, 100) && !is_taken(13, true, 100));
@@ -77,7 +82,9 @@ fn addresses_that_are_almost_those_of_holes() {
         inode.write(&superblock, &mut bytes).unwrap();
         Inode::parse(&bytes, &superblock).unwrap().place
     };
-    for other in [0xffff_ffff, 0xffff_0000_0005].map(|address| Place::Blocks(BlockAddr::new(address))) {
+    for other in
+        [0xffff_ffff, 0xffff_0000_0005].map(|address| Place::Blocks(BlockAddr::new(address)))
+    {
         assert_eq!(place(other), other);
     }
     assert_eq!(place(Place::Hole), Place::Hole);

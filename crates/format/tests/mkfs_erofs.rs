@@ -49,8 +49,10 @@ fn directory(nid: Nid) -> Vec<&'static [u8]> {
     let size = usize::try_from(inode.size).unwrap();
     let (full, tail) = (size / block_size.bytes(), size % block_size.bytes());
     let Place::Blocks(first) = inode.place else { panic!("{:?}", inode.place) };
-    let block =
-        |n| &at(BlockAddr::new(first.get() + n as u64).to_pos(block_size).unwrap())[..block_size.bytes()];
+    let block = |n| {
+        &at(BlockAddr::new(first.get() + n as u64).to_pos(block_size).unwrap())
+            [..block_size.bytes()]
+    };
     let inline = inode_pos(nid).get() + (inode.version.size() + xattr_bytes(nid).len()) as u64;
     (0..full).map(block).chain((tail != 0).then(|| &at(BytePos::new(inline))[..tail])).collect()
 }
@@ -93,7 +95,8 @@ fn every_file_type() {
         ("symlink", FileType::Symlink, 7, 0o120_777, None),
     ];
     let found = entries(superblock().root);
-    let names: Vec<_> = found.iter().map(|entry| std::str::from_utf8(entry.name).unwrap()).collect();
+    let names: Vec<_> =
+        found.iter().map(|entry| std::str::from_utf8(entry.name).unwrap()).collect();
     assert_eq!(names, [".", "..", "block", "char", "fifo", "full", "regular", "socket", "symlink"]);
     for (entry, (name, file_type, number, mode, place)) in found.iter().skip(2).zip(expected) {
         assert_eq!((entry.file_type, file_type.number()), (Some(file_type), number), "{name}");
@@ -132,7 +135,8 @@ fn a_full_block_of_a_directory() {
     let lens = entries(nid).into_iter().map(|entry| entry.name.len());
     assert_eq!((counts, directory_size(lens, superblock().block_size)), (vec![4, 1], 525));
     for block in blocks {
-        let entries: Vec<_> = DirBlock::parse(block).unwrap().entries().map(Result::unwrap).collect();
+        let entries: Vec<_> =
+            DirBlock::parse(block).unwrap().entries().map(Result::unwrap).collect();
         let mut bytes = Vec::new();
         write_block(&entries, &mut bytes).unwrap();
         assert_eq!(bytes, block);
@@ -146,13 +150,17 @@ fn shared_attributes() {
     let three = Entry { index: prefix, name: b"three", value: b"the same in three inodes" };
     let two = Entry { index: prefix, name: b"two", value: b"in two" };
     let own = Entry { index: NamePrefix::User.into(), name: b"own", value: b"own" };
-    for (name, shared, inline) in
-        [("regular", &[three, two][..], &[own][..]), ("fifo", &[three, two], &[]), ("full", &[three], &[])]
-    {
+    for (name, shared, inline) in [
+        ("regular", &[three, two][..], &[own][..]),
+        ("fifo", &[three, two], &[]),
+        ("full", &[three], &[]),
+    ] {
         let bytes = xattr_bytes(find(name));
         let region = Region::parse(bytes).unwrap();
-        let mut found: Vec<_> =
-            region.shared().map(|id| Entry::parse(at(shared_pos(area, id).unwrap())).unwrap()).collect();
+        let mut found: Vec<_> = region
+            .shared()
+            .map(|id| Entry::parse(at(shared_pos(area, id).unwrap())).unwrap())
+            .collect();
         found.sort_by_key(|entry| entry.name);
         assert_eq!(found, shared, "{name}");
         assert_eq!(region.entries().map(Result::unwrap).collect::<Vec<_>>(), inline, "{name}");

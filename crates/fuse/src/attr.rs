@@ -24,7 +24,11 @@ impl InodeNumbers {
 
     pub(crate) fn ino(self, nid: Nid) -> INodeNo {
         // No image has inodes at the highest nids. Their numbers must not be 0, which hides a name, nor that of the root.
-        if nid == self.root { INodeNo(ROOT_INO) } else { INodeNo(nid.get().saturating_add(FIRST_INO)) }
+        if nid == self.root {
+            INodeNo(ROOT_INO)
+        } else {
+            INodeNo(nid.get().saturating_add(FIRST_INO))
+        }
     }
 
     pub(crate) fn nid(self, ino: INodeNo) -> Nid {
@@ -111,7 +115,8 @@ const fn kind(file_type: FileType) -> fuser::FileType {
 fn system_time(time: Timestamp) -> SystemTime {
     let nanos = Duration::from_nanos(time.nanos.min(999_999_999).into());
     let whole = Duration::from_secs(time.secs.unsigned_abs());
-    let secs = if time.secs < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };
+    let secs =
+        if time.secs < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };
     secs.and_then(|secs| secs.checked_add(nanos)).unwrap_or(UNIX_EPOCH)
 }
 

@@ -43,9 +43,13 @@ impl DamageLog {
         let mut limits = self.limits.lock();
         let Some(suppressed) = limits.allow(ino, Instant::now()) else { return };
         drop(limits);
-        let more =
-            if suppressed > 0 { format!(" ({suppressed} other messages suppressed)") } else { String::new() };
-        let line = format!("ferofs: {}: inode {ino}: {error}{more}\n", Escaped(self.image.as_bytes()));
+        let more = if suppressed > 0 {
+            format!(" ({suppressed} other messages suppressed)")
+        } else {
+            String::new()
+        };
+        let line =
+            format!("ferofs: {}: inode {ino}: {error}{more}\n", Escaped(self.image.as_bytes()));
         // A single write: standard error may be a socket of syslog, where each write is a message. An error here cannot be
         // reported.
         let _ = std::io::stderr().write_all(line.as_bytes());
@@ -64,7 +68,8 @@ impl Limits {
         }
         let elapsed = now.duration_since(self.refilled).as_secs();
         if elapsed > 0 {
-            self.lines = self.lines.saturating_add(u32::try_from(elapsed).unwrap_or(BURST)).min(BURST);
+            self.lines =
+                self.lines.saturating_add(u32::try_from(elapsed).unwrap_or(BURST)).min(BURST);
             self.refilled = now;
         }
         let Some(left) = self.lines.checked_sub(1) else {

@@ -13,9 +13,9 @@ use ferofs_read::{
     DataLayout, DirCookie, DirEntry, Error, ExtentData, FileOffset, Image, Inode, InodeReader, Nid,
 };
 use fuser::{
-    Errno, FileAttr, FileHandle, Filesystem, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
-    OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEntry, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyXattr, Request,
+    Errno, FileAttr, FileHandle, Filesystem, Generation, INodeNo, InitFlags, KernelConfig,
+    LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEntry,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyXattr, Request,
 };
 
 use crate::attr::{InodeNumbers, absent, attributes, errno, listed_kind, unreadable};
@@ -189,7 +189,8 @@ impl ImageFilesystem {
     /// The offset of the next hole or data at or after `offset`, as lseek(2) defines it.
     fn seek(&self, ino: INodeNo, offset: i64, whence: Whence) -> Result<i64, Errno> {
         let inode = self.inode(ino)?;
-        let from = u64::try_from(offset).ok().filter(|from| *from < inode.size()).ok_or(Errno::ENXIO)?;
+        let from =
+            u64::try_from(offset).ok().filter(|from| *from < inode.size()).ok_or(Errno::ENXIO)?;
         let mut found = match whence {
             Whence::Data => from,
             Whence::Hole => inode.size(),
@@ -231,7 +232,8 @@ impl ImageFilesystem {
         mut add: impl FnMut(INodeNo, u64, &DirEntry) -> Result<bool, Errno>,
     ) -> Result<(), Errno> {
         let dir = self.inode(ino)?;
-        let mut entries = self.logged(ino, self.image()?.read_dir_from(&dir, DirCookie::from_raw(offset)))?;
+        let mut entries =
+            self.logged(ino, self.image()?.read_dir_from(&dir, DirCookie::from_raw(offset)))?;
         let mut any = false;
         while let Some(entry) = entries.next() {
             // Reply with the entries so far; the next request reports the damage.
@@ -242,7 +244,8 @@ impl ImageFilesystem {
             if !is_file_name(&entry.name) {
                 continue;
             }
-            let full = add(self.opened()?.numbers.ino(entry.nid), entries.cookie().to_raw(), &entry)?;
+            let full =
+                add(self.opened()?.numbers.ino(entry.nid), entries.cookie().to_raw(), &entry)?;
             if full {
                 break;
             }
@@ -345,7 +348,8 @@ impl Filesystem for ImageFilesystem {
                 return Err(Errno::ENAMETOOLONG);
             }
             let dir = self.inode(parent)?;
-            let Some(entry) = self.logged(parent, self.image()?.lookup(&dir, name.as_bytes()))? else {
+            let Some(entry) = self.logged(parent, self.image()?.lookup(&dir, name.as_bytes()))?
+            else {
                 return Ok(None);
             };
             let ino = self.opened()?.numbers.ino(entry.nid);
@@ -370,7 +374,8 @@ impl Filesystem for ImageFilesystem {
 
     fn readlink(&self, req: &Request, ino: INodeNo, reply: ReplyData) {
         let _answering = self.threads.answer(req.pid());
-        let read = || self.inode(ino).and_then(|inode| self.logged(ino, self.image()?.read_link(&inode)));
+        let read =
+            || self.inode(ino).and_then(|inode| self.logged(ino, self.image()?.read_link(&inode)));
         match Image::request(read) {
             Ok(target) => reply.data(&target),
             Err(error) => reply.error(error),
@@ -416,7 +421,8 @@ impl Filesystem for ImageFilesystem {
                 };
                 let len = self.read_into(&mut file, ino, &wanted, buffer)?;
                 if let Plan::Ahead(ahead) = plan
-                    && u64::try_from(len).is_ok_and(|len| len == wanted.end.saturating_sub(wanted.start))
+                    && u64::try_from(len)
+                        .is_ok_and(|len| len == wanted.end.saturating_sub(wanted.start))
                 {
                     self.store_ahead(&mut file, ino, &wanted, ahead, buffer);
                 }
@@ -454,7 +460,14 @@ impl Filesystem for ImageFilesystem {
         }
     }
 
-    fn readdir(&self, req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+    fn readdir(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
         let _answering = self.threads.answer(req.pid());
         let add = |ino, next, entry: &DirEntry| {
             let file_type = entry.file_type.or_else(|| Some(self.inode(ino).ok()?.file_type()));
@@ -479,7 +492,14 @@ impl Filesystem for ImageFilesystem {
             // The name of a damaged inode is listed; a later lookup reports the damage.
             let attr = self.inode(ino).and_then(|inode| self.attributes(&inode, ino));
             let attr = attr.unwrap_or_else(|_| unreadable(ino, entry.file_type));
-            Ok(reply.add(ino, next, OsStr::from_bytes(&entry.name), &self.ttl, &attr, Generation(0)))
+            Ok(reply.add(
+                ino,
+                next,
+                OsStr::from_bytes(&entry.name),
+                &self.ttl,
+                &attr,
+                Generation(0),
+            ))
         };
         match Image::request(|| self.list(ino, offset, add)) {
             Ok(()) => reply.ok(),

@@ -137,7 +137,12 @@ impl PageStore {
     /// Plans the read of `wanted`, which is not empty and within the file.
     ///
     /// `is_busy`: several readers read at a time.
-    pub(crate) fn plan(&self, file: &mut InodeReader<'_>, wanted: &Range<u64>, is_busy: bool) -> Plan {
+    pub(crate) fn plan(
+        &self,
+        file: &mut InodeReader<'_>,
+        wanted: &Range<u64>,
+        is_busy: bool,
+    ) -> Plan {
         // A read that does not start at a page bypasses the page cache. A read at the start of a file is mostly the first of
         // a sequential read.
         if wanted.end.saturating_sub(wanted.start) > SMALL_READ
@@ -151,21 +156,33 @@ impl PageStore {
         match self.patterns.note(nid, wanted.start) {
             Pattern::Stride(Some(ahead)) if self.may_store_ahead => Plan::Ahead(ahead),
             Pattern::Stride(_) | Pattern::Thrashing => Plan::Wanted,
-            Pattern::Random => self.around(file, wanted, is_busy).map_or(Plan::Wanted, Plan::Around),
+            Pattern::Random => {
+                self.around(file, wanted, is_busy).map_or(Plan::Wanted, Plan::Around)
+            }
         }
     }
 
     /// The unit of `wanted`, if it was read often enough to be stored.
-    fn around(&self, file: &mut InodeReader<'_>, wanted: &Range<u64>, is_busy: bool) -> Option<Unit> {
+    fn around(
+        &self,
+        file: &mut InodeReader<'_>,
+        wanted: &Range<u64>,
+        is_busy: bool,
+    ) -> Option<Unit> {
         self.around.get()?;
         let extent = file.extent_at(FileOffset::new(wanted.start)).ok()??;
         let nid = file.inode().nid();
-        let unit = Unit::of(nid, &extent, wanted, file.inode().size(), self.max_window, self.page_size);
-        let enough =
-            if is_busy && unit.is_window { unit.enough.saturating_mul(BUSY_FACTOR) } else { unit.enough };
+        let unit =
+            Unit::of(nid, &extent, wanted, file.inode().size(), self.max_window, self.page_size);
+        let enough = if is_busy && unit.is_window {
+            unit.enough.saturating_mul(BUSY_FACTOR)
+        } else {
+            unit.enough
+        };
         let is_enough = self.patterns.count_read(nid, unit.start) >= enough;
-        let is_enough_around =
-            unit.around.is_none_or(|(around, enough)| self.patterns.count_read(nid, around) >= enough);
+        let is_enough_around = unit
+            .around
+            .is_none_or(|(around, enough)| self.patterns.count_read(nid, around) >= enough);
         (is_enough && is_enough_around).then_some(unit)
     }
 
@@ -187,7 +204,8 @@ impl PageStore {
     /// Stores `bytes` at file offset `start`; returns whether the kernel stored them.
     pub(crate) fn store(&self, ino: INodeNo, start: u64, bytes: &[u8]) -> bool {
         // An error is harmless, for example without memory: the kernel asks for the pages when a program reads them.
-        let stored = self.notifier.get().is_some_and(|notifier| notifier.store(ino, start, bytes).is_ok());
+        let stored =
+            self.notifier.get().is_some_and(|notifier| notifier.store(ino, start, bytes).is_ok());
         if stored {
             self.counters.stored(bytes.len());
         }
@@ -228,9 +246,17 @@ impl Unit {
         clippy::arithmetic_side_effects,
         reason = "pages and windows are not empty, and an offset in a file is below 2^63"
     )]
-    fn of(nid: Nid, extent: &Extent, wanted: &Range<u64>, size: u64, max_window: u64, page: u64) -> Self {
+    fn of(
+        nid: Nid,
+        extent: &Extent,
+        wanted: &Range<u64>,
+        size: u64,
+        max_window: u64,
+        page: u64,
+    ) -> Self {
         let aligned = wanted.start - wanted.start % max_window;
-        let window = aligned..aligned.saturating_add(max_window).max(wanted.end).min(size.max(wanted.end));
+        let window =
+            aligned..aligned.saturating_add(max_window).max(wanted.end).min(size.max(wanted.end));
         let enough = match extent.data {
             ExtentData::Encoded { algorithm: Algorithm::Lz4, .. } => Some(EnoughReads::LZ4),
             ExtentData::Encoded { .. } => Some(EnoughReads::OTHERS),
@@ -238,8 +264,11 @@ impl Unit {
         };
         let Some(enough) = enough.filter(|_| extent.len >= LARGE_CLUSTER) else {
             // Each read of several pages leaves fewer pages for later reads.
-            let per_read =
-                if wanted.end - wanted.start > page { WINDOW_PER_READ * 2 / 3 } else { WINDOW_PER_READ };
+            let per_read = if wanted.end - wanted.start > page {
+                WINDOW_PER_READ * 2 / 3
+            } else {
+                WINDOW_PER_READ
+            };
             let enough = u16::try_from(max_window / per_read).unwrap_or(u16::MAX);
             return Self { nid, start: aligned, window, enough, is_window: true, around: None };
         };
@@ -305,9 +334,20 @@ mod tests {
         let cluster = extent(200_000..212_000, true);
         let wanted = 204_800..208_896;
         assert_eq!(unit(&cluster, &wanted, 10 * MIB, MIB, 4096), (0, 0..MIB, 22));
-        assert_eq!(unit(&cluster, &wanted, 10 * MIB, MIN_WINDOW, 4096), (131_072, 131_072..262_144, 2));
-        assert_eq!(unit(&cluster, &wanted, 212_000, MIB, 4096), (0, 0..212_000, 22), "up to the file's end");
-        assert_eq!(unit(&cluster, &(196_608..212_992), 10 * MIB, MIB, 4096).2, 33, "a read of four pages");
+        assert_eq!(
+            unit(&cluster, &wanted, 10 * MIB, MIN_WINDOW, 4096),
+            (131_072, 131_072..262_144, 2)
+        );
+        assert_eq!(
+            unit(&cluster, &wanted, 212_000, MIB, 4096),
+            (0, 0..212_000, 22),
+            "up to the file's end"
+        );
+        assert_eq!(
+            unit(&cluster, &(196_608..212_992), 10 * MIB, MIB, 4096).2,
+            33,
+            "a read of four pages"
+        );
         // Data that is not compressed has no clusters.
         let stored = extent(0..10 * MIB, false);
         assert_eq!(unit(&stored, &wanted, 10 * MIB, MIB, 4096), (0, 0..MIB, 22));
@@ -329,12 +369,20 @@ mod tests {
         let cluster = extent(100_000..300_000, true);
         let wanted = 204_800..208_896;
         assert_eq!(unit(&cluster, &wanted, 10 * MIB, MIB, 4096), (100_000, 102_400..299_008, 3));
-        assert_eq!(unit(&cluster, &wanted, 300_000, MIB, 4096).1, 102_400..300_000, "the file's last page");
+        assert_eq!(
+            unit(&cluster, &wanted, 300_000, MIB, 4096).1,
+            102_400..300_000,
+            "the file's last page"
+        );
         assert_eq!(unit(&cluster, &(98_304..102_400), 10 * MIB, MIB, 4096).1, 98_304..299_008);
         let wanted = MIB + 4096..MIB + 8192;
         let whole = (100_000, 102_400..8 * MIB, 5);
         assert_eq!(unit(&extent(100_000..8 * MIB, true), &wanted, 10 * MIB, MIB, 4096), whole);
         let window = (MIB, MIB..2 * MIB, 3);
-        assert_eq!(unit(&extent(0..8 * MIB + 1, true), &wanted, 10 * MIB, MIB, 4096), window, "too large");
+        assert_eq!(
+            unit(&extent(0..8 * MIB + 1, true), &wanted, 10 * MIB, MIB, 4096),
+            window,
+            "too large"
+        );
     }
 }

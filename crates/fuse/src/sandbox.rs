@@ -8,12 +8,13 @@
 use std::io;
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr,
-    RulesetError, RulesetStatus, Scope,
+    ABI, Access, AccessFs, AccessNet, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 use rustix::io::Errno;
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+    CapabilitySet, CapabilitySets, Gid, Uid, set_thread_groups, set_thread_res_gid,
+    set_thread_res_uid,
 };
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"))]
@@ -68,7 +69,9 @@ pub struct SandboxError {
 }
 
 /// Converts an error of a part of the sandbox that the kernel supports.
-fn failed<E: std::error::Error + Send + Sync + 'static>(part: &'static str) -> impl Fn(E) -> SandboxError {
+fn failed<E: std::error::Error + Send + Sync + 'static>(
+    part: &'static str,
+) -> impl Fn(E) -> SandboxError {
     move |error| SandboxError { part, reason: error.into() }
 }
 
@@ -193,7 +196,8 @@ mod tests {
     fn unmounting_can_be_forbidden_alone() {
         let outcome = std::thread::spawn(|| {
             calls::forbid_unmount(Threads::This).unwrap();
-            let unmounted = rustix::mount::unmount("/nonexistent", rustix::mount::UnmountFlags::empty());
+            let unmounted =
+                rustix::mount::unmount("/nonexistent", rustix::mount::UnmountFlags::empty());
             (
                 unmounted,
                 std::process::Command::new("/bin/true").spawn().is_err(),

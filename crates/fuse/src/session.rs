@@ -108,7 +108,9 @@ pub fn mount(dir: impl AsRef<Path>, options: &MountOptions) -> Result<Mounted, M
 /// # Errors
 /// If the kernel does not answer as expected.
 pub fn attach(device: OwnedFd, options: &MountOptions) -> Result<Mounted, MountError> {
-    connect(options, |filesystem, config| Session::from_fd(filesystem, device, config.acl, config.clone()))
+    connect(options, |filesystem, config| {
+        Session::from_fd(filesystem, device, config.acl, config.clone())
+    })
 }
 
 fn connect(
@@ -139,8 +141,13 @@ fn connect(
     let opened = Arc::new(OnceLock::new());
     let threads = Arc::new(WaitingThreads::new(threads));
     let (name, to_open) = (options.source.clone(), Arc::clone(&opened));
-    let filesystem =
-        ImageFilesystem::new(to_open, name, options.access, Arc::clone(&page_store), Arc::clone(&threads));
+    let filesystem = ImageFilesystem::new(
+        to_open,
+        name,
+        options.access,
+        Arc::clone(&page_store),
+        Arc::clone(&threads),
+    );
     let session = start(filesystem, &config)?;
     // Without another descriptor (the limit is reached), threads park too often if a reader sends several requests at a time.
     if let Ok(device) = session.as_fd().try_clone_to_owned() {

@@ -129,7 +129,8 @@ mod tests {
 
     /// Threads that would park for an hour, after enough requests of reader 7 that they may.
     fn quiet(threads: usize) -> WaitingThreads {
-        let threads = WaitingThreads { max_park: Duration::from_secs(3600), ..WaitingThreads::new(threads) };
+        let threads =
+            WaitingThreads { max_park: Duration::from_secs(3600), ..WaitingThreads::new(threads) };
         for _ in 0..BUSY_REQUESTS {
             drop(threads.answer(7));
         }

@@ -100,7 +100,8 @@ pub fn apply_with<M: Medium>(
     let base = MaskedSource::new(medium, &area)?;
     let reader = medium.reader().map_err(|e| Error::io_unnamed("read the image", e))?;
     let image = open_base(Box::new(MaskedSource::new(reader, &area)?))?;
-    let region = |sink: &mut Sink<'_, M>| write_pieces(patch, base, &image, &there, sink, progress, cancel);
+    let region =
+        |sink: &mut Sink<'_, M>| write_pieces(patch, base, &image, &there, sink, progress, cancel);
     commit(medium, &area, &change, region, |result| check_result(result, header, &digests, cancel))
 }
 
@@ -140,7 +141,12 @@ fn open_base(source: Box<dyn Source>) -> Result<Image> {
 }
 
 /// Checks that `result` is what the patch makes of the image whose digests are `base`.
-fn check_result(result: &dyn Source, header: &Header, base: &PartDigests, cancel: &AtomicBool) -> Result<()> {
+fn check_result(
+    result: &dyn Source,
+    header: &Header,
+    base: &PartDigests,
+    cancel: &AtomicBool,
+) -> Result<()> {
     let mut changed = vec![SECTOR_POS..SECTOR_END, header.base_size..header.result_size];
     changed.extend(header.root_range());
     let result = base.changed(result, header.result_size, &changed, cancel)?;
@@ -156,7 +162,11 @@ fn check_result(result: &dyn Source, header: &Header, base: &PartDigests, cancel
 ///
 /// # Errors
 /// As [`apply`]; nothing is written.
-pub fn overlay(base: Arc<dyn Source>, patch: &Patch, cancel: &AtomicBool) -> Result<Arc<dyn Source>> {
+pub fn overlay(
+    base: Arc<dyn Source>,
+    patch: &Patch,
+    cancel: &AtomicBool,
+) -> Result<Arc<dyn Source>> {
     overlay_with(base, patch, &PieceCache::default(), cancel)
 }
 
@@ -185,9 +195,11 @@ pub fn overlay_with(
     let base: Arc<dyn Source> = Arc::new(MaskedSource::new(base, &area)?);
     patch.check_encoders()?;
     let image = open_base(Box::new(Arc::clone(&base)))?;
-    let region = Arc::new(LazyRegion::new(patch, patch.pieces(Arc::clone(&base), &image, 1)?, cache));
-    let mut overlay = Overlay::new(Arc::clone(&base), header.base_size, Box::new(Arc::clone(&region)))
-        .with(SECTOR_POS, &header.sector);
+    let region =
+        Arc::new(LazyRegion::new(patch, patch.pieces(Arc::clone(&base), &image, 1)?, cache));
+    let mut overlay =
+        Overlay::new(Arc::clone(&base), header.base_size, Box::new(Arc::clone(&region)))
+            .with(SECTOR_POS, &header.sector);
     if let Some((pos, bytes)) = &header.root {
         overlay = overlay.with(*pos, bytes);
     }

@@ -131,7 +131,9 @@ impl<R: Read> Delta<R> {
         let mut sink = Sink::new(&header, output).map_err(of(Role::Delta))?;
         sink.skip_present(check).map_err(of(Role::New))?;
         let (mut memory, tree) = (PieceMemory::new(methods.len()), sink.tree_len());
-        let is_stated = |memory: &PieceMemory| match memory.total(&header, &methods, tree) <= header.memory {
+        let is_stated = |memory: &PieceMemory| match memory.total(&header, &methods, tree)
+            <= header.memory
+        {
             true => Ok(()),
             false => Err(Error::Patch(PatchFault::Malformed("it takes more memory than it says"))),
         };
@@ -152,8 +154,8 @@ impl<R: Read> Delta<R> {
                 let (plan_len, plan) = plan.map_err(of(Role::Delta))?;
                 memory.add_plan(plan_len, &plan);
                 is_stated(&memory).map_err(of(Role::Delta))?;
-                let decoded =
-                    plan_len.saturating_add(to_u64(piece.payload_len.saturating_add(piece.delta_len)));
+                let decoded = plan_len
+                    .saturating_add(to_u64(piece.payload_len.saturating_add(piece.delta_len)));
                 charge(&image, &plan, decoded).map_err(of_work)?;
                 let stored = StoredPiece {
                     plan: &plan,
@@ -163,12 +165,15 @@ impl<R: Read> Delta<R> {
                     compressed: piece.compressed,
                     delta_len: piece.delta_len,
                 };
-                stored.decode(&base, &mut encoders, &mut buffers, &mut made, check).map_err(of_work)?;
+                stored
+                    .decode(&base, &mut encoders, &mut buffers, &mut made, check)
+                    .map_err(of_work)?;
             }
             let mut rest = &made[..];
             for copy in &piece.copies {
                 // The copies of a piece lie within what it makes.
-                let (before, after) = rest.split_at_checked(to_usize(copy.after)).unwrap_or((rest, &[]));
+                let (before, after) =
+                    rest.split_at_checked(to_usize(copy.after)).unwrap_or((rest, &[]));
                 rest = after;
                 sink.put(before).map_err(of(Role::New))?;
                 let mut at = copy.pos;
@@ -229,7 +234,8 @@ impl<R: Read> Delta<R> {
         let none: &[u8] = &[];
         let present: &dyn Source = if resume { &present } else { &none };
         let mut write = |at: u64, bytes: &[u8]| file.write_all_at(bytes, at);
-        let applied = self.apply_tagged(old, DeltaOutput::Resume(present, &mut write), written, cancel)?;
+        let applied =
+            self.apply_tagged(old, DeltaOutput::Resume(present, &mut write), written, cancel)?;
         if is_file {
             file.set_len(needed).map_err(io("truncate"))?;
         }
@@ -261,7 +267,8 @@ fn charge(image: &Image, plan: &Plan, bytes: u64) -> Result<()> {
 fn of_work(error: Error) -> (Role, Error) {
     match error {
         Error::Read(ferofs_read::Error::Limit { .. }) => {
-            let fault = PatchFault::Malformed("it takes more work than a new image of this size needs");
+            let fault =
+                PatchFault::Malformed("it takes more work than a new image of this size needs");
             (Role::Delta, Error::Patch(fault))
         }
         error => of(Role::Old)(error),

@@ -91,7 +91,9 @@ pub enum AfterFailure {
     )]
     Leftovers,
     /// Writing the superblock's sector failed, and writing the old one back failed, too.
-    #[error("the superblock may be the old one, the new one, or damaged: `repair` restores a damaged one")]
+    #[error(
+        "the superblock may be the old one, the new one, or damaged: `repair` restores a damaged one"
+    )]
     UncertainSuperblock,
 }
 
@@ -178,7 +180,9 @@ pub enum PatchFault {
     #[error("not a delta of ferofs")]
     NotADelta,
     /// The old image is not the one that a delta was made from.
-    #[error("not the image that the delta was made from: its SHA-256 is {found}, and should be {expected}")]
+    #[error(
+        "not the image that the delta was made from: its SHA-256 is {found}, and should be {expected}"
+    )]
     OtherOld {
         /// The SHA-256 that the delta names.
         expected: String,
@@ -186,7 +190,9 @@ pub enum PatchFault {
         found: String,
     },
     /// A delta gives other bytes than it describes.
-    #[error("the delta is damaged: it gives wrong bytes for the MiB from byte {0} on; they were not written")]
+    #[error(
+        "the delta is damaged: it gives wrong bytes for the MiB from byte {0} on; they were not written"
+    )]
     WrongBytes(u64),
     /// The patch has an unknown version.
     #[error("the file has version {0}, which this program does not know")]
@@ -297,7 +303,9 @@ pub enum PatchFault {
     #[error("the superblock is damaged, and the image has no record of a patch that fits it")]
     NoRecord,
     /// The root's nid must fit in 16 bits, and no slot with such a nid is free.
-    #[error("no free slot for another root directory near the start of the metadata: squash the image first")]
+    #[error(
+        "no free slot for another root directory near the start of the metadata: squash the image first"
+    )]
     NoRootSlot,
     /// Compressed content cannot be added to a compressed image without `LZ4_0PADDING`, the layout before Linux 5.4.
     #[error(

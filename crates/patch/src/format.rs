@@ -22,7 +22,8 @@ use crate::error::{Error, PatchFault, Result};
 use crate::format::change::Change;
 use crate::format::columns::compress;
 use crate::format::header::{
-    COMPRESSED, HEADER_MAX, Header, MAGIC, METADATA, RawHeader, RawMethod, RawPiece, RawStart, VERSION,
+    COMPRESSED, HEADER_MAX, Header, MAGIC, METADATA, RawHeader, RawMethod, RawPiece, RawStart,
+    VERSION,
 };
 use crate::format::piece::{Piece, PieceKind};
 use crate::image::digest::Digest;
@@ -114,6 +115,7 @@ fn raw_piece(piece: &Piece) -> Result<RawPiece> {
 
 /// A length or a number for a field of 32 bits.
 fn length(len: usize) -> Result<U32> {
-    let len = u32::try_from(len).map_err(|_| PatchFault::Malformed("a part of it would be too long"))?;
+    let len =
+        u32::try_from(len).map_err(|_| PatchFault::Malformed("a part of it would be too long"))?;
     Ok(len.into())
 }

@@ -138,7 +138,8 @@ impl SuperblockArea {
             (self.superblock.extra_devices > 0).then_some(self.superblock.device_table),
             self.superblock.xattr_prefixes.map(|table| table.start),
         ];
-        let is_within = |pos: ferofs_format::BytePos| pos.get() < SECTOR_POS.saturating_add(to_u64(end));
+        let is_within =
+            |pos: ferofs_format::BytePos| pos.get() < SECTOR_POS.saturating_add(to_u64(end));
         let old_end = start.saturating_add(old_len).min(end);
         let space = self.sector.get(old_end..end).unwrap_or_default();
         !tables.into_iter().flatten().any(is_within) && space.iter().all(|byte| *byte == 0)
@@ -228,7 +229,9 @@ mod tests {
             )
         };
         assert!(
-            has_space(&table(1), 0, 128) && !has_space(&table(1), 0, 129) && has_space(&table(0), 0, 129)
+            has_space(&table(1), 0, 128)
+                && !has_space(&table(1), 0, 129)
+                && has_space(&table(0), 0, 129)
         );
     }
 

@@ -50,13 +50,16 @@ impl Patch {
         let [stored, decoded_plan, delta, payload, region] = buffers;
         let used = methods.iter().flatten().zip(longest).filter(|(_, longest)| *longest > 0);
         // With LZ4 several threads encode, each into a buffer of its own.
-        let encoders =
-            |params: &Params| if params.algorithm() == Algorithm::Lz4 { to_u64(THREADS_MAX) } else { 1 };
-        let tables =
-            used.map(|(params, longest)| encoder_memory(params, longest).saturating_mul(encoders(params)));
+        let encoders = |params: &Params| {
+            if params.algorithm() == Algorithm::Lz4 { to_u64(THREADS_MAX) } else { 1 }
+        };
+        let tables = used.map(|(params, longest)| {
+            encoder_memory(params, longest).saturating_mul(encoders(params))
+        });
         // Only one thread at a time decodes a longer extent.
         let extent = u64::from(self.header().longest_extent);
-        let extents = extent.min(SMALL_EXTENT).saturating_mul(to_u64(THREADS_MAX)).saturating_add(extent);
+        let extents =
+            extent.min(SMALL_EXTENT).saturating_mul(to_u64(THREADS_MAX)).saturating_add(extent);
         let waiting = self.superblocks()?[0].inodes.min(WAITING_MAX);
         let parts = [
             (1, PROGRAM),
@@ -68,6 +71,9 @@ impl Patch {
             (2, region),
         ];
         let parts = parts.iter().map(|(times, size)| size.saturating_mul(*times));
-        Ok(parts.chain(tables).chain([stored, delta, payload, dictionary]).fold(0, u64::saturating_add))
+        Ok(parts
+            .chain(tables)
+            .chain([stored, delta, payload, dictionary])
+            .fold(0, u64::saturating_add))
     }
 }

@@ -55,7 +55,9 @@ impl Source for Part {
         let start = self.range.start.checked_add(pos);
         let end = start.and_then(|start| start.checked_add(to_u64(buf.len())));
         match (start, end) {
-            (Some(start), Some(end)) if end <= self.range.end => self.source.read_exact_at(start, buf),
+            (Some(start), Some(end)) if end <= self.range.end => {
+                self.source.read_exact_at(start, buf)
+            }
             _ => Err(io::ErrorKind::UnexpectedEof.into()),
         }
     }
@@ -140,7 +142,10 @@ impl PatchReader {
                 let start = Start::read(&rest)?;
                 let found = rest.size();
                 if start.file_len() > found {
-                    return Err(Error::Patch(PatchFault::Length { expected: start.file_len(), found }));
+                    return Err(Error::Patch(PatchFault::Length {
+                        expected: start.file_len(),
+                        found,
+                    }));
                 }
                 start
             }
@@ -164,7 +169,8 @@ impl PatchReader {
         match &mut self.input {
             Input::File { source, at } => {
                 let end = at.saturating_add(len);
-                let patch = Patch::new(Box::new(Part { source: Arc::clone(source), range: *at..end }))?;
+                let patch =
+                    Patch::new(Box::new(Part { source: Arc::clone(source), range: *at..end }))?;
                 *at = end;
                 Ok(patch)
             }

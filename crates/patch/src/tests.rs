@@ -61,7 +61,8 @@ impl Fixture {
                 std::fs::write(fixture.path(dir).join("large"), text(large)).unwrap();
             }
             fixture.create("old", "grow").unwrap();
-            let (medium, grow) = (FileMedium::open(fixture.path("image")), Patch::open(fixture.path("grow")));
+            let (medium, grow) =
+                (FileMedium::open(fixture.path("image")), Patch::open(fixture.path("grow")));
             apply_to(&medium.unwrap(), &grow.unwrap()).unwrap();
         }
         fixture.create("new", "patch").unwrap();
@@ -74,7 +75,12 @@ impl Fixture {
     }
 
     /// As [`Self::create`], at a level of Zstandard: a low one for large files.
-    fn create_at(&self, level: Option<i32>, new: &str, patch: &str) -> ferofs_build::Result<PatchSummary> {
+    fn create_at(
+        &self,
+        level: Option<i32>,
+        new: &str,
+        patch: &str,
+    ) -> ferofs_build::Result<PatchSummary> {
         let mut options = CreateOptions::new(self.path(new));
         options.level = level;
         options.build.attributes.all_time = TIME;
@@ -96,7 +102,10 @@ impl Fixture {
 
 /// Bytes that can be compressed a little.
 fn text(len: usize) -> Vec<u8> {
-    (0..).map(|n: u64| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 59) as u8 + b'a').take(len).collect()
+    (0..)
+        .map(|n: u64| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 59) as u8 + b'a')
+        .take(len)
+        .collect()
 }
 
 /// All that an image shows, after it was checked.
@@ -152,7 +161,14 @@ struct Recorder {
 impl Recorder {
     fn new(bytes: Vec<u8>) -> Self {
         let (bytes, events, writes) = (Mutex::new(bytes), Mutex::default(), Mutex::new(usize::MAX));
-        Self { bytes, events, limit: u64::MAX, writes, fails_once: false, on_write: Box::new(|| ()) }
+        Self {
+            bytes,
+            events,
+            limit: u64::MAX,
+            writes,
+            fails_once: false,
+            on_write: Box::new(|| ()),
+        }
     }
 
     fn count(&self) -> io::Result<()> {
@@ -245,7 +261,10 @@ fn a_power_cut_leaves_the_old_tree_or_the_new_one() {
                 for (number, (pos, bytes)) in open.iter().enumerate() {
                     seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                     // Keep all writes, the first half, or any of them.
-                    if round == 0 || round == 1 && number < open.len() / 2 || round > 1 && seed >> 63 == 1 {
+                    if round == 0
+                        || round == 1 && number < open.len() / 2
+                        || round > 1 && seed >> 63 == 1
+                    {
                         write(&mut cut, *pos, bytes);
                     }
                 }
@@ -361,7 +380,8 @@ fn malformed_patches_are_refused() {
         assert!(Patch::new(Box::new(lie)).is_err(), "byte {at}");
     }
     let lengths = crate::tests::base::parts(&bytes);
-    let (lengths, tables) = ([lengths.changes.len(), lengths.relocations.len()], lengths.header.len());
+    let (lengths, tables) =
+        ([lengths.changes.len(), lengths.relocations.len()], lengths.header.len());
     for number in 0..900 {
         // A bit of the decoded header, of a list, or of the pieces, with the right digest.
         let bit = 1 << (number % 8);
@@ -371,7 +391,9 @@ fn malformed_patches_are_refused() {
             1 if number % 2 == 0 => {
                 crate::tests::base::edited(&bytes, |parts| parts.changes[at(lengths[0])] ^= bit)
             }
-            1 => crate::tests::base::edited(&bytes, |parts| parts.relocations[at(lengths[1])] ^= bit),
+            1 => {
+                crate::tests::base::edited(&bytes, |parts| parts.relocations[at(lengths[1])] ^= bit)
+            }
             _ => {
                 let mut lie = bytes[..bytes.len() - 32].to_vec();
                 let len = lie.len();

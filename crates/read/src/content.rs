@@ -40,8 +40,10 @@ const MAX_LINK: u64 = 4095;
 const MAX_DEPTH: u32 = 4;
 
 /// Bytes of stack for each extent of a run, and for a whole request. They do not depend on the size of clusters.
-pub const BOOKKEEPING: (usize, usize) =
-    (RUN_EXTENT_SIZE, size_of::<Run>() + size_of::<Request<'static>>() + size_of::<FileMap<'static>>());
+pub const BOOKKEEPING: (usize, usize) = (
+    RUN_EXTENT_SIZE,
+    size_of::<Run>() + size_of::<Request<'static>>() + size_of::<FileMap<'static>>(),
+);
 
 /// Bytes at most of a random request whose encoded bytes are read with one call, even if it needs only parts of clusters.
 const SMALL_REQUEST: usize = 16 << 10;
@@ -60,7 +62,9 @@ pub(crate) struct ContentReader {
 
 impl std::fmt::Debug for ContentReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ContentReader").field("superblock", &self.volume.superblock).finish_non_exhaustive()
+        f.debug_struct("ContentReader")
+            .field("superblock", &self.volume.superblock)
+            .finish_non_exhaustive()
     }
 }
 
@@ -69,10 +73,16 @@ impl ReadMetadata for ContentReader {
         &self.volume
     }
 
-    fn read_metadata(&self, place: MetadataPlace, structure: Structure, buf: &mut [u8]) -> Result<()> {
+    fn read_metadata(
+        &self,
+        place: MetadataPlace,
+        structure: Structure,
+        buf: &mut [u8],
+    ) -> Result<()> {
         if place.in_metabox {
             self.check_metabox_bounds(place.pos, buf.len())?;
-            self.volume.read_metabox(place.pos, buf, |block, bytes| self.load_metabox_block(block, bytes))
+            self.volume
+                .read_metabox(place.pos, buf, |block, bytes| self.load_metabox_block(block, bytes))
         } else {
             self.volume.read_primary(place.pos, structure, buf)
         }
@@ -199,7 +209,12 @@ impl ContentReader {
     ///
     /// # Errors
     /// [`crate::Error::Corrupt`] when the content is damaged where it is read, [`crate::Error::Io`].
-    pub(crate) fn read_at(&self, inode: &Inode, offset: FileOffset, buf: &mut [u8]) -> Result<usize> {
+    pub(crate) fn read_at(
+        &self,
+        inode: &Inode,
+        offset: FileOffset,
+        buf: &mut [u8],
+    ) -> Result<usize> {
         InodeReader::new(self, inode).read_at(offset, buf)
     }
 
@@ -208,7 +223,12 @@ impl ContentReader {
     ///
     /// # Errors
     /// As [`Self::read_at`].
-    pub(crate) fn read_whole_at(&self, inode: &Inode, offset: FileOffset, buf: &mut [u8]) -> Result<usize> {
+    pub(crate) fn read_whole_at(
+        &self,
+        inode: &Inode,
+        offset: FileOffset,
+        buf: &mut [u8],
+    ) -> Result<usize> {
         let buf = within_content(inode, offset, buf);
         if buf.is_empty() {
             return Ok(0);
@@ -224,7 +244,10 @@ impl ContentReader {
         let size = inode.size();
         if inode.file_type() != FileType::Symlink || size == 0 || size > MAX_LINK {
             let fault = Fault::Field { field: "i_size of a symbolic link", value: size };
-            return Err(Corruption::new(Structure::Inode, fault).at(inode.place.pos).of(inode.nid).into());
+            return Err(Corruption::new(Structure::Inode, fault)
+                .at(inode.place.pos)
+                .of(inode.nid)
+                .into());
         }
         let mut target = vec![0; usize::try_from(size).unwrap_or(0)];
         self.read_at(inode, FileOffset::new(0), &mut target)?;
@@ -265,7 +288,8 @@ impl ContentReader {
         if let Some(packed) = self.packed.get() {
             return Ok(packed);
         }
-        let no_packed = || Corruption::new(Structure::PackedInode, Fault::FeatureNotSet("FRAGMENTS"));
+        let no_packed =
+            || Corruption::new(Structure::PackedInode, Fault::FeatureNotSet("FRAGMENTS"));
         let packed = read_inode(self, self.volume.superblock.packed.ok_or_else(no_packed)?)?;
         Ok(self.packed.get_or_init(|| packed))
     }
@@ -277,7 +301,13 @@ impl ContentReader {
 
     /// Fills `buf` from the decoded content of an inode that holds structures: the packed inode, the
     /// metabox.
-    fn read_exact(&self, holder: &Inode, pos: BytePos, structure: Structure, buf: &mut [u8]) -> Result<()> {
+    fn read_exact(
+        &self,
+        holder: &Inode,
+        pos: BytePos,
+        structure: Structure,
+        buf: &mut [u8],
+    ) -> Result<()> {
         let read = self.read_at(holder, FileOffset::new(pos.get()), buf)?;
         if read == buf.len() {
             return Ok(());
@@ -326,7 +356,8 @@ impl ContentReader {
             engine,
             metadata: self,
             pattern: engine.patterns.note(inode.nid(), offset, to_u64(buf.len())),
-            shared: [volume.superblock.packed, volume.superblock.metabox].contains(&Some(inode.nid())),
+            shared: [volume.superblock.packed, volume.superblock.metabox]
+                .contains(&Some(inode.nid())),
             len: buf.len(),
             left: usize::try_from(inode.size().saturating_sub(stop)).unwrap_or(usize::MAX),
             waited: Cell::new(false),
@@ -363,12 +394,16 @@ impl ContentReader {
                         &Wanted { nid, offset, stop, ends_at_clusters, pinned },
                     )?;
                 }
-                let most = usize::try_from(gathered - offset.get()).unwrap_or(usize::MAX).min(buf.len());
+                let most =
+                    usize::try_from(gathered - offset.get()).unwrap_or(usize::MAX).min(buf.len());
                 let part = &mut buf[..most];
-                let pinned = pinned_ranges.as_ref().and_then(|ranges| ranges.get(inode.nid(), offset));
+                let pinned =
+                    pinned_ranges.as_ref().and_then(|ranges| ranges.get(inode.nid(), offset));
                 let len = match pinned {
                     Some(pinned) => copy_pinned(&request, pinned, part),
-                    None => self.step(&request, FileMap::opened(map, self, inode)?, offset, part)?,
+                    None => {
+                        self.step(&request, FileMap::opened(map, self, inode)?, offset, part)?
+                    }
                 };
                 offset = FileOffset::new(offset.get() + to_u64(len));
                 buf = &mut std::mem::take(&mut buf)[len..];
@@ -402,7 +437,9 @@ impl ContentReader {
         if distance == 0 {
             return;
         }
-        let Some(next) = self.engine.announcements.note(inode.nid(), wanted, distance) else { return };
+        let Some(next) = self.engine.announcements.note(inode.nid(), wanted, distance) else {
+            return;
+        };
         // An error in the map is reported when the range is read.
         let Ok(map) = FileMap::opened(map, self, inode) else { return };
         let fragments = announce_range(request, map, next.start..next.end.min(inode.size()));
@@ -420,7 +457,11 @@ impl ContentReader {
         let _ = nested(|| {
             let mut map = FileMap::open(self, packed)?;
             for &(offset, len) in fragments {
-                announce_range(&request, &mut map, offset..offset.saturating_add(len).min(packed.size()));
+                announce_range(
+                    &request,
+                    &mut map,
+                    offset..offset.saturating_add(len).min(packed.size()),
+                );
             }
             Ok(())
         });
@@ -478,7 +519,8 @@ impl ContentReader {
             ExtentData::Stored { at } => request.read_counted(at, skip, buf, Cause::Stored),
             ExtentData::Interlaced { at } => read_interlaced(request, at, offset, buf),
             ExtentData::Fragment { offset } => {
-                let overflow = || Corruption::new(Structure::PackedInode, Fault::Overflow("h_fragmentoff"));
+                let overflow =
+                    || Corruption::new(Structure::PackedInode, Fault::Overflow("h_fragmentoff"));
                 self.read_fragment(offset.checked_add(skip).ok_or_else(overflow)?, buf)
             }
             ExtentData::Encoded { .. } => request.read_partial(extent, skip, buf),
@@ -497,10 +539,16 @@ fn copy_pinned(request: &Request<'_>, pinned: &[u8], buf: &mut [u8]) -> usize {
 
 /// Reads from a rotated block: byte `o` of the file is at `o` modulo the block size. An extent of
 /// this kind never leaves its block, see [`FileMap`].
-fn read_interlaced(request: &Request<'_>, at: Location, offset: FileOffset, buf: &mut [u8]) -> Result<()> {
+fn read_interlaced(
+    request: &Request<'_>,
+    at: Location,
+    offset: FileOffset,
+    buf: &mut [u8],
+) -> Result<()> {
     let block_size = request.volume.superblock.block_size;
     let start = offset.get() & block_size.mask();
-    let to_block_end = usize::try_from(block_size.bytes64().saturating_sub(start)).unwrap_or(usize::MAX);
+    let to_block_end =
+        usize::try_from(block_size.bytes64().saturating_sub(start)).unwrap_or(usize::MAX);
     let (head, wrapped) = buf.split_at_mut(to_block_end.min(buf.len()));
     request.read_counted(at, start, head, Cause::Stored)?;
     if wrapped.is_empty() {
@@ -518,7 +566,9 @@ thread_local! {
 pub(crate) fn nested<T>(request: impl FnOnce() -> Result<T>) -> Result<T> {
     let depth = DEPTH.get();
     if depth == MAX_DEPTH {
-        return Err(Corruption::new(Structure::Extent, Fault::Map("content contains itself")).into());
+        return Err(
+            Corruption::new(Structure::Extent, Fault::Map("content contains itself")).into()
+        );
     }
     DEPTH.set(depth.saturating_add(1));
     let result = request();

@@ -25,7 +25,8 @@ pub fn open_device(path: &Path) -> io::Result<File> {
     // Linux opens such a device, and refuses each write.
     let flag = format!("/sys/dev/block/{}:{}/ro", major(number), minor(number));
     if std::fs::read(flag).is_ok_and(|flag| flag.starts_with(b"1")) {
-        let reason = "it is read-only: `blockdev --setrw` can change that, or write to another device";
+        let reason =
+            "it is read-only: `blockdev --setrw` can change that, or write to another device";
         return Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, reason));
     }
     let exclusive = OFlags::EXCL.bits().cast_signed();

@@ -106,7 +106,9 @@ impl std::fmt::Display for LimitKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Work => "the image causes more work than an image of its size may need",
-            Self::Names => "the image has more directory entries than an image of its size can have",
+            Self::Names => {
+                "the image has more directory entries than an image of its size can have"
+            }
             Self::Request => "one request causes more work than a request may need",
         })
     }

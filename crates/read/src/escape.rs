@@ -77,8 +77,7 @@ mod tests {
     fn no_character_controls_the_terminal() {
         let name = "a\x1b[31m\n\u{9b}2J\u{202e}gpj.exe\u{2066}\u{7f}\u{e4} \\".as_bytes();
         let text = Escaped(&[name, b"\xff\xc3"].concat()).to_string();
-        let expected =
-            "a\\x1b[31m\\x0a\\xc2\\x9b2J\\xe2\\x80\\xaegpj.exe\\xe2\\x81\\xa6\\x7f\u{e4} \\\\xff\\xc3";
+        let expected = "a\\x1b[31m\\x0a\\xc2\\x9b2J\\xe2\\x80\\xaegpj.exe\\xe2\\x81\\xa6\\x7f\u{e4} \\\\xff\\xc3";
         assert_eq!(text, expected);
     }
 }

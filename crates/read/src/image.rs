@@ -122,7 +122,8 @@ impl Image {
         let (block_size, pressure) = (superblock.block_size.bytes(), options.pressure.as_ref());
         let engine = Engine::new(&engine, block_size, max_distance, pressure, Arc::clone(&memory))?;
         let budget = Budget::new(stored, options.work_limit, options.cancel.clone());
-        let content = ContentReader::new(Volume::new(header, metadata_cache, budget, memory), engine);
+        let content =
+            ContentReader::new(Volume::new(header, metadata_cache, budget, memory), engine);
         let prefixes = content.xattr_prefixes()?.into();
         Ok(Self { content: Arc::new(content), prefixes })
     }
@@ -178,6 +179,9 @@ impl Image {
     /// through other handles go on.
     #[must_use]
     pub fn cancelled_by(&self, cancel: &Arc<AtomicBool>) -> Self {
-        Self { content: Arc::new(self.content.cancelled_by(cancel)), prefixes: Arc::clone(&self.prefixes) }
+        Self {
+            content: Arc::new(self.content.cancelled_by(cancel)),
+            prefixes: Arc::clone(&self.prefixes),
+        }
     }
 }

@@ -22,7 +22,8 @@ impl KnownFormat {
     /// The format of a file that begins with `bytes`. More formats are recognised in 256 KiB than in less.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Option<Self> {
-        let has = |at: usize, magic: &[u8]| bytes.get(at..).is_some_and(|bytes| bytes.starts_with(magic));
+        let has =
+            |at: usize, magic: &[u8]| bytes.get(at..).is_some_and(|bytes| bytes.starts_with(magic));
         let storage = |(name, places): &(&'static str, &[(usize, &[u8])])| {
             let found = places.iter().any(|(at, magic)| has(*at, magic));
             found.then_some(Self { name, advice: storage_advice(name), is_storage: true })
@@ -30,15 +31,14 @@ impl KnownFormat {
         let file = |(name, magic, advice): &(&'static str, &[u8], &'static str)| {
             has(0, magic).then_some(Self { name, advice, is_storage: false })
         };
-        let zfs =
-            || {
-                // Some of the 128 slots of a label have an uberblock, in the byte order of the machine that wrote it.
-                let mut slots = (128 << 10..LEN).step_by(1 << 10);
-                let magic = 0x00ba_b10c_u64;
-                slots
-                    .any(|at| has(at, &magic.to_le_bytes()) || has(at, &magic.to_be_bytes()))
-                    .then_some(Self { name: "a ZFS pool", advice: MOUNT, is_storage: true })
-            };
+        let zfs = || {
+            // Some of the 128 slots of a label have an uberblock, in the byte order of the machine that wrote it.
+            let mut slots = (128 << 10..LEN).step_by(1 << 10);
+            let magic = 0x00ba_b10c_u64;
+            slots
+                .any(|at| has(at, &magic.to_le_bytes()) || has(at, &magic.to_be_bytes()))
+                .then_some(Self { name: "a ZFS pool", advice: MOUNT, is_storage: true })
+        };
         STORAGE.iter().find_map(storage).or_else(zfs).or_else(|| FILES.iter().find_map(file))
     }
 
@@ -90,7 +90,8 @@ impl fmt::Display for KnownFormat {
 
 const MOUNT: &str = "mount -o ro FILE DIR, then ferofs build DIR IMAGE";
 /// A mount also keeps the owners for users who are not root, which unsquashfs does not.
-const MOUNT_SQUASHFS: &str = "mount -o ro FILE DIR, or squashfuse FILE DIR, then ferofs build DIR IMAGE";
+const MOUNT_SQUASHFS: &str =
+    "mount -o ro FILE DIR, or squashfuse FILE DIR, then ferofs build DIR IMAGE";
 const SQUASHFS: &str = "a squashfs image";
 const PARTITIONS: &str = "a disk with a partition table";
 
@@ -126,7 +127,10 @@ const STORAGE: [(&str, &[Magic]); 21] = [
     ("an ISO 9660 image", &[(32769, b"CD001")]),
     ("a UDF file system", &[(32769, b"BEA01")]),
     ("an encrypted LUKS volume", &[(0, b"LUKS\xba\xbe"), (0, b"SKUL\xba\xbe")]),
-    ("a volume of LVM", &[(0, b"LABELONE"), (512, b"LABELONE"), (1024, b"LABELONE"), (1536, b"LABELONE")]),
+    (
+        "a volume of LVM",
+        &[(0, b"LABELONE"), (512, b"LABELONE"), (1024, b"LABELONE"), (1536, b"LABELONE")],
+    ),
     ("a part of a RAID", &[(0, b"\xfc\x4e\x2b\xa9"), (4096, b"\xfc\x4e\x2b\xa9")]),
     ("a swap space", &[(4086, b"SWAPSPACE2"), (16374, b"SWAPSPACE2"), (65526, b"SWAPSPACE2")]),
     (PARTITIONS, &[(512, b"EFI PART"), (4096, b"EFI PART")]),

@@ -197,7 +197,9 @@ pub use engine::strategy::Strategy;
 pub use error::{Corruption, Error, LimitKind, Result};
 pub use ferofs_format::inode::{DataLayout, FileType, Place, Rdev, Timestamp};
 pub use ferofs_format::superblock::{Compression, Superblock};
-pub use ferofs_format::{Algorithm, Compat, DeviceId, FileOffset, Hex, Incompat, Nid, ParseUuidError, Uuid};
+pub use ferofs_format::{
+    Algorithm, Compat, DeviceId, FileOffset, Hex, Incompat, Nid, ParseUuidError, Uuid,
+};
 pub use image::{Image, OpenOptions};
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub use known_format::KnownFormat;

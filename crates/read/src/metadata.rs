@@ -26,7 +26,12 @@ pub(crate) trait ReadMetadata: Debug + Sync {
     fn volume(&self) -> &Volume;
 
     /// Fills `buf` with metadata, which belongs to a `structure`.
-    fn read_metadata(&self, place: MetadataPlace, structure: Structure, buf: &mut [u8]) -> Result<()>;
+    fn read_metadata(
+        &self,
+        place: MetadataPlace,
+        structure: Structure,
+        buf: &mut [u8],
+    ) -> Result<()>;
 
     /// Look-ups in maps that took many steps.
     fn slow_lookups(&self) -> &SlowLookups;

@@ -77,7 +77,9 @@ fn encode(name: &[u8]) -> Vec<u16> {
                 '\0'..='\x1f' | '"' | '*' | ':' | '<' | '>' | '?' | '\\' | '|' => {
                     units.extend(c.encode_utf16(&mut utf16).iter().map(|unit| PRIVATE | unit));
                 }
-                '\u{f000}'..='\u{f07f}' => units.extend(c.encode_utf8(&mut utf8).bytes().map(surrogate)),
+                '\u{f000}'..='\u{f07f}' => {
+                    units.extend(c.encode_utf8(&mut utf8).bytes().map(surrogate))
+                }
                 c => units.extend_from_slice(c.encode_utf16(&mut utf16)),
             }
         }
@@ -128,7 +130,20 @@ fn is_device(name: &[u8]) -> bool {
     matches!(stem, "CON" | "PRN" | "AUX" | "NUL" | "CONIN$" | "CONOUT$")
         || matches!(
             numbered,
-            Some("0" | "1" | "2" | "3" | "4" | "5" | "6" | "7" | "8" | "9" | "\u{b9}" | "\u{b2}" | "\u{b3}")
+            Some(
+                "0" | "1"
+                    | "2"
+                    | "3"
+                    | "4"
+                    | "5"
+                    | "6"
+                    | "7"
+                    | "8"
+                    | "9"
+                    | "\u{b9}"
+                    | "\u{b2}"
+                    | "\u{b3}"
+            )
         )
 }
 
@@ -150,7 +165,10 @@ mod tests {
             (text(b"dot."), text(b".. "), text(b".hidden")),
             ("dot\u{f02e}".into(), "..\u{f020}".into(), ".hidden".into())
         );
-        assert_eq!((text(b"nul"), text(b"Com1.tar.gz")), ("\u{f06e}ul".into(), "\u{f043}om1.tar.gz".into()));
+        assert_eq!(
+            (text(b"nul"), text(b"Com1.tar.gz")),
+            ("\u{f06e}ul".into(), "\u{f043}om1.tar.gz".into())
+        );
         assert_eq!(
             (text(b"console"), text(b"com10"), text("\u{e4}".as_bytes())),
             ("console".into(), "com10".into(), "\u{e4}".into())

@@ -101,7 +101,8 @@ impl Image {
         let mut by_heat: Vec<_> = profile.ranges.iter().filter(|range| range.len > 0).collect();
         // Reads of each byte, as products so that nothing is rounded.
         by_heat.sort_by(|a, b| {
-            let heat = |x: &HotRange, y: &HotRange| u128::from(x.reads).saturating_mul(y.len.into());
+            let heat =
+                |x: &HotRange, y: &HotRange| u128::from(x.reads).saturating_mul(y.len.into());
             heat(b, a).cmp(&heat(a, b))
         });
         for hot in by_heat {
@@ -155,8 +156,14 @@ impl Image {
     /// Stops before a file when `go_on` returns false. The work for each file is limited as that of a [request](Self::request). Damaged files,
     /// and files that the image does not have, are left out.
     #[must_use]
-    pub fn profile_ranges(&self, profile: &Profile, most: usize, go_on: impl Fn() -> bool) -> ProfileRanges {
-        let mut by_file: Vec<&HotRange> = profile.ranges.iter().filter(|range| range.len > 0).collect();
+    pub fn profile_ranges(
+        &self,
+        profile: &Profile,
+        most: usize,
+        go_on: impl Fn() -> bool,
+    ) -> ProfileRanges {
+        let mut by_file: Vec<&HotRange> =
+            profile.ranges.iter().filter(|range| range.len > 0).collect();
         by_file.sort_by(|a, b| (&a.path, a.start).cmp(&(&b.path, b.start)));
         let mut found = Finder { image: self, ranges: Vec::new(), max: most, pieces: MAX_PIECES };
         let mut missing = 0u64;

@@ -27,8 +27,8 @@ pub fn keep_access(file: &File, replaced: &Path, permissions: u32) -> io::Result
     };
     // Each id by itself: a user may give a file to another group, but not to another owner.
     let group = file.metadata()?.gid();
-    let keeps_group =
-        group == old.gid() || (trust >= Trust::Group && fchown(file, None, Some(old.gid())).is_ok());
+    let keeps_group = group == old.gid()
+        || (trust >= Trust::Group && fchown(file, None, Some(old.gid())).is_ok());
     let mut kept = old.mode() & 0o777;
     // With an access control list, these bits of the mode are not those of the group, but its mask.
     kept &= match &list {
@@ -105,7 +105,9 @@ fn trusted(path: &Path) -> io::Result<(Metadata, List, Trust)> {
     }
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let trust = match std::fs::metadata(dir) {
-        Ok(dir) if is_link || dir.mode() & 0o002 != 0 || ![0, user, old.uid()].contains(&dir.uid()) => {
+        Ok(dir)
+            if is_link || dir.mode() & 0o002 != 0 || ![0, user, old.uid()].contains(&dir.uid()) =>
+        {
             Trust::Nothing
         }
         Ok(dir) if dir.mode() & 0o020 == 0 => Trust::All,
@@ -205,7 +207,9 @@ mod tests {
 
     /// The owner: rw-, user 7: rw-, the group: ---, mask: rw-, others: ---.
     fn list() -> Vec<u8> {
-        let entry = |tag: u8, permissions: u8, id: u32| [[tag, 0, permissions, 0], id.to_le_bytes()].concat();
+        let entry = |tag: u8, permissions: u8, id: u32| {
+            [[tag, 0, permissions, 0], id.to_le_bytes()].concat()
+        };
         [
             vec![2, 0, 0, 0],
             entry(1, 6, u32::MAX),

@@ -25,7 +25,12 @@ impl Image {
     ///
     /// # Errors
     /// As [`Self::read_at`].
-    pub fn read_whole_at(&self, inode: &Inode, offset: FileOffset, buf: &mut [u8]) -> Result<usize> {
+    pub fn read_whole_at(
+        &self,
+        inode: &Inode,
+        offset: FileOffset,
+        buf: &mut [u8],
+    ) -> Result<usize> {
         self.content.read_whole_at(inode, offset, buf)
     }
 
@@ -60,7 +65,12 @@ impl Image {
     }
 
     /// Fills `buf` with metadata, which belongs to a `structure`.
-    pub fn read_metadata(&self, place: MetadataPlace, structure: Structure, buf: &mut [u8]) -> Result<()> {
+    pub fn read_metadata(
+        &self,
+        place: MetadataPlace,
+        structure: Structure,
+        buf: &mut [u8],
+    ) -> Result<()> {
         self.content.read_metadata(place, structure, buf)
     }
 

@@ -89,19 +89,25 @@ fn open(bytes: &[u8], options: EngineOptions) -> (Image, Inode) {
 }
 
 fn small_caches() -> EngineOptions {
-    EngineOptions { encoded_cache: 1 << 16, tail_cache: 1 << 15, packed_cache: 1 << 16, ..Default::default() }
+    EngineOptions {
+        encoded_cache: 1 << 16,
+        tail_cache: 1 << 15,
+        packed_cache: 1 << 16,
+        ..Default::default()
+    }
 }
 
 /// Budgets from none to plenty, and any policy.
 fn options() -> impl Strategy<Value = EngineOptions> {
     let pool = prop::sample::select(vec![0usize, 4 << 10, 80 << 10, 256 << 10]);
     let limit = prop::sample::select(vec![None, Some(64usize << 10), Some(1 << 20)]);
-    let options = (pool, limit, any::<bool>()).prop_map(|(pool, memory_limit, short)| EngineOptions {
-        pool,
-        memory_limit,
-        low_memory: if short { LowMemory::Always } else { LowMemory::Never },
-        ..small_caches()
-    });
+    let options =
+        (pool, limit, any::<bool>()).prop_map(|(pool, memory_limit, short)| EngineOptions {
+            pool,
+            memory_limit,
+            low_memory: if short { LowMemory::Always } else { LowMemory::Never },
+            ..small_caches()
+        });
     #[cfg(feature = "comparison")]
     let options = comparison::with_any_policy(options);
     options
@@ -163,8 +169,9 @@ fn every_extent_is_what_a_plain_decoder_gives() {
         let (image, inode) = open(bytes, EngineOptions::default());
         for extent in image.extents(&inode, FileOffset::new(0)).unwrap() {
             let extent = extent.unwrap();
-            let ExtentData::Encoded { algorithm, at: Location::Device(_, pos), encoded_len, .. } =
-                extent.data
+            let ExtentData::Encoded {
+                algorithm, at: Location::Device(_, pos), encoded_len, ..
+            } = extent.data
             else {
                 continue;
             };
@@ -235,8 +242,10 @@ fn memory_is_released_while_it_is_short() {
     let after = image.stats();
     assert!(after.held_bytes < before.held_bytes, "{before:?} {after:?}");
     assert_eq!(after.low_memory_entries, 1);
-    let (image, inode) =
-        open(&images()[0], EngineOptions { low_memory: LowMemory::Always, ..EngineOptions::default() });
+    let (image, inode) = open(
+        &images()[0],
+        EngineOptions { low_memory: LowMemory::Always, ..EngineOptions::default() },
+    );
     read_through(&image, &inode, 4096);
     let stats = image.stats();
     assert!(
@@ -248,14 +257,18 @@ fn memory_is_released_while_it_is_short() {
 #[test]
 fn the_ranges_that_are_read_most_are_pinned() {
     let expected = content();
-    let (image, inode) = open(&images()[0], EngineOptions { record: true, ..EngineOptions::default() });
+    let (image, inode) =
+        open(&images()[0], EngineOptions { record: true, ..EngineOptions::default() });
     for _ in 0..3 {
         image.read_at(&inode, FileOffset::new(200_000), &mut [0; 100]).unwrap();
     }
     image.read_at(&inode, FileOffset::new(10), &mut [0; 100]).unwrap();
     let profile = image.profile().unwrap();
     let hottest = &profile.ranges[0];
-    assert_eq!((hottest.reads, hottest.start, hottest.path.as_path()), (3, 3 << 16, Path::new("/file")));
+    assert_eq!(
+        (hottest.reads, hottest.start, hottest.path.as_path()),
+        (3, 3 << 16, Path::new("/file"))
+    );
     let (image, inode) = open(&images()[0], EngineOptions::default());
     // Space for one of the two.
     let held = image.stats().held_bytes;
@@ -274,7 +287,8 @@ fn the_ranges_that_are_read_most_are_pinned() {
     assert_eq!(after.pinned_hits - before.pinned_hits, 2);
     let bytes = after.pinned_bytes - before.pinned_bytes;
     assert!(bytes > 50_000 && bytes <= (1 << 16) + 9000, "{bytes}");
-    let elsewhere = Profile { ranges: vec![HotRange { path: "/no/such".into(), ..hottest.clone() }] };
+    let elsewhere =
+        Profile { ranges: vec![HotRange { path: "/no/such".into(), ..hottest.clone() }] };
     assert_eq!(image.pin(&elsewhere, 1 << 20).unwrap().missing, 1);
 }
 
@@ -306,8 +320,10 @@ fn concurrent_readers_wait_for_one_decoding() {
     let image = Image::open(Shared(std::sync::Arc::clone(&slow))).unwrap();
     let inode = image.resolve("file".as_ref(), true).unwrap();
     // The threads read different parts of one cluster. Its index is in the cache then.
-    let mut extents = image.extents(&inode, FileOffset::new(0)).unwrap().map(std::result::Result::unwrap);
-    let extent = extents.find(|e| e.len > 8192 && matches!(e.data, ExtentData::Encoded { .. })).unwrap();
+    let mut extents =
+        image.extents(&inode, FileOffset::new(0)).unwrap().map(std::result::Result::unwrap);
+    let extent =
+        extents.find(|e| e.len > 8192 && matches!(e.data, ExtentData::Encoded { .. })).unwrap();
     image.extents(&inode, extent.start).unwrap().nth(1);
     let before = image.stats();
     slow.1.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -315,7 +331,9 @@ fn concurrent_readers_wait_for_one_decoding() {
         for skip in [1, 2000, 4000, 6000] {
             let (image, inode) = (&image, &inode);
             scope.spawn(move || {
-                image.read_at(inode, FileOffset::new(extent.start.get() + skip), &mut [0; 1000]).unwrap();
+                image
+                    .read_at(inode, FileOffset::new(extent.start.get() + skip), &mut [0; 1000])
+                    .unwrap();
             });
         }
     });
@@ -336,7 +354,8 @@ fn many_threads_share_decoded_clusters() {
             scope.spawn(move || {
                 for start in (0..expected.len()).step_by(step) {
                     let mut buf = vec![0; step];
-                    let read = image.read_at(inode, FileOffset::new(to_u64(start)), &mut buf).unwrap();
+                    let read =
+                        image.read_at(inode, FileOffset::new(to_u64(start)), &mut buf).unwrap();
                     assert!(buf[..read] == expected[start..start + read]);
                 }
             });
@@ -348,12 +367,15 @@ fn many_threads_share_decoded_clusters() {
 fn a_damaged_cluster_fails_alone() {
     let Some(bytes) = images().first() else { return };
     let (image, inode) = open(bytes, EngineOptions::default());
-    let clusters: Vec<_> = image.extents(&inode, FileOffset::new(0)).unwrap().map(Result::unwrap).collect();
+    let clusters: Vec<_> =
+        image.extents(&inode, FileOffset::new(0)).unwrap().map(Result::unwrap).collect();
     let victim = clusters
         .iter()
         .find(|extent| matches!(extent.data, ExtentData::Encoded { .. }) && extent.start.get() > 0)
         .unwrap();
-    let ExtentData::Encoded { at: Location::Device(_, pos), encoded_len, .. } = victim.data else { panic!() };
+    let ExtentData::Encoded { at: Location::Device(_, pos), encoded_len, .. } = victim.data else {
+        panic!()
+    };
     let (pos, len) = (usize::try_from(pos.get()).unwrap(), usize::try_from(encoded_len).unwrap());
     let mut bytes = bytes.clone();
     bytes[pos..pos + len].fill(0);
@@ -394,7 +416,8 @@ fn extents_are_charged_one_by_one() {
     // fill a pcluster of 4 KiB with some 8 KiB.
     let mut state = 1u64;
     let mut noise = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         state
     };
     let content: Vec<u8> = (0..6_000)
@@ -408,11 +431,13 @@ fn extents_are_charged_one_by_one() {
 
     let cancel = Arc::new(AtomicBool::new(false));
     let options = OpenOptions { cancel: Some(Arc::clone(&cancel)), ..OpenOptions::default() };
-    let image = Image::open_with(Box::new(std::fs::read(&image).unwrap()), Vec::new(), &options).unwrap();
+    let image =
+        Image::open_with(Box::new(std::fs::read(&image).unwrap()), Vec::new(), &options).unwrap();
     let file = image.resolve("file".as_ref(), true).unwrap();
     assert!(image.extents(&file, FileOffset::new(0)).unwrap().count() > 2_800);
     cancel.store(true, Ordering::Relaxed);
-    let extents = image.extents(&file, FileOffset::new(0)).map(|extents| extents.take(2_500).last());
+    let extents =
+        image.extents(&file, FileOffset::new(0)).map(|extents| extents.take(2_500).last());
     let end = extents.and_then(Option::unwrap);
     assert!(matches!(end, Err(crate::Error::Interrupted)), "{end:?}");
 }

@@ -75,9 +75,15 @@ pub(crate) struct Volume {
 
 impl Volume {
     /// The volume with at most `metadata_cache` bytes of cached metadata blocks.
-    pub(crate) fn new(header: Header, metadata_cache: usize, budget: Budget, memory: Arc<Memory>) -> Self {
+    pub(crate) fn new(
+        header: Header,
+        metadata_cache: usize,
+        budget: Budget,
+        memory: Arc<Memory>,
+    ) -> Self {
         let Header { superblock, configs, device_slots, devices } = header;
-        let cache = BlockCache::new(superblock.block_size.bytes(), metadata_cache, Arc::clone(&memory));
+        let cache =
+            BlockCache::new(superblock.block_size.bytes(), metadata_cache, Arc::clone(&memory));
         let (batches, prefetch_distance) = devices.hints();
         Self {
             superblock,
@@ -110,7 +116,12 @@ impl Volume {
     }
 
     /// Fills `buf` with metadata of the primary device, which belongs to a `structure`.
-    pub(crate) fn read_primary(&self, pos: BytePos, structure: Structure, buf: &mut [u8]) -> Result<()> {
+    pub(crate) fn read_primary(
+        &self,
+        pos: BytePos,
+        structure: Structure,
+        buf: &mut [u8],
+    ) -> Result<()> {
         check_bounds(self.devices.primary(), pos, buf.len(), structure)?;
         self.read_cached(0, pos, buf, |block, bytes| self.load_block(block, bytes))
     }
@@ -217,9 +228,9 @@ impl Volume {
 
     /// Whether `len` bytes at `pos` lie within a device.
     pub(crate) fn has_range(&self, device: DeviceId, pos: BytePos, len: u64) -> bool {
-        self.devices
-            .locate(device, pos)
-            .is_some_and(|(source, pos)| pos.get().checked_add(len).is_some_and(|end| end <= source.size()))
+        self.devices.locate(device, pos).is_some_and(|(source, pos)| {
+            pos.get().checked_add(len).is_some_and(|end| end <= source.size())
+        })
     }
 }
 
@@ -236,7 +247,9 @@ pub(crate) fn read_superblock(source: &dyn Source, verify: bool) -> Result<Super
 
 pub(crate) fn read_configs(source: &dyn Source, sb: &Superblock) -> Result<CompressionConfigs> {
     let Compression::Configured { available } = sb.compression else {
-        let Compression::Lz4Only { max_distance } = sb.compression else { return Ok(Default::default()) };
+        let Compression::Lz4Only { max_distance } = sb.compression else {
+            return Ok(Default::default());
+        };
         let max_distance = match max_distance {
             0 => LZ4_MAX_DISTANCE,
             distance => distance,
@@ -256,7 +269,9 @@ pub(crate) fn read_device_slots(source: &dyn Source, sb: &Superblock) -> Result<
     for _ in 0..sb.extra_devices {
         let mut bytes = [0; DEVICE_SLOT_SIZE];
         check_bounds(source, at, bytes.len(), Structure::DeviceTable)?;
-        source.read_exact_at(at.get(), &mut bytes).map_err(|e| Error::io_unnamed("read image", e))?;
+        source
+            .read_exact_at(at.get(), &mut bytes)
+            .map_err(|e| Error::io_unnamed("read image", e))?;
         slots.push(DeviceSlot::parse(&bytes, sb.incompat).located_at(at)?);
         let overflow = || Corruption::new(Structure::DeviceTable, Fault::Overflow("devt_slotoff"));
         at = at.checked_add(to_u64(bytes.len())).ok_or_else(overflow)?;
@@ -290,13 +305,15 @@ impl MetadataPlace {
 
     /// `len` bytes further on.
     pub(crate) fn offset(self, len: u64) -> Result<Self> {
-        let overflow = || Corruption::new(Structure::Inode, Fault::Overflow("position")).at(self.pos);
+        let overflow =
+            || Corruption::new(Structure::Inode, Fault::Overflow("position")).at(self.pos);
         Ok(Self { pos: self.pos.checked_add(len).ok_or_else(overflow)?, ..self })
     }
 
     /// The next multiple of `align`.
     pub(crate) fn align_up(self, align: u64) -> Result<Self> {
-        let overflow = || Corruption::new(Structure::Inode, Fault::Overflow("position")).at(self.pos);
+        let overflow =
+            || Corruption::new(Structure::Inode, Fault::Overflow("position")).at(self.pos);
         Ok(Self { pos: self.pos.align_up(align).ok_or_else(overflow)?, ..self })
     }
 }

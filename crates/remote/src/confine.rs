@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access, AccessFs, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr,
-    RulesetError, RulesetStatus,
+    ABI, Access, AccessFs, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreated,
+    RulesetCreatedAttr, RulesetError, RulesetStatus,
 };
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
@@ -17,7 +17,10 @@ const SYSTEM: [&str; 6] = ["/etc", "/usr", "/lib", "/lib64", "/run/systemd/resol
 ///
 /// # Errors
 /// The errors of Landlock and of prctl(2).
-pub fn confine(cache: &Path, readable: &[PathBuf]) -> Result<bool, Box<dyn std::error::Error + Send + Sync>> {
+pub fn confine(
+    cache: &Path,
+    readable: &[PathBuf],
+) -> Result<bool, Box<dyn std::error::Error + Send + Sync>> {
     rustix::thread::set_no_new_privs(true)?;
     let status = restrict(cache, readable)?;
     let none = CapabilitySet::empty();
@@ -66,8 +69,8 @@ mod tests {
         // A thread cannot remove its restrictions.
         let confined = std::thread::spawn(move || {
             let is_confined = confine(&cache, &[]).unwrap();
-            let written =
-                std::fs::write(cache.join("new"), "x").and_then(|()| std::fs::remove_file(cache.join("new")));
+            let written = std::fs::write(cache.join("new"), "x")
+                .and_then(|()| std::fs::remove_file(cache.join("new")));
             let run = std::process::Command::new("/bin/true").status().is_ok();
             (
                 is_confined,

@@ -12,7 +12,8 @@ use std::time::Instant;
 
 use crate::error::{Error, Result};
 use crate::http::{
-    Access, Client, HttpObject, S3Access, S3Options, TlsOptions, WebAccess, WebOptions, without_password,
+    Access, Client, HttpObject, S3Access, S3Options, TlsOptions, WebAccess, WebOptions,
+    without_password,
 };
 use crate::oci::{self, OciOptions, Reference};
 use crate::open::Connected;
@@ -122,7 +123,9 @@ mod tests {
         assert_eq!(shown("https://me:secret@h/a?sig=secret"), "https://h/a?...");
         assert_eq!(shown("s3://b/a/b c.erofs"), "s3://b/a/b c.erofs");
         assert_eq!(shown("oci://h.x/app"), "oci://h.x/app:latest");
-        assert!(!format!("{:?}", Location::parse("http://me:secret@h/a").unwrap()).contains("secret"));
+        assert!(
+            !format!("{:?}", Location::parse("http://me:secret@h/a").unwrap()).contains("secret")
+        );
     }
 
     #[test]

@@ -38,7 +38,11 @@ pub trait RemoteObject: Send + Sync {
     ///
     /// # Errors
     /// The reason why no bytes come.
-    fn ask(&self, range: Range<u64>, deadline: Instant) -> Result<Box<dyn Answer + '_>, FetchErrorKind>;
+    fn ask(
+        &self,
+        range: Range<u64>,
+        deadline: Instant,
+    ) -> Result<Box<dyn Answer + '_>, FetchErrorKind>;
 
     /// Fills `buf` with the bytes from `start` on, by one request.
     ///

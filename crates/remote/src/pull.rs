@@ -174,7 +174,15 @@ fn known_parts(
         fetch(object, start, buf, &options.retry, &until, &counters, |_| Ok(true))
     };
     let position = options.hash_offset.or(connected.hash_offset);
-    Reuse::prepare(object.size(), object.location(), root, position, bases, partial.folder(), &fetch_at)
+    Reuse::prepare(
+        object.size(),
+        object.location(),
+        root,
+        position,
+        bases,
+        partial.folder(),
+        &fetch_at,
+    )
 }
 
 /// Whether the bytes have the magic number of EROFS.
@@ -233,13 +241,16 @@ fn fetch_into(
     partial.hash(&mut hasher)?;
     progress(partial.len());
     let (size, counters) = (object.size(), Counters::default());
-    let failed =
-        |kind: FetchErrorKind| Error::Fetch { location: object.location().to_owned(), error: kind.into() };
+    let failed = |kind: FetchErrorKind| Error::Fetch {
+        location: object.location().to_owned(),
+        error: kind.into(),
+    };
     let work = |(): &mut (), start: u64| {
         let all = start..start.saturating_add(PART).min(size);
         let mut bytes = vec![0; to_usize(len_of(&all))];
         // Blocks that cannot be copied are fetched.
-        let missing = reuse.and_then(|reuse| reuse.fill(start, &mut bytes).ok()).unwrap_or_else(|| vec![all]);
+        let missing =
+            reuse.and_then(|reuse| reuse.fill(start, &mut bytes).ok()).unwrap_or_else(|| vec![all]);
         for range in missing {
             let until = Until(later(Instant::now(), options.patience));
             let within = |pos: u64| to_usize(pos.saturating_sub(start));

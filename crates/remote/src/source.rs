@@ -179,7 +179,11 @@ struct Stream {
 impl ReadAhead {
     /// Records a read. Returns what should be fetched ahead now. Nothing as long as the sequence reads what `is_stored` already: the next bytes may
     /// also be stored, or not be wanted, as behind the last file of an access profile.
-    pub(crate) fn next(&self, read: Range<u64>, is_stored: impl FnOnce() -> bool) -> Option<Range<u64>> {
+    pub(crate) fn next(
+        &self,
+        read: Range<u64>,
+        is_stored: impl FnOnce() -> bool,
+    ) -> Option<Range<u64>> {
         let mut all = self.streams.lock();
         all.clock = all.clock.saturating_add(1);
         let clock = all.clock;
@@ -225,7 +229,8 @@ mod tests {
             // Two other readers read at random.
             assert_eq!(
                 ahead.next(
-                    start * 7919 % (1 << 40) + (1 << 41)..start * 7919 % (1 << 40) + (1 << 41) + 4096,
+                    start * 7919 % (1 << 40) + (1 << 41)
+                        ..start * 7919 % (1 << 40) + (1 << 41) + 4096,
                     || false
                 ),
                 None
@@ -236,7 +241,10 @@ mod tests {
                 assert!(end > start + (5 << 20), "{start}: {end}");
             }
         }
-        assert!(announced.windows(2).all(|pair| pair[0].end == pair[1].start), "without gaps or repetitions");
+        assert!(
+            announced.windows(2).all(|pair| pair[0].end == pair[1].start),
+            "without gaps or repetitions"
+        );
         assert!(announced.len() < 16, "{announced:?}");
     }
     #[test]

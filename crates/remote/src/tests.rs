@@ -76,7 +76,11 @@ impl RemoteObject for TestObject {
         "test:object"
     }
 
-    fn ask(&self, range: Range<u64>, deadline: Instant) -> Result<Box<dyn Answer + '_>, FetchErrorKind> {
+    fn ask(
+        &self,
+        range: Range<u64>,
+        deadline: Instant,
+    ) -> Result<Box<dyn Answer + '_>, FetchErrorKind> {
         self.requests.fetch_add(1, Ordering::SeqCst);
         std::thread::sleep(self.latency);
         if self.is_down.load(Ordering::SeqCst) {
@@ -88,7 +92,9 @@ impl RemoteObject for TestObject {
         let step = self.script.lock().pop();
         let len = (range.end - range.start) as usize;
         let mut bytes: Vec<u8> = range
-            .map(|pos| self.content.as_ref().map_or_else(|| byte_at(pos), |content| content[pos as usize]))
+            .map(|pos| {
+                self.content.as_ref().map_or_else(|| byte_at(pos), |content| content[pos as usize])
+            })
             .collect();
         match step {
             Some(Step::Fail(kind)) => return Err(kind()),
@@ -108,7 +114,8 @@ struct TestAnswer<'a> {
 impl Answer for TestAnswer<'_> {
     fn fill(&mut self, buf: &mut [u8]) -> Result<(), FetchError> {
         let received = std::io::Read::read(&mut self.bytes, buf).unwrap();
-        let received = received + std::io::Read::read(&mut self.bytes, &mut buf[received..]).unwrap();
+        let received =
+            received + std::io::Read::read(&mut self.bytes, &mut buf[received..]).unwrap();
         self.object.bytes.fetch_add(received as u64, Ordering::SeqCst);
         if received < buf.len() {
             return Err(FetchError { kind: FetchErrorKind::Short, received });
@@ -139,13 +146,18 @@ impl Check for TestCheck {
 const SIZE: u64 = (40 << 20) + 1234;
 
 fn entry(cache: &Cache, size: u64) -> Arc<Entry> {
-    Arc::new(cache.entry("object", &EntryInfo { size, location: String::new(), roothash: None }).unwrap())
+    Arc::new(
+        cache
+            .entry("object", &EntryInfo { size, location: String::new(), roothash: None })
+            .unwrap(),
+    )
 }
 
 fn fetcher(object: &Arc<TestObject>, cache: &Cache, with_check: bool) -> Fetcher {
     let check = with_check.then(|| Box::new(TestCheck) as Box<dyn Check>);
     let entry = entry(cache, object.size);
-    Fetcher::start(Arc::clone(object) as _, cache.clone(), entry, check, FetchOptions::default()).unwrap()
+    Fetcher::start(Arc::clone(object) as _, cache.clone(), entry, check, FetchOptions::default())
+        .unwrap()
 }
 
 fn source(fetcher: Fetcher, patience: Duration) -> RemoteSource {
@@ -159,10 +171,12 @@ const PATIENCE: Duration = Duration::from_secs(20);
 fn ranges(seed: u64, count: usize, longest: u64) -> Vec<Range<u64>> {
     let mut state = seed;
     let mut next = move || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         state >> 20
     };
-    let range = |(start, len): (u64, u64)| start % SIZE..(start % SIZE + len % longest + 1).min(SIZE);
+    let range =
+        |(start, len): (u64, u64)| start % SIZE..(start % SIZE + len % longest + 1).min(SIZE);
     (0..count).map(|_| range((next(), next()))).collect()
 }
 
@@ -176,14 +190,17 @@ fn assert_reads(source: &RemoteSource, range: Range<u64>) {
 fn readers_get_the_bytes_and_each_is_fetched_once() {
     let folder = tempfile::tempdir().unwrap();
     let cache = Cache::open(&folder.path().join("cache"), None).unwrap();
-    let object = Arc::new(TestObject { latency: Duration::from_millis(2), ..TestObject::new(SIZE) });
+    let object =
+        Arc::new(TestObject { latency: Duration::from_millis(2), ..TestObject::new(SIZE) });
     let source = source(fetcher(&object, &cache, false), PATIENCE);
     std::thread::scope(|scope| {
         for seed in 0..8 {
             let source = &source;
             // Two threads each read the same ranges.
             scope.spawn(move || {
-                ranges(seed / 2, 100, 300_000).into_iter().for_each(|range| assert_reads(source, range))
+                ranges(seed / 2, 100, 300_000)
+                    .into_iter()
+                    .for_each(|range| assert_reads(source, range))
             });
         }
     });
@@ -199,13 +216,17 @@ fn readers_get_the_bytes_and_each_is_fetched_once() {
 fn two_processes_share_what_they_fetch() {
     let folder = tempfile::tempdir().unwrap();
     let cache = Cache::open(&folder.path().join("cache"), None).unwrap();
-    let object = Arc::new(TestObject { latency: Duration::from_millis(5), ..TestObject::new(SIZE) });
+    let object =
+        Arc::new(TestObject { latency: Duration::from_millis(5), ..TestObject::new(SIZE) });
     // Each has open files and locks of its own, as in two processes.
-    let sources: Vec<_> = (0..3).map(|_| source(fetcher(&object, &cache, true), PATIENCE)).collect();
+    let sources: Vec<_> =
+        (0..3).map(|_| source(fetcher(&object, &cache, true), PATIENCE)).collect();
     std::thread::scope(|scope| {
         for source in &sources {
             scope.spawn(move || {
-                (0..SIZE).step_by(1 << 20).for_each(|at| assert_reads(source, at..SIZE.min(at + (1 << 20))))
+                (0..SIZE)
+                    .step_by(1 << 20)
+                    .for_each(|at| assert_reads(source, at..SIZE.min(at + (1 << 20))))
             });
         }
     });
@@ -220,10 +241,12 @@ fn temporary_errors_are_retried_and_wrong_bytes_are_not_stored() {
     let fetcher = fetcher(&object, &cache, true);
     let entry = Arc::clone(fetcher.entry());
     let source = source(fetcher, PATIENCE);
-    let server: fn() -> FetchErrorKind = || FetchErrorKind::Server { status: 503, retry_after: None };
+    let server: fn() -> FetchErrorKind =
+        || FetchErrorKind::Server { status: 503, retry_after: None };
     let reset: fn() -> FetchErrorKind =
         || FetchErrorKind::Connection(std::io::ErrorKind::ConnectionReset.into());
-    *object.script.lock() = vec![Step::Short, Step::Fail(server), Step::Flip, Step::Fail(reset), Step::Short];
+    *object.script.lock() =
+        vec![Step::Short, Step::Fail(server), Step::Flip, Step::Fail(reset), Step::Short];
     assert_reads(&source, 5_000_000..5_100_000);
     let gone: fn() -> FetchErrorKind = || FetchErrorKind::NotFound(404);
     *object.script.lock() = vec![Step::Fail(gone)];
@@ -287,7 +310,9 @@ fn evicted_parts_are_fetched_again_and_no_reader_sees_holes() {
             .map(|seed| {
                 let source = &source;
                 scope.spawn(move || {
-                    ranges(seed, 300, 200_000).into_iter().for_each(|range| assert_reads(source, range));
+                    ranges(seed, 300, 200_000)
+                        .into_iter()
+                        .for_each(|range| assert_reads(source, range));
                 })
             })
             .collect();
@@ -302,13 +327,15 @@ fn evicted_parts_are_fetched_again_and_no_reader_sees_holes() {
 fn another_fetcher_continues_with_the_same_channel() {
     let folder = tempfile::tempdir().unwrap();
     let cache = Cache::open(&folder.path().join("cache"), None).unwrap();
-    let object = Arc::new(TestObject { latency: Duration::from_millis(20), ..TestObject::new(SIZE) });
+    let object =
+        Arc::new(TestObject { latency: Duration::from_millis(20), ..TestObject::new(SIZE) });
     let (own, other) = channel::pair().unwrap();
     let client = Arc::new(Client::new(own));
     let source = RemoteSource::new(entry(&cache, SIZE), Arc::clone(&client) as _, PATIENCE);
     let serving = std::thread::scope(|scope| {
-        let reader =
-            scope.spawn(|| ranges(1, 60, 100_000).into_iter().for_each(|range| assert_reads(&source, range)));
+        let reader = scope.spawn(|| {
+            ranges(1, 60, 100_000).into_iter().for_each(|range| assert_reads(&source, range))
+        });
         // Fetchers that end with requests that they have read and not answered.
         for _ in 0..10 {
             let fetcher = fetcher(&object, &cache, false);
@@ -329,7 +356,8 @@ fn another_fetcher_continues_with_the_same_channel() {
 fn another_fetcher_continues_in_the_background() {
     let folder = tempfile::tempdir().unwrap();
     let cache = Cache::open(&folder.path().join("cache"), None).unwrap();
-    let object = Arc::new(TestObject { latency: Duration::from_millis(20), ..TestObject::new(SIZE) });
+    let object =
+        Arc::new(TestObject { latency: Duration::from_millis(20), ..TestObject::new(SIZE) });
     let (own, other) = channel::pair().unwrap();
     let client = Client::new(own);
     // The first fetcher ends after the first message, of several.
@@ -341,7 +369,8 @@ fn another_fetcher_continues_in_the_background() {
     std::thread::scope(|scope| {
         let serving = scope.spawn(|| channel::serve(other, &fetcher));
         let started = Instant::now();
-        let is_stored = |number: u64| fetcher.entry().has(number * 8192..number * 8192 + 4096).unwrap();
+        let is_stored =
+            |number: u64| fetcher.entry().has(number * 8192..number * 8192 + 4096).unwrap();
         while !(0..300).all(is_stored) || client.stats().unwrap().background_left > 0 {
             assert!(started.elapsed() < PATIENCE, "{:?}", fetcher.stats());
             std::thread::sleep(Duration::from_millis(2));
@@ -357,7 +386,8 @@ fn the_largest_counters_fit_an_answer() {
     let cache = Cache::open(&folder.path().join("cache"), None).unwrap();
     let fetcher = fetcher(&Arc::new(TestObject::new(SIZE)), &cache, false);
     let text = serde_json::to_string(&fetcher.stats()).unwrap();
-    let zeros = text.matches(":0").count() + text.matches(",0").count() + text.matches("[0").count();
+    let zeros =
+        text.matches(":0").count() + text.matches(",0").count() + text.matches("[0").count();
     assert!(zeros > 40, "{text}");
     // Each number has at most 20 digits.
     assert!(text.len() + zeros * 19 < 2000, "{text}");
@@ -370,15 +400,19 @@ fn without_a_fetcher_reads_fail_and_stored_bytes_stay() {
     let object = Arc::new(TestObject::new(SIZE));
     assert_reads(&source(fetcher(&object, &cache, false), PATIENCE), 0..1 << 20);
     let (own, other) = channel::pair().unwrap();
-    let source =
-        RemoteSource::new(entry(&cache, SIZE), Arc::new(Client::new(own)), Duration::from_millis(300));
+    let source = RemoteSource::new(
+        entry(&cache, SIZE),
+        Arc::new(Client::new(own)),
+        Duration::from_millis(300),
+    );
     assert_reads(&source, 0..1 << 20);
     let error = source.read_exact_at(30 << 20, &mut [0; 10]).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::TimedOut, "{error}");
     drop(other);
     let error = source.read_exact_at(30 << 20, &mut [0; 10]).unwrap_err();
     assert!(
-        error.to_string().contains("the fetcher has ended") || error.to_string().contains("not answer"),
+        error.to_string().contains("the fetcher has ended")
+            || error.to_string().contains("not answer"),
         "{error}"
     );
 }
@@ -388,8 +422,9 @@ fn the_cache_removes_the_least_recently_used_and_nothing_in_use() {
     let folder = tempfile::tempdir().unwrap();
     let cache = Cache::open(&folder.path().join("cache"), Some(3 << 20)).unwrap();
     let fill = |key: &str| {
-        let entry =
-            cache.entry(key, &EntryInfo { size: 2 << 20, location: key.into(), roothash: None }).unwrap();
+        let entry = cache
+            .entry(key, &EntryInfo { size: 2 << 20, location: key.into(), roothash: None })
+            .unwrap();
         entry.store(0, &vec![1; 2 << 20]).unwrap();
         entry.sync().unwrap();
         entry
@@ -405,7 +440,11 @@ fn the_cache_removes_the_least_recently_used_and_nothing_in_use() {
     assert!(!cache.remove("a").unwrap());
     drop(first);
     assert!(cache.remove("a").unwrap());
-    assert!(cache.entry("../a", &EntryInfo { size: 1, location: String::new(), roothash: None }).is_err());
+    assert!(
+        cache
+            .entry("../a", &EntryInfo { size: 1, location: String::new(), roothash: None })
+            .is_err()
+    );
 }
 
 #[test]
@@ -438,7 +477,8 @@ fn images_in_use_share_the_limit_of_the_cache() {
             let entry = Arc::new(cache.entry(&format!("object{number}"), &info).unwrap());
             let object = Arc::new(TestObject::new(SIZE));
             let fetcher =
-                Fetcher::start(object, cache.clone(), entry, None, FetchOptions::default()).unwrap();
+                Fetcher::start(object, cache.clone(), entry, None, FetchOptions::default())
+                    .unwrap();
             source(fetcher, PATIENCE)
         })
         .collect();
@@ -471,10 +511,15 @@ fn hash_trees_of_all_shapes_are_fetched_once_and_nobody_waits_for_itself() {
         let mut content = bytes_of(0..len);
         let position = len.next_multiple_of(16384);
         let file = tempfile::tempfile().unwrap();
-        let (seal, root) = Seal::write(&content.as_slice(), len, params, None, 2, &file, position).unwrap();
+        let (seal, root) =
+            Seal::write(&content.as_slice(), len, params, None, 2, &file, position).unwrap();
         content.resize((position + seal.byte_len().unwrap()) as usize, 0);
-        std::os::unix::fs::FileExt::read_exact_at(&file, &mut content[position as usize..], position)
-            .unwrap();
+        std::os::unix::fs::FileExt::read_exact_at(
+            &file,
+            &mut content[position as usize..],
+            position,
+        )
+        .unwrap();
         let size = content.len() as u64;
         let object = TestObject {
             latency: Duration::from_millis(1),
@@ -490,8 +535,13 @@ fn hash_trees_of_all_shapes_are_fetched_once_and_nobody_waits_for_itself() {
                 let check: Box<dyn Check> =
                     Box::new(crate::fetch::TreeCheck::new(&entry, &seal, root).unwrap());
                 let object = Arc::clone(&object) as _;
-                let fetcher =
-                    Fetcher::start(object, cache.clone(), entry, Some(check), FetchOptions::default());
+                let fetcher = Fetcher::start(
+                    object,
+                    cache.clone(),
+                    entry,
+                    Some(check),
+                    FetchOptions::default(),
+                );
                 source(fetcher.unwrap(), PATIENCE)
             })
             .collect();
@@ -500,11 +550,14 @@ fn hash_trees_of_all_shapes_are_fetched_once_and_nobody_waits_for_itself() {
                 let (content, size) = (&content, size);
                 scope.spawn(move || {
                     for range in ranges(seed, 60, 40_000) {
-                        let range =
-                            range.start % size..(range.start % size + range.end - range.start).min(size);
+                        let range = range.start % size
+                            ..(range.start % size + range.end - range.start).min(size);
                         let mut buf = vec![0; (range.end - range.start) as usize];
                         source.read_exact_at(range.start, &mut buf).unwrap();
-                        assert!(buf == content[range.start as usize..range.end as usize], "{range:?}");
+                        assert!(
+                            buf == content[range.start as usize..range.end as usize],
+                            "{range:?}"
+                        );
                     }
                 });
             }

@@ -30,7 +30,9 @@ fn thief() -> Server {
     let server = Server::start().unwrap();
     server.put("/image", vec![7; 100_000]);
     let challenge = format!("Bearer realm=\"{}\",service=\"x\"", server.url("/token"));
-    server.route(|request| (request.path == "/token").then(|| Answer::new(200, r#"{"token":"stolen"}"#)));
+    server.route(|request| {
+        (request.path == "/token").then(|| Answer::new(200, r#"{"token":"stolen"}"#))
+    });
     server.set_auth("/image", Some(Auth::Header { value: "Bearer stolen".into(), challenge }));
     server
 }
@@ -80,7 +82,10 @@ fn a_redirect_to_another_host_takes_no_password_along() {
     let thief = thief();
     let open = |own: &Server, to: &str| {
         own.put("/image", vec![7; 100_000]);
-        own.set_auth("/image", Some(Auth::Header { value: BASIC.into(), challenge: "Basic realm=x".into() }));
+        own.set_auth(
+            "/image",
+            Some(Auth::Header { value: BASIC.into(), challenge: "Basic realm=x".into() }),
+        );
         own.add(Rule::new(Fault::Redirect(307, to.to_owned())).path("/first"));
         let mut options = Options::default();
         options.web.user = user();
@@ -95,7 +100,8 @@ fn a_redirect_to_another_host_takes_no_password_along() {
         assert!(opened.is_err(), "{to}");
         assert_got_nothing(&thief, &to);
         assert!(thief.log().iter().all(|request| request.header("x-key").is_none()), "{to}");
-        let seen = own.log().iter().filter(|request| request.header("authorization").is_some()).count();
+        let seen =
+            own.log().iter().filter(|request| request.header("authorization").is_some()).count();
         assert!(own.log().iter().any(|request| request.path == "/first") && seen > 0, "{to}");
         assert!(!opened.unwrap_err().to_string().contains("secret"));
     }
@@ -125,7 +131,10 @@ fn the_server_of_a_blob_does_not_say_where_passwords_are_sent() {
     own.put("/v2/app/manifests/1", manifest.into_bytes());
     own.put(&format!("/v2/app/blobs/{}", digest(&layer)), Object::new(layer).with_etag(None));
     let challenge = format!("Bearer realm=\"{}\",service=\"x\"", own.url("/token"));
-    own.set_auth("/v2/", Some(Auth::Header { value: "Bearer token-of-registry".into(), challenge }));
+    own.set_auth(
+        "/v2/",
+        Some(Auth::Header { value: "Bearer token-of-registry".into(), challenge }),
+    );
     own.route(|request| {
         let is_user = request.header("authorization") == Some(BASIC);
         (request.path == "/token" && is_user)
@@ -143,7 +152,10 @@ fn the_server_of_a_blob_does_not_say_where_passwords_are_sent() {
         assert!(connected.object.fetch(0, &mut buf, soon()).is_err(), "{to}");
         assert_got_nothing(&thief, &to);
         let elsewhere = own.log().into_iter().filter(|request| request.path == "/elsewhere");
-        assert!(elsewhere.into_iter().all(|request| request.header("authorization").is_none()), "{to}");
+        assert!(
+            elsewhere.into_iter().all(|request| request.header("authorization").is_none()),
+            "{to}"
+        );
     }
     assert!(thief.counts().requests > 8, "the other server was asked");
 }
@@ -172,7 +184,10 @@ fn the_server_of_an_upload_does_not_say_where_passwords_are_sent() {
     let pushed = push_to(client, &image, &reference, &options);
     assert!(!pushed.unwrap_err().to_string().contains("secret"));
     assert_got_nothing(&thief, "upload");
-    assert!(thief.log().iter().any(|request| request.method == "PUT"), "the other server was asked");
+    assert!(
+        thief.log().iter().any(|request| request.method == "PUT"),
+        "the other server was asked"
+    );
     assert!(thief.log().iter().all(|request| request.path != "/token"), "{:?}", thief.counts());
 }
 
@@ -188,7 +203,8 @@ fn push_to(
 #[test]
 fn a_token_server_elsewhere_without_tls_gets_no_password() {
     let own = Server::start().unwrap();
-    for host in ["auth.invalid", "localhost.invalid", "127.0.0.1.invalid", "127.0.0.1@auth.invalid"] {
+    for host in ["auth.invalid", "localhost.invalid", "127.0.0.1.invalid", "127.0.0.1@auth.invalid"]
+    {
         let challenge = format!("Bearer realm=\"http://{host}/token\"");
         own.set_auth("/v2/", Some(Auth::Header { value: "Bearer none".into(), challenge }));
         let reference = Reference::parse(&format!("{}/app:1", own.address())).unwrap();

@@ -115,7 +115,11 @@ fn flipped_bits_of_data_and_of_hashes_are_never_stored() {
         setup.server.add(Rule::new(Fault::FlippedBit(byte)).covering(byte).times(1));
         setup.read(start).unwrap();
         let after = (setup.server.counts().faults, setup.fetcher.stats().digest_errors);
-        assert_eq!((after.0 - before.0, after.1 - before.1), (1, 1), "one wrong answer, which was noticed");
+        assert_eq!(
+            (after.0 - before.0, after.1 - before.1),
+            (1, 1),
+            "one wrong answer, which was noticed"
+        );
         setup.server.clear();
     }
     setup.assert_recovers();
@@ -151,7 +155,8 @@ fn faults_that_stay_are_errors_in_time() {
         let error = setup.sealed.read(&patient, range.clone(), LIMIT).unwrap_err();
         assert!(error.to_string().contains(expected), "{fault:?}: {error}");
         assert!(
-            error.to_string().contains(&setup.server.url("/image")) || error.to_string().contains("test:")
+            error.to_string().contains(&setup.server.url("/image"))
+                || error.to_string().contains("test:")
         );
         assert!(!setup.fetcher.entry().has(range).unwrap(), "{fault:?}");
         setup.server.clear();
@@ -199,7 +204,11 @@ impl Tokens {
 impl Access for Tokens {
     fn target(&self, _: Instant) -> Result<Target, FetchErrorKind> {
         let token = format!("Bearer {}", self.current.lock().unwrap().number);
-        Ok(Target { url: self.url.clone(), headers: vec![("Authorization".into(), token)], credentials: 0 })
+        Ok(Target {
+            url: self.url.clone(),
+            headers: vec![("Authorization".into(), token)],
+            credentials: 0,
+        })
     }
 
     fn refused(&self, _: &Target, status: u16, _: Option<&str>) -> bool {
@@ -231,7 +240,8 @@ fn tokens_are_renewed_without_the_reader_noticing() {
     let access: Arc<dyn Access> = Arc::clone(&tokens) as _;
     let folder = tempfile::tempdir().unwrap();
     tokens.revoke();
-    let image = sealed.open(Box::new(move || connected(Arc::clone(&access))), &folder.path().join("cache"));
+    let image =
+        sealed.open(Box::new(move || connected(Arc::clone(&access))), &folder.path().join("cache"));
     let fetcher = Arc::new(image.unwrap().fetcher(quick()).unwrap());
     let source = source(&fetcher, PATIENCE);
     for step in 0..8 {
@@ -243,7 +253,8 @@ fn tokens_are_renewed_without_the_reader_noticing() {
 
 #[test]
 fn redirects_to_addresses_that_expire_are_followed_anew_by_all_readers() {
-    let (sealed, server, storage) = (Sealed::new(LEN, 1), Server::start().unwrap(), Server::start().unwrap());
+    let (sealed, server, storage) =
+        (Sealed::new(LEN, 1), Server::start().unwrap(), Server::start().unwrap());
     storage.put("/blob", sealed.bytes.to_vec());
     storage.set_auth("/blob", Some(Auth::Expires));
     let lifetime = Duration::from_millis(300);
@@ -269,7 +280,11 @@ fn redirects_to_addresses_that_expire_are_followed_anew_by_all_readers() {
         });
     }
     assert_eq!(fetcher.stats().failures, 0);
-    assert!(server.counts().requests > 4 && server.counts().requests < 100, "{:?}", server.counts());
+    assert!(
+        server.counts().requests > 4 && server.counts().requests < 100,
+        "{:?}",
+        server.counts()
+    );
 }
 
 #[test]

@@ -134,7 +134,10 @@ fn short_bodies_tell_what_arrived() {
         let (error, received) = with(Rule::new(fault.clone()));
         assert!(matches!(error, Err(Kind::Short | Kind::Connection(_))), "{fault:?}: {error:?}");
         // A reset discards what the system has not given to the program.
-        assert!(received <= 600 && (received == 600 || fault != Fault::Short(600)), "{fault:?}: {received}");
+        assert!(
+            received <= 600 && (received == 600 || fault != Fault::Short(600)),
+            "{fault:?}: {received}"
+        );
     }
     assert!(matches!(with(Rule::new(Fault::Reset)), (Err(Kind::Connection(_) | Kind::Short), 0)));
     assert!(matches!(with(Rule::new(Fault::Garbage)), (Err(Kind::Protocol(_)), 0)));
@@ -148,7 +151,10 @@ fn changed_objects() {
     other[100_001] ^= 1;
     server.put("/x", other);
     assert!(matches!(fetch(&object).unwrap_err().kind, Kind::Changed), "If-Match");
-    assert!(matches!(with(Rule::new(Fault::OtherTag("\"other\"".into()))), (Err(Kind::Changed), 0)));
+    assert!(matches!(
+        with(Rule::new(Fault::OtherTag("\"other\"".into()))),
+        (Err(Kind::Changed), 0)
+    ));
     let dated = |time| Object::new(bytes()).with_etag(Some("W/\"weak\"")).with_last_modified(time);
     server.put("/x", dated("Mon, 02 Nov 2026 10:00:00 GMT"));
     let object = open(&server);
@@ -286,7 +292,11 @@ fn redirects_are_followed_once_and_resolved_anew_when_they_expire() {
     let object = open_with(&front.url("/start"), &options).unwrap().object;
     fetch(&object).unwrap();
     fetch(&object).unwrap();
-    assert_eq!((front.counts().requests, store.counts().requests), (1, 3), "the address is remembered");
+    assert_eq!(
+        (front.counts().requests, store.counts().requests),
+        (1, 3),
+        "the address is remembered"
+    );
     assert!(front.log()[0].header("authorization").is_some());
     for request in store.log() {
         assert_eq!(request.header("authorization"), None, "another server gets no credentials");
@@ -302,7 +312,10 @@ fn redirects_are_followed_once_and_resolved_anew_when_they_expire() {
     drop(store);
     front.clear();
     front.add(Rule::new(Fault::Redirect(302, moved.url("/x"))));
-    assert!(matches!(fetch(&object).unwrap_err().kind, Kind::Connection(_) | Kind::Short), "{from}");
+    assert!(
+        matches!(fetch(&object).unwrap_err().kind, Kind::Connection(_) | Kind::Short),
+        "{from}"
+    );
     fetch(&object).unwrap();
     assert!(moved.counts().requests >= 1);
 }

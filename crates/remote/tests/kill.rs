@@ -38,7 +38,9 @@ const OPENING: std::ops::Range<u64> = 0..12 << 10;
 #[ignore = "is started by the other test"]
 fn fetcher_process() {
     let Ok(image) = std::env::var(IMAGE) else { return };
-    let [url, folder, root, position] = image.split('\n').collect::<Vec<_>>()[..] else { panic!("{image}") };
+    let [url, folder, root, position] = image.split('\n').collect::<Vec<_>>()[..] else {
+        panic!("{image}")
+    };
     let mut options = OpenRemote::default();
     options.root = Some(root.parse().unwrap());
     options.hash_offset = Some(position.parse().unwrap());
@@ -72,16 +74,23 @@ fn kill_while_reading(seed: u64) -> (u64, u64) {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path().join("cache");
     let known = sealed.open(web(&server.url("/image")), &folder).unwrap();
-    let entry = known.known().open_entry(&Cache::open(&folder, None).unwrap(), "test:image").unwrap();
+    let entry =
+        known.known().open_entry(&Cache::open(&folder, None).unwrap(), "test:image").unwrap();
     drop(known);
     server.reset();
     server.shape(Duration::from_millis(3), BANDWIDTH);
-    let image =
-        format!("{}\n{}\n{}\n{}", server.url("/image"), folder.display(), sealed.root, sealed.position);
+    let image = format!(
+        "{}\n{}\n{}\n{}",
+        server.url("/image"),
+        folder.display(),
+        sealed.root,
+        sealed.position
+    );
     let (own, other) = channel::pair().unwrap();
     let client = Arc::new(Client::new(own));
     let (ended, reads) = (AtomicBool::new(false), AtomicU64::new(0));
-    let source = || RemoteSource::new(Arc::clone(&entry), Arc::clone(&client) as Arc<dyn Supply>, PATIENCE);
+    let source =
+        || RemoteSource::new(Arc::clone(&entry), Arc::clone(&client) as Arc<dyn Supply>, PATIENCE);
     let mut random = Random(seed);
     // What was stored at each kill, and the number of requests that the server had got.
     let mut kills: Vec<(usize, Vec<bool>)> = Vec::new();
@@ -101,7 +110,9 @@ fn kill_while_reading(seed: u64) -> (u64, u64) {
         let (source, sealed, reads) = (source(), &sealed, &reads);
         let sequential = scope.spawn(move || {
             for start in (0..sealed.size()).step_by(128 << 10) {
-                sealed.read(&source, start..(start + (128 << 10)).min(sealed.size()), LIMIT).unwrap();
+                sealed
+                    .read(&source, start..(start + (128 << 10)).min(sealed.size()), LIMIT)
+                    .unwrap();
                 reads.fetch_add(1, Ordering::SeqCst);
             }
         });
@@ -126,8 +137,8 @@ fn kill_while_reading(seed: u64) -> (u64, u64) {
     assert_eq!(sealed.assert_stored_is_right(&entry), sealed.size().div_ceil(UNIT));
     for (before, stored) in &kills {
         for request in requests[*before..].iter().filter(|request| **request != OPENING) {
-            let again =
-                (request.start / UNIT..request.end.div_ceil(UNIT)).find(|unit| stored[*unit as usize]);
+            let again = (request.start / UNIT..request.end.div_ceil(UNIT))
+                .find(|unit| stored[*unit as usize]);
             assert_eq!(again, None, "{request:?} was stored before");
         }
     }
@@ -146,6 +157,9 @@ fn killed_fetchers_lose_only_what_was_in_flight() {
     let rounds = if std::env::var_os("FEROFS_TEST_FULL").is_some() { 1000 / KILLS } else { 1 };
     for round in 0..rounds {
         let (asked, size) = kill_while_reading(round + 1);
-        println!("{KILLS} kills: {:.2} times the image's bytes were asked for", asked as f64 / size as f64);
+        println!(
+            "{KILLS} kills: {:.2} times the image's bytes were asked for",
+            asked as f64 / size as f64
+        );
     }
 }

@@ -41,7 +41,10 @@ fn registry(manifest: &str) -> Server {
     let server = Server::start().unwrap();
     let layer = layer();
     server.put("/v2/app/manifests/1", manifest.as_bytes().to_vec());
-    server.put(&format!("/v2/app/manifests/{}", digest(manifest.as_bytes())), manifest.as_bytes().to_vec());
+    server.put(
+        &format!("/v2/app/manifests/{}", digest(manifest.as_bytes())),
+        manifest.as_bytes().to_vec(),
+    );
     server.put(&format!("/v2/app/blobs/{}", digest(&layer)), Object::new(layer).with_etag(None));
     server
 }
@@ -106,7 +109,9 @@ fn digests_pin_and_are_verified() {
     let error = open_named(&server, &pinned, &options()).err().unwrap();
     assert!(matches!(error, Error::Fetch { error, .. } if matches!(error.kind, Kind::Digest)));
     // The header names another digest than the body has.
-    server.add(Rule::new(Fault::FlippedBit(20)).header("Docker-Content-Digest", &digest(text.as_bytes())));
+    server.add(
+        Rule::new(Fault::FlippedBit(20)).header("Docker-Content-Digest", &digest(text.as_bytes())),
+    );
     let error = open(&server).err().unwrap();
     assert!(matches!(error, Error::Fetch { error, .. } if matches!(error.kind, Kind::Digest)));
 }
@@ -122,7 +127,9 @@ fn documents_that_cannot_be_used() {
     let wrong_root = manifest(EROFS, r#""org.erofs.dmverity.root_digest":"zz""#);
     assert!(matches!(problem(&wrong_root), Error::Document { .. }));
     let missing = open_named(&registry(""), "other:1", &options()).err().unwrap();
-    assert!(matches!(missing, Error::Fetch { error, .. } if matches!(error.kind, Kind::NotFound(404))));
+    assert!(
+        matches!(missing, Error::Fetch { error, .. } if matches!(error.kind, Kind::NotFound(404)))
+    );
     let index = r#"{"schemaVersion":2,"manifests":[{"mediaType":"x","digest":"sha256:0000000000000000000000000000000000000000000000000000000000000000","size":1,"platform":{"os":"plan9","architecture":"mips"}}]}"#;
     let error = problem(index).to_string();
     assert!(error.contains("plan9/mips"), "{error}");
@@ -132,8 +139,10 @@ fn documents_that_cannot_be_used() {
 fn with_tokens(server: &Server, expires: u64) -> Arc<AtomicU32> {
     let given = Arc::new(AtomicU32::new(0));
     let (counter, handle) = (Arc::clone(&given), server.handle());
-    let challenge =
-        format!("Bearer realm=\"{}\",service=\"test\",scope=\"repository:app:pull\"", server.url("/token"));
+    let challenge = format!(
+        "Bearer realm=\"{}\",service=\"test\",scope=\"repository:app:pull\"",
+        server.url("/token")
+    );
     let accept = move |number: u32| {
         let value = format!("Bearer token-{number}");
         handle.set_auth("/v2/", Some(Auth::Header { value, challenge: challenge.clone() }));
@@ -172,7 +181,11 @@ fn a_registry_on_this_machine_that_refuses_http_may_be_asked_by_https() {
         open_named(&server, "app:1", &options).err().unwrap().to_string()
     };
     assert!(error(None).contains("--plain-http=false"), "{}", error(None));
-    assert!(error(Some(true)).ends_with("the server answered with status 400"), "{}", error(Some(true)));
+    assert!(
+        error(Some(true)).ends_with("the server answered with status 400"),
+        "{}",
+        error(Some(true))
+    );
 }
 
 #[test]
@@ -200,8 +213,10 @@ fn tokens_are_asked_for_and_asked_for_again() {
     assert_eq!(given.load(Ordering::SeqCst), 1, "one token serves all requests");
     // The registry forgets the token: status 401, and a new one. A token that is a moment old is taken as the one before.
     std::thread::sleep(Duration::from_millis(1100));
-    let challenge =
-        format!("Bearer realm=\"{}\",service=\"test\",scope=\"repository:app:pull\"", server.url("/token"));
+    let challenge = format!(
+        "Bearer realm=\"{}\",service=\"test\",scope=\"repository:app:pull\"",
+        server.url("/token")
+    );
     server.set_auth("/v2/", Some(Auth::Header { value: "Bearer none".into(), challenge }));
     fetch(&connected).unwrap();
     assert_eq!(given.load(Ordering::SeqCst), 2);
@@ -215,7 +230,12 @@ fn tokens_are_renewed_before_they_expire() {
     server.reset();
     fetch(&connected).unwrap();
     assert_eq!(given.load(Ordering::SeqCst), 2);
-    assert!(server.log().iter().all(|request| request.path == "/token" || request.header("range").is_some()));
+    assert!(
+        server
+            .log()
+            .iter()
+            .all(|request| request.path == "/token" || request.header("range").is_some())
+    );
     assert_eq!(server.counts().requests, 2, "a token, and the bytes: no request with the old one");
 }
 
@@ -247,5 +267,9 @@ fn a_registry_without_tls_elsewhere_is_not_asked_in_the_clear() {
     let name = Reference::parse(&format!("{}/app:1", server.address())).unwrap();
     let error = oci::open(client, &name, &options, soon()).err().unwrap();
     assert!(matches!(error, Error::Fetch { .. }), "{error}");
-    assert_eq!(server.counts().requests, 0, "the server does not understand TLS, and got nothing else");
+    assert_eq!(
+        server.counts().requests,
+        0,
+        "the server does not understand TLS, and got nothing else"
+    );
 }

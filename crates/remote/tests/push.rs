@@ -122,7 +122,13 @@ fn push_to(server: &Server, image: &Path) -> Result<Pushed, Error> {
     let reference = Reference::parse(&format!("{}/app:1", server.address())).unwrap();
     let mut options = PushOptions::default();
     options.oci.anonymous = true;
-    push(Client::new(&TlsOptions::default())?, &[image.to_owned()], &reference, &options, &|_, _| ())
+    push(
+        Client::new(&TlsOptions::default())?,
+        &[image.to_owned()],
+        &reference,
+        &options,
+        &|_, _| (),
+    )
 }
 
 fn assert_stored(state: &Mutex<State>, image: &Path, pushed: &Pushed) {
@@ -260,7 +266,10 @@ fn layers_of_a_base_are_mounted_and_not_sent() {
         config.len()
     );
     server.put("/v2/base/manifests/1", manifest.into_bytes());
-    server.put(&format!("/v2/base/blobs/{}", digest(config.as_bytes())), Object::new(config).with_etag(None));
+    server.put(
+        &format!("/v2/base/blobs/{}", digest(config.as_bytes())),
+        Object::new(config).with_etag(None),
+    );
     let reference = |name: &str| Reference::parse(&format!("{}/{name}", server.address())).unwrap();
     let client = || Client::new(&TlsOptions::default()).unwrap();
     let mut options = PushOptions::default();
@@ -284,7 +293,10 @@ fn layers_of_a_base_are_mounted_and_not_sent() {
     let configs = state.blobs.values().filter(|blob| blob.len() < 2000);
     let configs: Vec<_> = configs.map(|blob| String::from_utf8_lossy(blob).into_owned()).collect();
     let both = format!(r#""diff_ids":["{layer}","{}"]"#, pushed.layers[1]);
-    assert!(configs.iter().any(|config| config.contains(&both) && config.contains("arm64")), "{configs:?}");
+    assert!(
+        configs.iter().any(|config| config.contains(&both) && config.contains("arm64")),
+        "{configs:?}"
+    );
     drop(state);
     // Another registry has no such repository.
     let elsewhere = Reference::parse("localhost:1/app:1").unwrap();
@@ -306,8 +318,9 @@ fn failures_that_do_not_pass() {
     assert!(matches!(kind(Rule::new(Fault::Status(401))), Kind::NoCredentials));
     assert!(matches!(kind(Rule::new(Fault::Status(403)).method("POST")), Kind::Forbidden));
     assert!(matches!(kind(Rule::new(Fault::Status(413)).method("PATCH")), Kind::Status(413)));
-    let wrong =
-        Rule::new(Fault::Status(201)).path("/v2/app/manifests").header("Docker-Content-Digest", &digest(b""));
+    let wrong = Rule::new(Fault::Status(201))
+        .path("/v2/app/manifests")
+        .header("Docker-Content-Digest", &digest(b""));
     assert!(matches!(kind(wrong), Kind::Digest));
     let (server, _) = registry();
     assert!(matches!(push_to(&server, &folder.path().join("none")), Err(Error::File { .. })));

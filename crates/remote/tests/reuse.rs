@@ -75,8 +75,11 @@ impl Setup {
     /// The folder of the old version in the cache.
     fn old_entry(&self) -> PathBuf {
         let start = format!("verity-{}", self.old.root);
-        let mut folders = std::fs::read_dir(self.cache()).unwrap().map(|entry| entry.unwrap().path());
-        folders.find(|path| path.file_name().unwrap().to_str().unwrap().starts_with(&start)).unwrap()
+        let mut folders =
+            std::fs::read_dir(self.cache()).unwrap().map(|entry| entry.unwrap().path());
+        folders
+            .find(|path| path.file_name().unwrap().to_str().unwrap().starts_with(&start))
+            .unwrap()
     }
 
     /// Fetches all of the old version.
@@ -89,7 +92,8 @@ impl Setup {
     /// Opens the new version, and waits for the index.
     fn open_new(&self, files: &[PathBuf]) -> Arc<Fetcher> {
         self.server.reset();
-        let image = self.new.open_with(web(&self.server.url("/new")), &self.cache(), files).unwrap();
+        let image =
+            self.new.open_with(web(&self.server.url("/new")), &self.cache(), files).unwrap();
         let fetcher = Arc::new(image.fetcher(quick()).unwrap());
         let started = Instant::now();
         while !fetcher.has_index() {
@@ -135,7 +139,10 @@ fn only_changed_blocks_are_fetched() {
         let fetched = setup.read_new(&fetcher);
         setup.assert_only_changes(fetched, 10);
         let stats = fetcher.stats();
-        assert!(stats.reused > LEN * 4 / 5 && stats.reused + fetched >= setup.new.size(), "{stats:?}");
+        assert!(
+            stats.reused > LEN * 4 / 5 && stats.reused + fetched >= setup.new.size(),
+            "{stats:?}"
+        );
         assert_eq!((stats.failures, stats.digest_errors), (0, 0));
     }
 }
@@ -190,7 +197,11 @@ fn a_part_of_the_old_version_is_used() {
 fn changed_bytes_on_the_disk_are_fetched_instead() {
     let setup = Setup::new(Params::default());
     setup.fetch_old();
-    let data = std::fs::File::options().read(true).write(true).open(setup.old_entry().join("data")).unwrap();
+    let data = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(setup.old_entry().join("data"))
+        .unwrap();
     let flip = |position: u64| {
         let mut byte = [0];
         data.read_exact_at(&mut byte, position).unwrap();

@@ -94,7 +94,9 @@ impl<J, R> Pipeline<J, R> {
             }
             let ((queue, number), result) = self.workers.recv()?;
             let pending = &mut self.queues[queue as usize];
-            let slot = usize::try_from(number - pending.oldest).ok().and_then(|n| pending.results.get_mut(n));
+            let slot = usize::try_from(number - pending.oldest)
+                .ok()
+                .and_then(|n| pending.results.get_mut(n));
             // Each number that comes back was submitted, and came back only once.
             *slot.ok_or(Error::Ended)? = Some(result);
         }
@@ -149,7 +151,10 @@ mod tests {
     }
 
     /// Submits `count` jobs and returns their results, until the first error.
-    fn drive(pipeline: &mut Pipeline<u32, Result<u32, Failure>>, count: u32) -> Result<Vec<u32>, Failure> {
+    fn drive(
+        pipeline: &mut Pipeline<u32, Result<u32, Failure>>,
+        count: u32,
+    ) -> Result<Vec<u32>, Failure> {
         let (mut jobs, mut results) = (0..count, Vec::new());
         loop {
             while pipeline.has_capacity()
@@ -172,8 +177,13 @@ mod tests {
                 std::thread::sleep(Duration::from_micros(u64::from(3 - n % 4) * 300));
                 Ok(n * 2)
             };
-            let results = with_pipeline(workers, limit, || (), work, |pipeline| drive(pipeline, 100));
-            assert_eq!(results.unwrap(), (0..100).map(|n| n * 2).collect::<Vec<_>>(), "{workers} {limit}");
+            let results =
+                with_pipeline(workers, limit, || (), work, |pipeline| drive(pipeline, 100));
+            assert_eq!(
+                results.unwrap(),
+                (0..100).map(|n| n * 2).collect::<Vec<_>>(),
+                "{workers} {limit}"
+            );
         }
     }
 
@@ -214,7 +224,11 @@ mod tests {
                     }
                 },
             );
-            assert_eq!(results.unwrap(), (0..20).chain([100, 101]).collect::<Vec<_>>(), "{workers}");
+            assert_eq!(
+                results.unwrap(),
+                (0..20).chain([100, 101]).collect::<Vec<_>>(),
+                "{workers}"
+            );
         }
     }
 
@@ -253,7 +267,8 @@ mod tests {
     fn a_panic_of_a_job_reaches_the_caller() {
         for workers in [1, 2, 8] {
             let work = |(): &mut (), n: u32| if n == 20 { panic!("job 20") } else { Ok(n) };
-            let result = catch(|| with_pipeline(workers, 10, || (), work, |pipeline| drive(pipeline, 40)));
+            let result =
+                catch(|| with_pipeline(workers, 10, || (), work, |pipeline| drive(pipeline, 40)));
             assert_eq!(message(result), "job 20", "{workers} workers");
         }
     }

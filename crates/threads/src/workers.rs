@@ -219,7 +219,8 @@ mod tests {
     #[test]
     fn a_panic_of_a_task_reaches_the_caller() {
         for workers in [1, 2, 8] {
-            let task = |(): &mut (), n: usize| if n == 20 { panic!("task 20") } else { Ok::<_, Error>(n) };
+            let task =
+                |(): &mut (), n: usize| if n == 20 { panic!("task 20") } else { Ok::<_, Error>(n) };
             let result = catch(|| parallel(workers, 40, || (), task).map(drop));
             assert_eq!(message(result), "task 20", "{workers} workers");
             assert_eq!(

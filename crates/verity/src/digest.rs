@@ -57,7 +57,8 @@ impl FromStr for Digest {
         if !matches!(digits.len(), 64 | 128) {
             return Err(ParseDigestError);
         }
-        let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+        let digit =
+            |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
         let (pairs, _) = digits.as_chunks();
         let bytes = pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?));
         let bytes: Vec<u8> = bytes.collect::<Option<_>>().ok_or(ParseDigestError)?;

@@ -77,7 +77,8 @@ mod tests {
         };
         let salted = Params { salt: b"salt".to_vec(), ..Params::default() };
         assert!(fsverity_digest(&salted, len, root(&salted)).is_err());
-        let other = Params { algorithm: HashAlgorithm::Sha512, data_block_size: 1024, ..Params::default() };
+        let other =
+            Params { algorithm: HashAlgorithm::Sha512, data_block_size: 1024, ..Params::default() };
         assert!(fsverity_digest(&other, len, root(&other)).is_err());
         let sha512 = Params { hash_block_size: 1024, ..other };
         for (params, digest) in [

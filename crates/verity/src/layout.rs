@@ -44,7 +44,9 @@ impl TreeLayout {
         let data_block_size = u64::from(params.data_block_size);
         let problem = match data_blocks.checked_mul(data_block_size) {
             Some(0) => Some("is 0"),
-            Some(len) if len > i64::MAX.unsigned_abs() => Some("gives an image larger than a file can be"),
+            Some(len) if len > i64::MAX.unsigned_abs() => {
+                Some("gives an image larger than a file can be")
+            }
             Some(_) => None,
             None => Some("gives an image larger than a file can be"),
         };
@@ -102,8 +104,10 @@ impl TreeLayout {
     pub fn hashes_of_hashes(&self, blocks: &Range<u64>) -> Vec<Range<u64>> {
         let mut ranges = Vec::new();
         for (number, level) in (1..).zip(&self.levels) {
-            let (start, end) =
-                (blocks.start.max(level.first), blocks.end.min(level.first.saturating_add(level.blocks)));
+            let (start, end) = (
+                blocks.start.max(level.first),
+                blocks.end.min(level.first.saturating_add(level.blocks)),
+            );
             if start < end {
                 let within = start.saturating_sub(level.first)..end.saturating_sub(level.first);
                 ranges.extend(self.above(within, number));
@@ -197,7 +201,10 @@ mod tests {
     fn impossible_trees_are_refused() {
         let params = Params::default();
         for blocks in [0, u64::MAX, u64::MAX / 4096, i64::MAX as u64 / 4096 + 1] {
-            assert!(matches!(TreeLayout::new(blocks, &params), Err(Error::Parameter { .. })), "{blocks}");
+            assert!(
+                matches!(TreeLayout::new(blocks, &params), Err(Error::Parameter { .. })),
+                "{blocks}"
+            );
         }
         for size in [0, 1, 256, 4095, 1 << 17] {
             let params = Params { data_block_size: size, ..Params::default() };

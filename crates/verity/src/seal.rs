@@ -87,10 +87,13 @@ impl Seal {
         let superblock = Superblock { data_blocks, params, uuid: Uuid([0; 16]) };
         let mut seal = Self { superblock, position };
         let start = seal.tree_start();
-        let root =
-            make_tree(image, seal.superblock.data_blocks, &seal.superblock.params, threads, |pos, bytes| {
-                file.write_all_at(bytes, start.saturating_add(pos))
-            })?;
+        let root = make_tree(
+            image,
+            seal.superblock.data_blocks,
+            &seal.superblock.params,
+            threads,
+            |pos, bytes| file.write_all_at(bytes, start.saturating_add(pos)),
+        )?;
         seal.superblock.uuid = uuid.unwrap_or_else(|| uuid_of(root));
         let mut first = seal.superblock.to_bytes()?.to_vec();
         first.resize(to_usize(seal.superblock.params.hash_block_size), 0);
@@ -137,7 +140,10 @@ pub(crate) fn uuid_of(root: Digest) -> Uuid {
 ///
 /// # Errors
 /// [`Error::Integrity`] for the first block with a wrong digest; [`Error::Io`].
-pub fn verify_all<S: Source, T: Source>(image: &VerifiedSource<S, T>, threads: usize) -> Result<()> {
+pub fn verify_all<S: Source, T: Source>(
+    image: &VerifiedSource<S, T>,
+    threads: usize,
+) -> Result<()> {
     /// Bytes that are read at a time.
     const PIECE: u64 = 1 << 20;
     let pieces = usize::try_from(image.size().div_ceil(PIECE)).unwrap_or(usize::MAX);
@@ -190,7 +196,8 @@ mod tests {
     fn a_written_seal_verifies_and_names_the_changed_block() {
         let image: Vec<u8> = (0..4096 * 300_usize).map(|n| (n / 5) as u8).collect();
         let mut file = tempfile::tempfile().unwrap();
-        let (params, uuid) = (Params { salt: b"salt".to_vec(), ..Params::default() }, Some(Uuid([9; 16])));
+        let (params, uuid) =
+            (Params { salt: b"salt".to_vec(), ..Params::default() }, Some(Uuid([9; 16])));
         let len = image.len() as u64;
         let (seal, root) = Seal::write(&image, len, params, uuid, 2, &file, 8192).unwrap();
         let mut bytes = Vec::new();
@@ -203,7 +210,10 @@ mod tests {
         let mut changed = image.clone();
         changed[4096 * 280 + 17] ^= 4;
         let error = verify_all(&seal.verified(&changed, &bytes, root).unwrap(), 2).unwrap_err();
-        assert!(matches!(error, Error::Integrity(error) if !error.is_hash && error.block == 280), "{error}");
+        assert!(
+            matches!(error, Error::Integrity(error) if !error.is_hash && error.block == 280),
+            "{error}"
+        );
         // The superblock is not covered, but a false one finds nothing with this root.
         let mut other = seal.clone();
         other.superblock.params.salt = b"sale".to_vec();
@@ -220,7 +230,8 @@ mod tests {
             superblock.root = ferofs_format::Nid::new(36);
             [vec![0; erofs::OFFSET], superblock.to_bytes().unwrap()].concat()
         };
-        let position = |bits, blocks, ext_slots| appended_position(&image(bits, blocks, ext_slots)).ok();
+        let position =
+            |bits, blocks, ext_slots| appended_position(&image(bits, blocks, ext_slots)).ok();
         assert_eq!([position(12, 3, 0), position(12, 1, 255)], [Some(3 * 4096), Some(4096)]);
         assert_eq!([position(9, 8, 0), position(9, 9, 0)], [Some(4096), Some(2 * 4096)]);
         assert_eq!(position(16, 1 << 47, 0), Some(1 << 63));
@@ -237,10 +248,17 @@ mod tests {
     #[test]
     fn images_of_parts_of_blocks_are_refused() {
         let file = tempfile::tempfile().unwrap();
-        let write =
-            |len, position| Seal::write(&vec![0_u8; 5000], len, Params::default(), None, 1, &file, position);
-        assert!(matches!(write(5000, 0), Err(Error::Parameter { parameter: "data block size", .. })));
-        assert!(matches!(write(4096, 100), Err(Error::Parameter { parameter: "hash block size", .. })));
+        let write = |len, position| {
+            Seal::write(&vec![0_u8; 5000], len, Params::default(), None, 1, &file, position)
+        };
+        assert!(matches!(
+            write(5000, 0),
+            Err(Error::Parameter { parameter: "data block size", .. })
+        ));
+        assert!(matches!(
+            write(4096, 100),
+            Err(Error::Parameter { parameter: "hash block size", .. })
+        ));
         assert!(write(4096, 0).is_ok());
     }
 }

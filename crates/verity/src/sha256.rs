@@ -2,7 +2,10 @@
 //!
 //! `avx512` hashes 16 blocks, `sha_ni` two. On processors without these instructions, and on those that are not x86-64, `sha2` hashes all blocks;
 //! it uses the instructions of AArch64.
-#![allow(unsafe_code, reason = "functions for processors with certain features are called after a test")]
+#![allow(
+    unsafe_code,
+    reason = "functions for processors with certain features are called after a test"
+)]
 
 mod avx512;
 mod sha_ni;
@@ -111,8 +114,16 @@ const K: [u32; 64] = [
     0xc671_78f2,
 ];
 /// The first 32 bits of the fractional parts of the square roots of the first 8 primes. Source: FIPS 180-4, section 5.3.3.
-const INITIAL: [u32; 8] =
-    [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
+const INITIAL: [u32; 8] = [
+    0x6a09_e667,
+    0xbb67_ae85,
+    0x3c6e_f372,
+    0xa54f_f53a,
+    0x510e_527f,
+    0x9b05_688c,
+    0x1f83_d9ab,
+    0x5be0_cd19,
+];
 
 #[cfg(test)]
 mod tests {

@@ -48,7 +48,10 @@ impl Superblock {
     ///
     /// # Errors
     /// [`Error::Parameter`] for parameters out of range.
-    #[expect(clippy::indexing_slicing, reason = "names have at most 32 bytes, and `check` limits the salt")]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "names have at most 32 bytes, and `check` limits the salt"
+    )]
     pub fn to_bytes(&self) -> Result<[u8; SUPERBLOCK_SIZE]> {
         self.params.check()?;
         let name = self.params.algorithm.name().as_bytes();
@@ -79,9 +82,12 @@ impl Superblock {
     /// [`Error::Superblock`] if it is not valid or not supported; [`Error::Parameter`].
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         if Unfinished::parse(bytes).is_some() {
-            return Err(Error::Superblock("is not written yet: `ferofs verity format` was interrupted"));
+            return Err(Error::Superblock(
+                "is not written yet: `ferofs verity format` was interrupted",
+            ));
         }
-        let (raw, _) = Raw::ref_from_prefix(bytes).map_err(|_| Error::Superblock("is not complete"))?;
+        let (raw, _) =
+            Raw::ref_from_prefix(bytes).map_err(|_| Error::Superblock("is not complete"))?;
         if raw.signature != SIGNATURE {
             return Err(Error::Superblock("is not there"));
         }
@@ -94,8 +100,8 @@ impl Superblock {
         let name = raw.algorithm.split(|byte| *byte == 0).next().unwrap_or_default();
         let name = std::str::from_utf8(name).unwrap_or_default();
         let algorithm = HashAlgorithm::from_name(name);
-        let algorithm =
-            algorithm.ok_or(Error::Superblock("has a hash algorithm other than sha256 and sha512"))?;
+        let algorithm = algorithm
+            .ok_or(Error::Superblock("has a hash algorithm other than sha256 and sha512"))?;
         let salt = raw.salt.get(..usize::from(raw.salt_size.get()));
         let params = Params {
             algorithm,
@@ -149,7 +155,11 @@ mod tests {
     #[test]
     fn bytes_are_parsed_again_and_false_fields_refused() {
         let superblock = Superblock {
-            params: Params { algorithm: HashAlgorithm::Sha512, salt: vec![1, 2, 3], ..Params::default() },
+            params: Params {
+                algorithm: HashAlgorithm::Sha512,
+                salt: vec![1, 2, 3],
+                ..Params::default()
+            },
             data_blocks: 77,
             uuid: Uuid([5; 16]),
         };

@@ -76,9 +76,11 @@ impl TreeBuilder {
                 HashBlock { unit, digest, position: 0, bytes: Vec::new() }
             }
             Some(level) => {
-                let digests = self.hasher.hash_blocks(data, to_usize(self.layout.data_block_size()));
+                let digests =
+                    self.hasher.hash_blocks(data, to_usize(self.layout.data_block_size()));
                 let (digest, bytes) = self.hash_block(digests.into_iter());
-                let position = level.first.saturating_add(unit).saturating_mul(self.layout.hash_block_size());
+                let position =
+                    level.first.saturating_add(unit).saturating_mul(self.layout.hash_block_size());
                 HashBlock { unit, digest, position, bytes }
             }
         }
@@ -106,7 +108,9 @@ impl TreeBuilder {
     ) -> Result<Option<Digest>, E> {
         for level in self.layout.levels().iter().skip(1) {
             let mut above = Vec::new();
-            for (number, digests) in (level.first..).zip(units.chunks(to_usize(self.layout.per_block()))) {
+            for (number, digests) in
+                (level.first..).zip(units.chunks(to_usize(self.layout.per_block())))
+            {
                 let (digest, bytes) = self.hash_block(digests.iter().copied());
                 write(number.saturating_mul(self.layout.hash_block_size()), &bytes)?;
                 above.push(digest);

@@ -142,7 +142,9 @@ impl WriteHasher {
                 Some(block) => block,
                 None => {
                     buffer.resize(len, 0);
-                    image.read_exact_at(range.start, &mut buffer).map_err(Error::io("read image"))?;
+                    image
+                        .read_exact_at(range.start, &mut buffer)
+                        .map_err(Error::io("read image"))?;
                     builder.hash_unit(unit, &buffer)
                 }
             });
@@ -153,7 +155,8 @@ impl WriteHasher {
             above.push((position, bytes.to_vec()));
             Ok::<(), Error>(())
         })?;
-        let root = root.ok_or(Error::Parameter { parameter: "number of data blocks", problem: "is 0" })?;
+        let root =
+            root.ok_or(Error::Parameter { parameter: "number of data blocks", problem: "is 0" })?;
         let uuid = uuid.unwrap_or_else(|| uuid_of(root));
         let superblock = Superblock { data_blocks, params: self.params.clone(), uuid };
         let mut first = superblock.to_bytes()?.to_vec();
@@ -246,7 +249,8 @@ mod tests {
     fn expected(image: &dyn Source, params: &Params) -> (Vec<u8>, Digest) {
         use std::io::Read;
         let mut file = tempfile::tempfile().unwrap();
-        let (_, root) = Seal::write(image, image.size(), params.clone(), None, 2, &file, 0).unwrap();
+        let (_, root) =
+            Seal::write(image, image.size(), params.clone(), None, 2, &file, 0).unwrap();
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).unwrap();
         (bytes, root)

@@ -25,13 +25,22 @@ struct Remote {
 }
 
 /// Sends a request with these headers, and returns the headers and the body of the answer.
-async fn request(host: &str, path: &str, method: &str, headers: &str) -> Result<(String, Vec<u8>), Failure> {
+async fn request(
+    host: &str,
+    path: &str,
+    method: &str,
+    headers: &str,
+) -> Result<(String, Vec<u8>), Failure> {
     let mut stream = TcpStream::connect(host).await?;
-    let request = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{headers}\r\n");
+    let request =
+        format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{headers}\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await?;
-    let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").ok_or("an answer without headers")?;
+    let end = answer
+        .windows(4)
+        .position(|bytes| bytes == b"\r\n\r\n")
+        .ok_or("an answer without headers")?;
     let body = answer.split_off(end + 4);
     Ok((String::from_utf8_lossy(&answer).to_lowercase(), body))
 }
@@ -40,8 +49,9 @@ impl Remote {
     async fn open(host: &str, path: &str) -> Result<(Self, Image), Failure> {
         let (headers, _) = request(host, path, "HEAD", "").await?;
         let size = headers.lines().find_map(|line| line.strip_prefix("content-length: "));
-        let size =
-            size.filter(|_| headers.starts_with("http/1.1 200")).ok_or("the server has no such file")?;
+        let size = size
+            .filter(|_| headers.starts_with("http/1.1 200"))
+            .ok_or("the server has no such file")?;
         let source = Arc::new(FetchedSource::new(size.trim().parse()?));
         let remote = Self { host: host.into(), path: path.into(), source: Arc::clone(&source) };
         let image = remote.run(|| Image::open(Arc::clone(&source))).await?;
@@ -55,8 +65,8 @@ impl Remote {
             tokio::spawn(async move {
                 let wanted = format!("Range: bytes={}-{}\r\n", range.start, range.end - 1);
                 let (headers, body) = request(&host, &path, "GET", &wanted).await?;
-                let is_part =
-                    headers.starts_with("http/1.1 206") && body.len() as u64 == range.end - range.start;
+                let is_part = headers.starts_with("http/1.1 206")
+                    && body.len() as u64 == range.end - range.start;
                 if is_part {
                     Ok((range.start, body))
                 } else {
@@ -88,7 +98,8 @@ impl Remote {
         while offset.get() < inode.size() {
             // All encoded bytes of the piece with one round of requests.
             let ranges = self.run(|| image.data_ranges(&inode, offset, PIECE as u64)).await?;
-            let missing = ranges.iter().flat_map(|range| self.source.missing(range.start.get()..range.end()));
+            let missing =
+                ranges.iter().flat_map(|range| self.source.missing(range.start.get()..range.end()));
             self.fetch(missing.collect()).await?;
             let read = || {
                 let mut piece = vec![0; PIECE];
@@ -106,7 +117,10 @@ impl Remote {
     /// Prints all paths and sizes.
     async fn list(&self, image: &Image) -> Result<(), Failure> {
         let walk = || {
-            image.walk().map(|entry| entry.and_then(|entry| Ok((entry.path, entry.inode?.size())))).collect()
+            image
+                .walk()
+                .map(|entry| entry.and_then(|entry| Ok((entry.path, entry.inode?.size()))))
+                .collect()
         };
         let names: Vec<_> = self.run(walk).await?;
         for (path, size) in names {
@@ -129,6 +143,10 @@ async fn main() -> Result<(), Failure> {
         Some(file) => remote.print(&image, file).await?,
         None => remote.list(&image).await?,
     }
-    eprintln!("{} of {} bytes were fetched", remote.source.held(), ferofs_read::Source::size(&remote.source));
+    eprintln!(
+        "{} of {} bytes were fetched",
+        remote.source.held(),
+        ferofs_read::Source::size(&remote.source)
+    );
     Ok(())
 }

@@ -23,15 +23,21 @@ fn files_are_read_by_range_requests() {
     options.data.compression = Some(ferofs_build::Compression::lz4(0).unwrap());
     let image = root.join("image.erofs");
     ferofs_build::build(&options, &image).unwrap();
-    let Some(server) = Server::nginx(dir.path(), &root, ["", ""], "reading over HTTP") else { return };
+    let Some(server) = Server::nginx(dir.path(), &root, ["", ""], "reading over HTTP") else {
+        return;
+    };
 
     let example = |arguments: &[&str]| {
-        Run::new(env!("CARGO_BIN_EXE_ferofs-async-http-example")).arg(&server.address).args(arguments).run()
+        Run::new(env!("CARGO_BIN_EXE_ferofs-async-http-example"))
+            .arg(&server.address)
+            .args(arguments)
+            .run()
     };
     let list = example(&["/image.erofs"]).success();
     let list = String::from_utf8(list.stdout).unwrap();
     assert!(
-        list.contains(&format!("{:>10} /docs/wanted\n", wanted.len())) && list.contains("/unwanted\n"),
+        list.contains(&format!("{:>10} /docs/wanted\n", wanted.len()))
+            && list.contains("/unwanted\n"),
         "{list}"
     );
     let file = example(&["/image.erofs", "docs/wanted"]).success();

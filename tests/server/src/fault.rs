@@ -160,6 +160,8 @@ mod tests {
         assert!(!meets("/a", "bytes=0-20"), "two were met");
         assert!(!Rule::new(Fault::Reset).method("put").meets(&request("/", ""), 0.0));
         let mut sometimes = Rule::new(Fault::Reset).probability(0.25);
-        assert!(sometimes.meets(&request("/", ""), 0.2) && !sometimes.meets(&request("/", ""), 0.25));
+        assert!(
+            sometimes.meets(&request("/", ""), 0.2) && !sometimes.meets(&request("/", ""), 0.25)
+        );
     }
 }

@@ -178,8 +178,9 @@ impl Handle {
             state.log.push(request.clone());
         }
         let State { rules, random, .. } = &mut *state;
-        let rule =
-            rules.iter_mut().find_map(|rule| rule.meets(request, next_random(random)).then(|| rule.clone()));
+        let rule = rules
+            .iter_mut()
+            .find_map(|rule| rule.meets(request, next_random(random)).then(|| rule.clone()));
         state.counts.faults += u64::from(rule.is_some());
         rule
     }
@@ -188,7 +189,8 @@ impl Handle {
     pub(crate) fn answer(&self, request: &Request) -> Answer {
         let (auth, routes, folder, object) = {
             let state = self.state.lock();
-            let auth = state.auth.iter().rfind(|(prefix, _)| request.path.starts_with(prefix.as_str()));
+            let auth =
+                state.auth.iter().rfind(|(prefix, _)| request.path.starts_with(prefix.as_str()));
             let object = state.objects.get(&request.path).cloned();
             (auth.map(|(_, auth)| auth.clone()), state.routes.clone(), state.folder.clone(), object)
         };

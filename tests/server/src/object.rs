@@ -114,9 +114,9 @@ impl Bytes {
 
 /// FNV-1a: equal bytes have equal tags, also in other processes.
 fn hash(bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+    })
 }
 
 /// A time, in seconds since 1970, as headers have it (RFC 9110, section 5.6.7).
@@ -126,8 +126,9 @@ fn http_date(seconds: u64) -> String {
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let (mut days, second) = (seconds / 86_400, seconds % 86_400);
     let weekday = DAYS[usize::try_from(days % 7).unwrap_or(0)];
-    let is_leap =
-        |year: u64| (year.is_multiple_of(4) && !year.is_multiple_of(100)) || year.is_multiple_of(400);
+    let is_leap = |year: u64| {
+        (year.is_multiple_of(4) && !year.is_multiple_of(100)) || year.is_multiple_of(400)
+    };
     let mut year = 1970;
     while days >= 365 + u64::from(is_leap(year)) {
         days -= 365 + u64::from(is_leap(year));
@@ -142,7 +143,11 @@ fn http_date(seconds: u64) -> String {
         month += 1;
     }
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{weekday}, {:02} {} {year} {hour:02}:{minute:02}:{second:02} GMT", days + 1, MONTHS[month])
+    format!(
+        "{weekday}, {:02} {} {year} {hour:02}:{minute:02}:{second:02} GMT",
+        days + 1,
+        MONTHS[month]
+    )
 }
 
 /// An answer to a request.
@@ -188,8 +193,11 @@ impl Answer {
     pub(crate) fn of(object: &Object, request: &Request) -> Self {
         let size = object.bytes.len();
         let with_tags = |status, range: Range<u64>| {
-            let mut answer =
-                Self { status, headers: Vec::new(), body: Body { bytes: object.bytes.clone(), range } };
+            let mut answer = Self {
+                status,
+                headers: Vec::new(),
+                body: Body { bytes: object.bytes.clone(), range },
+            };
             answer.set("Accept-Ranges", "bytes".into());
             if let Some(tag) = &object.etag {
                 answer.set("ETag", tag.clone());

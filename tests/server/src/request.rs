@@ -97,7 +97,10 @@ impl Request {
 
     fn read_body(&self, input: &mut impl BufRead) -> io::Result<Vec<u8>> {
         let mut body = Vec::new();
-        if self.header("transfer-encoding").is_some_and(|value| value.eq_ignore_ascii_case("chunked")) {
+        if self
+            .header("transfer-encoding")
+            .is_some_and(|value| value.eq_ignore_ascii_case("chunked"))
+        {
             loop {
                 let mut line = String::new();
                 Read::take(&mut *input, HEAD_MAX).read_line(&mut line)?;

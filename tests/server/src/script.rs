@@ -29,7 +29,9 @@ use crate::request::Request;
 /// # Errors
 /// The first line that is no command. The lines before it have been executed.
 pub fn execute(handle: &Handle, text: &str) -> Result<(), String> {
-    for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+    for line in
+        text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))
+    {
         command(handle, line).ok_or_else(|| format!("no command: {line}"))?;
     }
     Ok(())
@@ -42,7 +44,10 @@ fn command(handle: &Handle, line: &str) -> Option<()> {
         ["bandwidth", bytes] => handle.shape.set_bandwidth(bytes.parse().ok()?),
         ["fault", rest @ ..] => handle.add(rule(rest)?),
         ["auth", prefix, scheme, secret] => {
-            let auth = Auth::Header { value: format!("{scheme} {secret}"), challenge: (*scheme).to_owned() };
+            let auth = Auth::Header {
+                value: format!("{scheme} {secret}"),
+                challenge: (*scheme).to_owned(),
+            };
             handle.set_auth(prefix, Some(auth));
         }
         ["expires", prefix] => handle.set_auth(prefix, Some(Auth::Expires)),
@@ -76,7 +81,8 @@ fn rule(words: &[&str]) -> Option<Rule> {
     Some(rule)
 }
 
-const OPTIONS: [&str; 7] = ["path=", "method=", "times=", "after=", "covering=", "header=", "probability="];
+const OPTIONS: [&str; 7] =
+    ["path=", "method=", "times=", "after=", "covering=", "header=", "probability="];
 
 fn fault(words: &[&str]) -> Option<Fault> {
     Some(match words {
@@ -158,7 +164,10 @@ mod tests {
     fn lines_become_rules() {
         let rule = |text: &str| rule(&text.split(' ').collect::<Vec<_>>());
         let found = rule("status 503 path=/image times=3 header=Retry-After:1").unwrap();
-        assert_eq!((found.fault, found.path.as_str(), found.times), (Fault::Status(503), "/image", 3));
+        assert_eq!(
+            (found.fault, found.path.as_str(), found.times),
+            (Fault::Status(503), "/image", 3)
+        );
         assert_eq!(found.headers, [("Retry-After".to_owned(), "1".to_owned())]);
         let stall = rule("stall-in-body 10 250ms").unwrap().fault;
         assert_eq!(stall, Fault::StallInBody(10, Duration::from_millis(250)));
@@ -181,6 +190,9 @@ mod tests {
             assert!(rule(wrong).is_none(), "{wrong}");
         }
         let handle = Handle::default();
-        assert_eq!(execute(&handle, "# comment\nlatency 1ms\n\nfast"), Err("no command: fast".into()));
+        assert_eq!(
+            execute(&handle, "# comment\nlatency 1ms\n\nfast"),
+            Err("no command: fast".into())
+        );
     }
 }

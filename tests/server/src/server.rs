@@ -169,13 +169,20 @@ fn serve(stream: &TcpStream, handle: &Handle) -> io::Result<()> {
 }
 
 /// Answers a request. Returns whether the connection stays open.
-fn answer(stream: &TcpStream, handle: &Handle, request: &Request, rule: Option<Rule>) -> io::Result<bool> {
+fn answer(
+    stream: &TcpStream,
+    handle: &Handle,
+    request: &Request,
+    rule: Option<Rule>,
+) -> io::Result<bool> {
     let Some(rule) = rule else {
         let answer = handle.answer(request);
         return send(stream, handle, request, answer, None);
     };
     let mut answer = match &rule.fault {
-        Fault::Status(status) => Answer::new(*status, format!("status {status}, as the test wants it")),
+        Fault::Status(status) => {
+            Answer::new(*status, format!("status {status}, as the test wants it"))
+        }
         Fault::Redirect(status, to) => Answer::new(*status, "").header("Location", to),
         Fault::ExpiringRedirect(status, to, time) => {
             let sign = if to.contains('?') { '&' } else { '?' };
@@ -207,11 +214,15 @@ fn answer(stream: &TcpStream, handle: &Handle, request: &Request, rule: Option<R
     };
     if let (Fault::WrongRange(by), 206) = (&rule.fault, answer.status) {
         let (range, size) = (&answer.body.range, answer.body.bytes.len());
-        answer.set("Content-Range", format!("bytes {}-{}/{size}", range.start + by, range.end - 1 + by));
+        answer.set(
+            "Content-Range",
+            format!("bytes {}-{}/{size}", range.start + by, range.end - 1 + by),
+        );
     }
     if let (Fault::WrongSize(by), 206) = (&rule.fault, answer.status) {
         let (range, size) = (&answer.body.range, answer.body.bytes.len());
-        answer.set("Content-Range", format!("bytes {}-{}/{}", range.start, range.end - 1, size + by));
+        answer
+            .set("Content-Range", format!("bytes {}-{}/{}", range.start, range.end - 1, size + by));
     }
     for (name, value) in &rule.headers {
         answer.set(name, value.clone());
@@ -244,11 +255,17 @@ fn send(
     }
     // The place in the body where something happens.
     let stop = match fault {
-        Some(Fault::Short(at) | Fault::ResetInBody(at) | Fault::StallInBody(at, _)) => (*at).min(len),
+        Some(Fault::Short(at) | Fault::ResetInBody(at) | Fault::StallInBody(at, _)) => {
+            (*at).min(len)
+        }
         _ => len,
     };
     // At most 10 ms of the bytes of a slow answer.
-    let slow = if let Some(Fault::SlowBytes(bandwidth)) = fault { Some((*bandwidth).max(1)) } else { None };
+    let slow = if let Some(Fault::SlowBytes(bandwidth)) = fault {
+        Some((*bandwidth).max(1))
+    } else {
+        None
+    };
     let unit = slow.map_or(handle.shape.unit(), |slow| {
         usize::try_from(slow / 100).map_or(1024, |len| len.clamp(1, 65_536))
     });
@@ -273,7 +290,9 @@ fn send(
         }
         let at = body.range.start + sent;
         let flipped = match fault {
-            Some(Fault::FlippedBit(byte)) => byte.checked_sub(at).and_then(|at| usize::try_from(at).ok()),
+            Some(Fault::FlippedBit(byte)) => {
+                byte.checked_sub(at).and_then(|at| usize::try_from(at).ok())
+            }
             _ => None,
         };
         let part = if let Some(flipped) = flipped.filter(|at| *at < part) {

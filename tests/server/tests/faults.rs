@@ -13,7 +13,8 @@ fn ask(server: &Server, head: &str) -> (String, Option<ErrorKind>) {
     let mut stream = TcpStream::connect(server.address()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     // A server that is down may have closed the connection already.
-    if let Err(error) = stream.write_all(format!("{head}\r\nConnection: close\r\n\r\n").as_bytes()) {
+    if let Err(error) = stream.write_all(format!("{head}\r\nConnection: close\r\n\r\n").as_bytes())
+    {
         return (String::new(), Some(error.kind()));
     }
     let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
@@ -54,7 +55,10 @@ fn ranges_tags_and_counts() {
     assert!(conditional("If-Match: \"a\"").starts_with("HTTP/1.1 206 "));
     assert!(conditional("If-Range: \"b\"").starts_with("HTTP/1.1 200 "));
     let counts = server.counts();
-    assert_eq!((counts.requests, counts.bytes, counts.connections, counts.faults), (5, 3 + 1 + 10, 5, 0));
+    assert_eq!(
+        (counts.requests, counts.bytes, counts.connections, counts.faults),
+        (5, 3 + 1 + 10, 5, 0)
+    );
     assert_eq!(server.log()[0].header("range"), Some("bytes=2-4"));
     assert!(ask(&server, "GET /_control/counts HTTP/1.1").0.contains("\"requests\":5"));
 }
@@ -125,26 +129,33 @@ fn credentials_and_functions() {
     let challenge = "Bearer realm=\"r\"".to_owned();
     server.set_auth("/x", Some(Auth::Header { value: "Bearer s".into(), challenge }));
     assert!(get(&server, "0-0").0.contains("WWW-Authenticate: Bearer realm=\"r\"\r\n"));
-    assert!(ask(&server, "GET /x HTTP/1.1\r\nAuthorization: Bearer s").0.starts_with("HTTP/1.1 200 "));
+    assert!(
+        ask(&server, "GET /x HTTP/1.1\r\nAuthorization: Bearer s").0.starts_with("HTTP/1.1 200 ")
+    );
     server.set_auth("/x", Some(Auth::Parameter { name: "sig".into(), value: "1".into() }));
     assert!(get(&server, "0-0").0.starts_with("HTTP/1.1 403 "));
     assert!(ask(&server, "GET /x?a=b&sig=1 HTTP/1.1").0.starts_with("HTTP/1.1 200 "));
     server.route(|request| (request.path == "/token").then(|| Answer::new(200, "made")));
     assert!(ask(&server, "POST /token HTTP/1.1").0.ends_with("made"));
     let script = "auth /x Basic abc";
-    let control = format!("POST /_control HTTP/1.1\r\nContent-Length: {}\r\n\r\n{script}", script.len());
+    let control =
+        format!("POST /_control HTTP/1.1\r\nContent-Length: {}\r\n\r\n{script}", script.len());
     let mut stream = TcpStream::connect(server.address()).unwrap();
     stream.write_all(control.as_bytes()).unwrap();
     let mut answer = [0; 12];
     stream.read_exact(&mut answer).unwrap();
     assert_eq!(&answer, b"HTTP/1.1 204");
-    assert!(ask(&server, "GET /x HTTP/1.1\r\nAuthorization: Basic abc").0.starts_with("HTTP/1.1 200 "));
+    assert!(
+        ask(&server, "GET /x HTTP/1.1\r\nAuthorization: Basic abc").0.starts_with("HTTP/1.1 200 ")
+    );
 }
 
 #[test]
 fn addresses_expire() {
     let server = server();
-    server.add(Rule::new(Fault::ExpiringRedirect(307, "/x".into(), Duration::from_millis(700))).path("/y"));
+    server.add(
+        Rule::new(Fault::ExpiringRedirect(307, "/x".into(), Duration::from_millis(700))).path("/y"),
+    );
     server.set_auth("/x", Some(Auth::Expires));
     assert!(get(&server, "0-0").0.starts_with("HTTP/1.1 403 "));
     let answer = ask(&server, "GET /y HTTP/1.1").0;
@@ -164,7 +175,9 @@ fn faults_by_chance_and_slow_answers() {
     assert!((70..130).contains(&server.counts().faults), "{:?}", server.counts());
     assert_eq!(server.ranges("/x"), vec![0..1; 200]);
     assert!(ask(&server, "GET /.control?clear HTTP/1.1").0.starts_with("HTTP/1.1 204 "));
-    assert!(ask(&server, "GET /.control?fault+slow-bytes+50 HTTP/1.1").0.starts_with("HTTP/1.1 204 "));
+    assert!(
+        ask(&server, "GET /.control?fault+slow-bytes+50 HTTP/1.1").0.starts_with("HTTP/1.1 204 ")
+    );
     assert!(ask(&server, "GET /.control?fault+slow HTTP/1.1").0.starts_with("HTTP/1.1 400 "));
     let start = Instant::now();
     assert!(get(&server, "0-9").0.ends_with("0123456789"));
@@ -186,7 +199,8 @@ fn files_are_served_whole_and_in_parts() {
     server.add(Rule::new(Fault::FlippedBit(2_000_000)));
     let part = get(&server, "1500000-2499999").0;
     let part = part.split_once("\r\n\r\n").unwrap().1.as_bytes();
-    let differ: Vec<usize> = (0..1_000_000).filter(|at| part[*at] != text[1_500_000 + at]).collect();
+    let differ: Vec<usize> =
+        (0..1_000_000).filter(|at| part[*at] != text[1_500_000 + at]).collect();
     assert_eq!(differ, [500_000]);
     assert!(ask(&server, "GET /../x HTTP/1.1").0.starts_with("HTTP/1.1 404 "));
     std::fs::remove_dir_all(&folder).unwrap();

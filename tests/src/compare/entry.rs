@@ -79,7 +79,11 @@ fn xattrs(dirs: [BorrowedFd<'_>; 2], name: &[u8], report: &mut Report<'_>) -> io
 }
 
 /// Compares the content of two regular files and returns the number of equal bytes at the start.
-pub(super) fn contents(dirs: [BorrowedFd<'_>; 2], name: &[u8], report: &mut Report<'_>) -> io::Result<u64> {
+pub(super) fn contents(
+    dirs: [BorrowedFd<'_>; 2],
+    name: &[u8],
+    report: &mut Report<'_>,
+) -> io::Result<u64> {
     const STEP: usize = 256 << 10;
     let files = [open(dirs[0], name, OFlags::RDONLY)?, open(dirs[1], name, OFlags::RDONLY)?];
     let mut buffers = [vec![0; STEP], vec![0; STEP]];
@@ -90,7 +94,8 @@ pub(super) fn contents(dirs: [BorrowedFd<'_>; 2], name: &[u8], report: &mut Repo
         let right = fill(&files[1], right_buffer)?;
         if left != right {
             let same = left.iter().zip(right).take_while(|(left, right)| left == right).count();
-            let shown = |bytes: &[u8]| escape(&bytes[same.min(bytes.len())..bytes.len().min(same + 16)]);
+            let shown =
+                |bytes: &[u8]| escape(&bytes[same.min(bytes.len())..bytes.len().min(same + 16)]);
             offset += same as u64;
             report(Field::Content(offset), [shown(left), shown(right)]);
             return Ok(offset);

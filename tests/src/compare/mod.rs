@@ -40,7 +40,9 @@ impl Options {
     }
 
     fn ignores(&self, field: &Field) -> bool {
-        self.ignore.iter().any(|ignored| std::mem::discriminant(ignored) == std::mem::discriminant(field))
+        self.ignore
+            .iter()
+            .any(|ignored| std::mem::discriminant(ignored) == std::mem::discriminant(field))
     }
 }
 
@@ -120,8 +122,14 @@ impl Report {
     /// If the trees differ; the message lists the differences.
     #[track_caller]
     pub fn assert_same(&self) {
-        let shown: Vec<String> = self.differences.iter().take(20).map(ToString::to_string).collect();
-        assert!(self.count == 0, "{} differences (left | right):\n{}", self.count, shown.join("\n"));
+        let shown: Vec<String> =
+            self.differences.iter().take(20).map(ToString::to_string).collect();
+        assert!(
+            self.count == 0,
+            "{} differences (left | right):\n{}",
+            self.count,
+            shown.join("\n")
+        );
     }
 }
 

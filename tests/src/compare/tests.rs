@@ -22,7 +22,9 @@ fn create(dir: &Path) {
     writer.xattr(b"other", b"user.key", b"value").unwrap();
     writer.symlink(b"symlink", b"target").unwrap();
     writer.node(b"fifo", FileType::Fifo, (0, 0)).unwrap();
-    writer.sub(b"directory", |writer| writer.sub(b"below", |writer| writer.file(b"leaf", b"leaf"))).unwrap();
+    writer
+        .sub(b"directory", |writer| writer.sub(b"below", |writer| writer.file(b"leaf", b"leaf")))
+        .unwrap();
     writer.finish().unwrap();
 }
 
@@ -56,23 +58,26 @@ fn equal_trees_have_no_differences() {
 
 #[test]
 fn a_changed_byte_is_found() {
-    let change =
-        |path: &Path| File::options().write(true).open(path).unwrap().write_all_at(b"b", 262_145).unwrap();
+    let change = |path: &Path| {
+        File::options().write(true).open(path).unwrap().write_all_at(b"b", 262_145).unwrap()
+    };
     let found = found(|root| keeping_time(root.join("other"), change));
     assert_eq!(found, one("other", Field::Content(262_145)));
 }
 
 #[test]
 fn another_size_is_found() {
-    let change = |path: &Path| File::options().write(true).open(path).unwrap().set_len(299_999).unwrap();
+    let change =
+        |path: &Path| File::options().write(true).open(path).unwrap().set_len(299_999).unwrap();
     let found = found(|root| keeping_time(root.join("other"), change));
     assert_eq!(found, [("other".into(), Field::Size), ("other".into(), Field::Content(299_999))]);
 }
 
 #[test]
 fn another_mode_is_found() {
-    let found =
-        found(|root| fs::set_permissions(root.join("directory"), PermissionsExt::from_mode(0o1755)).unwrap());
+    let found = found(|root| {
+        fs::set_permissions(root.join("directory"), PermissionsExt::from_mode(0o1755)).unwrap()
+    });
     assert_eq!(found, one("directory", Field::Mode));
 }
 
@@ -82,7 +87,8 @@ fn another_owner_and_group_are_found() {
         return;
     }
     let chown = |root: &Path| {
-        rustix::fs::chown(root.join("other"), Some(Uid::from_raw(70_000)), Some(Gid::from_raw(1))).unwrap();
+        rustix::fs::chown(root.join("other"), Some(Uid::from_raw(70_000)), Some(Gid::from_raw(1)))
+            .unwrap();
     };
     assert_eq!(found(chown), [("other".into(), Field::Uid), ("other".into(), Field::Gid)]);
 }
@@ -92,24 +98,33 @@ fn a_nanosecond_is_found() {
     let touch = |root: &Path| {
         let path = root.join("directory/below/leaf");
         let before = fs::metadata(&path).unwrap().modified().unwrap();
-        File::open(&path).unwrap().set_modified(before + std::time::Duration::from_nanos(1)).unwrap();
+        File::open(&path)
+            .unwrap()
+            .set_modified(before + std::time::Duration::from_nanos(1))
+            .unwrap();
     };
     assert_eq!(found(touch), one("directory/below/leaf", Field::Mtime));
 }
 
 #[test]
 fn another_time_of_the_root_is_found() {
-    let touch =
-        |root: &Path| File::open(root).unwrap().set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    let touch = |root: &Path| {
+        File::open(root).unwrap().set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap()
+    };
     assert_eq!(found(touch), one(".", Field::Mtime));
 }
 
 #[test]
 fn a_missing_and_an_unexpected_name_are_found() {
     let rename = |root: &Path| {
-        keeping_time(root.to_owned(), |root| fs::rename(root.join("other"), root.join("another")).unwrap());
+        keeping_time(root.to_owned(), |root| {
+            fs::rename(root.join("other"), root.join("another")).unwrap()
+        });
     };
-    assert_eq!(found(rename), [("another".into(), Field::Unexpected), ("other".into(), Field::Missing)]);
+    assert_eq!(
+        found(rename),
+        [("another".into(), Field::Unexpected), ("other".into(), Field::Missing)]
+    );
 }
 
 #[test]
@@ -148,7 +163,10 @@ fn another_device_number_is_found() {
         writer.finish().unwrap();
     }
     let report = compare(left.path(), right.path(), &Options::default()).unwrap();
-    assert_eq!(report.differences.iter().map(|d| d.field.clone()).collect::<Vec<_>>(), [Field::Device]);
+    assert_eq!(
+        report.differences.iter().map(|d| d.field.clone()).collect::<Vec<_>>(),
+        [Field::Device]
+    );
 }
 
 #[test]
@@ -158,8 +176,14 @@ fn changed_missing_and_new_xattrs_are_found() {
         let dir = rustix::fs::open(root, rustix::fs::OFlags::DIRECTORY, Mode::empty()).unwrap();
         xattr::set(&dir, name, key, value).unwrap();
     };
-    assert_eq!(found(|root| set(root, b"other", b"user.key", b"Value")), one("other", xattr("user.key")));
-    assert_eq!(found(|root| set(root, b"directory", b"user.new", b"")), one("directory", xattr("user.new")));
+    assert_eq!(
+        found(|root| set(root, b"other", b"user.key", b"Value")),
+        one("other", xattr("user.key"))
+    );
+    assert_eq!(
+        found(|root| set(root, b"directory", b"user.new", b"")),
+        one("directory", xattr("user.new"))
+    );
     let lose = |root: &Path| rustix::fs::removexattr(root.join("other"), "user.key").unwrap();
     assert_eq!(found(lose), one("other", xattr("user.key")));
 }
@@ -205,8 +229,9 @@ fn ignored_fields_are_not_reported() {
 fn the_result_does_not_depend_on_the_number_of_threads() {
     let (left, right) = (scratch(), scratch());
     create(left.path());
-    let report =
-        |threads| compare(left.path(), right.path(), &Options { threads, ..Options::default() }).unwrap();
+    let report = |threads| {
+        compare(left.path(), right.path(), &Options { threads, ..Options::default() }).unwrap()
+    };
     let (one, many) = (report(1), report(8));
     assert_eq!(one.differences, many.differences);
     assert!(!one.differences.is_empty());

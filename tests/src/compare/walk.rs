@@ -90,7 +90,13 @@ pub(super) fn walk(left: &Path, right: &Path, options: &Options) -> io::Result<R
     Ok(report)
 }
 
-fn record(options: &Options, report: &Mutex<Report>, path: String, field: Field, [left, right]: [String; 2]) {
+fn record(
+    options: &Options,
+    report: &Mutex<Report>,
+    path: String,
+    field: Field,
+    [left, right]: [String; 2],
+) {
     if options.ignores(&field) {
         return;
     }
@@ -136,7 +142,12 @@ impl Walk<'_> {
         match task {
             Task::Directory(parent, name) => {
                 if let Err(error) = self.directory(&parent, &name) {
-                    self.record(&parent, &name, Field::Unreadable, [String::new(), error.to_string()]);
+                    self.record(
+                        &parent,
+                        &name,
+                        Field::Unreadable,
+                        [String::new(), error.to_string()],
+                    );
                 }
             }
             Task::Contents(pair, names) => names.iter().for_each(|name| self.contents(&pair, name)),
@@ -151,7 +162,8 @@ impl Walk<'_> {
     fn directory(&self, parent: &Pair, name: &[u8]) -> io::Result<()> {
         let open = |dir| entry::open(dir, name, OFlags::RDONLY | OFlags::DIRECTORY);
         let [left, right] = parent.fds();
-        let pair = Arc::new(Pair { left: open(left)?, right: open(right)?, path: parent.path_of(name) });
+        let pair =
+            Arc::new(Pair { left: open(left)?, right: open(right)?, path: parent.path_of(name) });
         let here = b".".as_slice();
         let stats = [entry::stat(pair.left.as_fd(), here)?, entry::stat(pair.right.as_fd(), here)?];
         entry::attributes(pair.fds(), here, [&stats[0], &stats[1]], &mut |field, sides| {

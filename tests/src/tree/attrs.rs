@@ -52,8 +52,15 @@ fn user(writer: &DirWriter) -> io::Result<()> {
     // With xattrs of these sizes, the inline tail ends at the end of the block, or would end after it.
     for len in [3_500, 3_700, 3_800, 3_850] {
         let name = format!("xattr {len} and a tail");
-        writer.file(name.as_bytes(), &Content::Text.bytes(4_096 + 300, &mut writer.rng(name.as_bytes())))?;
-        writer.xattr(name.as_bytes(), b"user.pad", &Content::Noise.bytes(len, &mut writer.rng(b"pad")))?;
+        writer.file(
+            name.as_bytes(),
+            &Content::Text.bytes(4_096 + 300, &mut writer.rng(name.as_bytes())),
+        )?;
+        writer.xattr(
+            name.as_bytes(),
+            b"user.pad",
+            &Content::Noise.bytes(len, &mut writer.rng(b"pad")),
+        )?;
     }
     Ok(())
 }
@@ -114,7 +121,10 @@ pub fn create_large(dir: &Path, seed: u64) -> io::Result<bool> {
     let writer = DirWriter::open(dir, Rng::new(seed), false)?;
     for (n, len) in [4_096, 5_000, 20_000, 65_000, 65_535].into_iter().enumerate() {
         let name = format!("value of {len}");
-        writer.file(name.as_bytes(), &Content::Mixed.bytes(10_000 * n, &mut writer.rng(b"contents")))?;
+        writer.file(
+            name.as_bytes(),
+            &Content::Mixed.bytes(10_000 * n, &mut writer.rng(b"contents")),
+        )?;
         let value = Content::Noise.bytes(len, &mut writer.rng(name.as_bytes()));
         if !writer.xattr(name.as_bytes(), b"user.large", &value)? {
             return Ok(false);

@@ -9,8 +9,8 @@ use crate::content::Content;
 
 /// Sizes that detect off-by-one errors: around blocks of 512 to 4096 bytes, and around the largest tail that fits after an inode.
 const SIZES: [usize; 31] = [
-    0, 1, 2, 31, 32, 33, 63, 64, 511, 512, 513, 1023, 1024, 1025, 2048, 4000, 4031, 4032, 4064, 4065, 4095,
-    4096, 4097, 8191, 8192, 8193, 12_288, 16_385, 40_960, 65_535, 65_537,
+    0, 1, 2, 31, 32, 33, 63, 64, 511, 512, 513, 1023, 1024, 1025, 2048, 4000, 4031, 4032, 4064,
+    4065, 4095, 4096, 4097, 8191, 8192, 8193, 12_288, 16_385, 40_960, 65_535, 65_537,
 ];
 
 /// Creates the files; the largest has `largest` bytes.
@@ -20,7 +20,8 @@ pub(super) fn create(writer: &DirWriter, largest: usize) -> io::Result<()> {
         writer.sub(dir.as_bytes(), |writer| {
             for size in SIZES {
                 let name = format!("{size}");
-                writer.file(name.as_bytes(), &kind.bytes(size, &mut writer.rng(name.as_bytes())))?;
+                writer
+                    .file(name.as_bytes(), &kind.bytes(size, &mut writer.rng(name.as_bytes())))?;
             }
             Ok(())
         })?;
@@ -28,7 +29,10 @@ pub(super) fn create(writer: &DirWriter, largest: usize) -> io::Result<()> {
     writer.sub(b"large", |writer| {
         for (kind, share) in [(Content::Mixed, 1), (Content::Text, 3), (Content::Noise, 7)] {
             let name = format!("{kind:?}");
-            writer.file(name.as_bytes(), &kind.bytes(largest / share, &mut writer.rng(name.as_bytes())))?;
+            writer.file(
+                name.as_bytes(),
+                &kind.bytes(largest / share, &mut writer.rng(name.as_bytes())),
+            )?;
         }
         Ok(())
     })?;

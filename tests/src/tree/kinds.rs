@@ -19,7 +19,11 @@ pub(super) fn create(writer: &DirWriter) -> io::Result<()> {
                 FileType::CharacterDevice,
                 (major, minor),
             )?;
-            writer.node(format!("blk-{major}-{minor}").as_bytes(), FileType::BlockDevice, (major, minor))?;
+            writer.node(
+                format!("blk-{major}-{minor}").as_bytes(),
+                FileType::BlockDevice,
+                (major, minor),
+            )?;
         }
     }
     writer.sub(b"symlinks", symlinks)?;
@@ -28,7 +32,9 @@ pub(super) fn create(writer: &DirWriter) -> io::Result<()> {
 
 fn symlinks(writer: &DirWriter) -> io::Result<()> {
     // A target of 4,095 bytes is the longest that Linux allows.
-    for len in [1, 31, 59, 60, 64, 255, 1_000, 3_967, 3_999, 4_000, 4_031, 4_032, 4_064, 4_094, 4_095] {
+    for len in
+        [1, 31, 59, 60, 64, 255, 1_000, 3_967, 3_999, 4_000, 4_031, 4_032, 4_064, 4_094, 4_095]
+    {
         let target: Vec<u8> = b"../any/where/".iter().copied().cycle().take(len).collect();
         writer.symlink(format!("{len}").as_bytes(), &target)?;
     }

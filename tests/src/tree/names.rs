@@ -39,7 +39,8 @@ pub(super) fn create(writer: &DirWriter) -> io::Result<()> {
     })?;
     // Several blocks of long names that differ only at the end, so that a search compares equal prefixes.
     writer.sub(b"alike", |writer| {
-        (0..200).try_for_each(|n| writer.file(format!("{}{n:03}", "same ".repeat(50)).as_bytes(), b""))
+        (0..200)
+            .try_for_each(|n| writer.file(format!("{}{n:03}", "same ".repeat(50)).as_bytes(), b""))
     })
 }
 

@@ -45,7 +45,11 @@ impl DirWriter {
     }
 
     /// Creates the directory `name`, calls `fill`, and then sets the time of the directory.
-    pub fn sub(&self, name: &[u8], fill: impl FnOnce(&DirWriter) -> io::Result<()>) -> io::Result<()> {
+    pub fn sub(
+        &self,
+        name: &[u8],
+        fill: impl FnOnce(&DirWriter) -> io::Result<()>,
+    ) -> io::Result<()> {
         let sub = self.enter(name)?;
         fill(&sub)?;
         sub.finish()
@@ -123,8 +127,8 @@ impl DirWriter {
 
     /// Sets an xattr. False if the file system or the type of inode does not support it, or has no space for it.
     pub fn xattr(&self, name: &[u8], key: &[u8], value: &[u8]) -> io::Result<bool> {
-        let unsupported =
-            [Errno::OPNOTSUPP, Errno::NOSPC, Errno::TOOBIG, Errno::PERM].map(|e| Some(e.raw_os_error()));
+        let unsupported = [Errno::OPNOTSUPP, Errno::NOSPC, Errno::TOOBIG, Errno::PERM]
+            .map(|e| Some(e.raw_os_error()));
         match xattr::set(&self.fd, name, key, value) {
             Err(error) if unsupported.contains(&error.raw_os_error()) => Ok(false),
             done => done.map(|()| true),

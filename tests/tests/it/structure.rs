@@ -45,7 +45,17 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
             &["lib"],
         ],
     ),
-    ("patch", &[&["error"], &["image"], &["format"], &["apply"], &["memory", "sequence", "delta"], &["lib"]]),
+    (
+        "patch",
+        &[
+            &["error"],
+            &["image"],
+            &["format"],
+            &["apply"],
+            &["memory", "sequence", "delta"],
+            &["lib"],
+        ],
+    ),
     (
         "ferofs",
         &[
@@ -113,8 +123,16 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
 fn imports_go_one_way() {
     for (name, flow) in FLOWS {
         let found = Crate::read(name);
-        assert_eq!(found.cycles(), Vec::<Vec<String>>::new(), "crates/{name}: files that import each other");
-        assert_eq!(found.against(flow), Vec::<String>::new(), "crates/{name}: imports against {flow:?}");
+        assert_eq!(
+            found.cycles(),
+            Vec::<Vec<String>>::new(),
+            "crates/{name}: files that import each other"
+        );
+        assert_eq!(
+            found.against(flow),
+            Vec::<String>::new(),
+            "crates/{name}: imports against {flow:?}"
+        );
     }
 }
 
@@ -123,22 +141,32 @@ fn imports_go_one_way() {
 #[test]
 fn hostile_images_are_not_mounted_by_this_kernel() {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let mut pending: Vec<PathBuf> =
-        ["tests/tests/it/hostile", "tests/tests/it/common/hostile.rs", "campaigns/src/hostile", "fuzz"]
-            .iter()
-            .map(|path| repository.join(path))
-            .collect();
+    let mut pending: Vec<PathBuf> = [
+        "tests/tests/it/hostile",
+        "tests/tests/it/common/hostile.rs",
+        "campaigns/src/hostile",
+        "fuzz",
+    ]
+    .iter()
+    .map(|path| repository.join(path))
+    .collect();
     let mut files = 0;
     while let Some(path) = pending.pop() {
         if path.is_dir() {
             // What cargo builds is no source.
             let entries = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
-            pending.extend(entries.filter(|path| !path.ends_with("target") && !path.ends_with("corpus")));
+            pending.extend(
+                entries.filter(|path| !path.ends_with("target") && !path.ends_with("corpus")),
+            );
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             files += 1;
             let text = std::fs::read_to_string(&path).unwrap();
             for call in ["Mount::kernel", "mount::mount(", "\"--kernel\"", "need::kernel_erofs"] {
-                assert!(!text.contains(call), "{}: {call} would mount hostile images", path.display());
+                assert!(
+                    !text.contains(call),
+                    "{}: {call} would mount hostile images",
+                    path.display()
+                );
             }
         }
     }
@@ -180,8 +208,11 @@ impl Crate {
                 let path = entry.path();
                 let stem = path.file_stem().unwrap().to_str().unwrap().to_owned();
                 let is_root = matches!(stem.as_str(), "lib" | "main" | "mod");
-                let module =
-                    if is_root { at.clone() } else { [at.as_slice(), std::slice::from_ref(&stem)].concat() };
+                let module = if is_root {
+                    at.clone()
+                } else {
+                    [at.as_slice(), std::slice::from_ref(&stem)].concat()
+                };
                 if stem == "tests" {
                     continue;
                 } else if path.is_dir() {
@@ -193,16 +224,19 @@ impl Crate {
             }
         }
         let imports = |module: &Module, code: &str| {
-            let paths = paths_in(code).into_iter().filter_map(|path| resolve(module, &path, &sources));
+            let paths =
+                paths_in(code).into_iter().filter_map(|path| resolve(module, &path, &sources));
             paths.filter(|to| to != module).collect()
         };
-        let files = sources.iter().map(|(module, code)| (module.clone(), imports(module, code))).collect();
+        let files =
+            sources.iter().map(|(module, code)| (module.clone(), imports(module, code))).collect();
         Self { files }
     }
 
     /// Sets of files that import each other, directly or through others.
     fn cycles(&self) -> Vec<Vec<String>> {
-        let reached: BTreeMap<_, _> = self.files.keys().map(|from| (from, self.reached_from(from))).collect();
+        let reached: BTreeMap<_, _> =
+            self.files.keys().map(|from| (from, self.reached_from(from))).collect();
         let mut cycles = BTreeSet::new();
         for (from, reach) in &reached {
             let back = reach.iter().filter(|to| reached[*to].contains(*from));
@@ -260,17 +294,25 @@ fn code_of(text: &str) -> String {
 fn paths_in(code: &str) -> Vec<Module> {
     let mut paths = Vec::new();
     let mut rest = code;
-    while let Some((before, after)) = split_at_first(rest, &["use ", "crate::", "super::", "self::"]) {
-        let starts = !before.ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':' || c == '$');
+    while let Some((before, after)) =
+        split_at_first(rest, &["use ", "crate::", "super::", "self::"])
+    {
+        let starts =
+            !before.ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':' || c == '$');
         let is_use = after.starts_with("use ");
         let len = if is_use {
             after.find(';').unwrap_or(after.len())
         } else {
-            after.find(|c: char| !c.is_alphanumeric() && c != '_' && c != ':').unwrap_or(after.len())
+            after
+                .find(|c: char| !c.is_alphanumeric() && c != '_' && c != ':')
+                .unwrap_or(after.len())
         };
         if starts {
-            let path: String =
-                after[..len].trim_start_matches("use ").split_whitespace().collect::<Vec<_>>().join(" ");
+            let path: String = after[..len]
+                .trim_start_matches("use ")
+                .split_whitespace()
+                .collect::<Vec<_>>()
+                .join(" ");
             expand(&Module::new(), &path, &mut paths);
         }
         rest = &after[len.max(1)..];
@@ -287,14 +329,17 @@ fn expand(before: &Module, tree: &str, paths: &mut Vec<Module>) {
     let tree = tree.trim();
     let Some(brace) = tree.find('{') else {
         let names = tree.split(" as ").next().unwrap_or_default().split("::");
-        let names =
-            names.map(str::trim).filter(|name| !name.is_empty() && *name != "self").map(str::to_owned);
+        let names = names
+            .map(str::trim)
+            .filter(|name| !name.is_empty() && *name != "self")
+            .map(str::to_owned);
         let is_here = before.is_empty() && tree.starts_with("self");
         let here = is_here.then(|| "self".to_owned());
         paths.push(before.iter().cloned().chain(here).chain(names).collect());
         return;
     };
-    let names = tree[..brace].split("::").map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned);
+    let names =
+        tree[..brace].split("::").map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned);
     let before: Module = before.iter().cloned().chain(names).collect();
     let (mut depth, mut start) = (0, brace + 1);
     for (at, c) in tree.char_indices().skip(brace) {
@@ -345,8 +390,7 @@ fn resolve<T>(module: &Module, path: &Module, files: &BTreeMap<Module, T>) -> Op
 
 #[test]
 fn paths_are_found() {
-    let code =
-        "use super::{a, b::{C, d as e}};\npub use crate::f::G;\nfn h() { self::i(); reuse crate_x(); }";
+    let code = "use super::{a, b::{C, d as e}};\npub use crate::f::G;\nfn h() { self::i(); reuse crate_x(); }";
     let found: Vec<String> = paths_in(code).iter().map(|path| path.join("::")).collect();
     assert_eq!(found, ["super::a", "super::b::C", "super::b::d", "crate::f::G", "self::i"]);
 }

@@ -24,7 +24,8 @@ pub(super) fn package(
 ) -> Result<PathBuf> {
     let Contents { sources, version, .. } = contents;
     let (texts, names) = (sources.join("packaging/debian"), Name::all(sources)?);
-    let tree = Tree::new(work.join("package"), contents, &names, "usr/share/zsh/vendor-completions")?;
+    let tree =
+        Tree::new(work.join("package"), contents, &names, "usr/share/zsh/vendor-completions")?;
     tree.copy(&texts.join("copyright"), "usr/share/doc/ferofs/copyright", 0o644)?;
     tree.compress("usr/share/doc/ferofs/changelog.Debian.gz", changelog(version).as_bytes())?;
     tree.copy(&texts.join("lintian-overrides"), "usr/share/lintian/overrides/ferofs", 0o644)?;
@@ -36,7 +37,8 @@ pub(super) fn package(
         .replace("@SIZE@", &installed_size(tree.root())?.div_ceil(1024).to_string());
     tree.write("DEBIAN/md5sums", &md5sums(tree.root())?, 0o644)?;
     tree.write("DEBIAN/control", control.as_bytes(), 0o644)?;
-    let triggers: String = names.iter().map(|name| format!("interest-noawait {}\n", name.link)).collect();
+    let triggers: String =
+        names.iter().map(|name| format!("interest-noawait {}\n", name.link)).collect();
     tree.write("DEBIAN/triggers", triggers.as_bytes(), 0o644)?;
     let install: Vec<String> = names.iter().map(Name::install).collect();
     let script = read(&texts.join("postinst.in"))?.replace("@INSTALL@", &install.join("\n"));

@@ -18,16 +18,19 @@ pub(super) fn of_program(sources: &Path, target: &str) -> Result<String> {
         sources,
         &["metadata", "--locked", "--format-version=1", "--filter-platform", target],
     )?)?;
-    let mut list = String::from("This program contains these crates of others, each under its licence:\n\n");
+    let mut list =
+        String::from("This program contains these crates of others, each under its licence:\n\n");
     let mut texts: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for package in metadata["packages"].as_array().context("cargo metadata: no packages")? {
         let field = |name: &str| package[name].as_str();
-        let (name, version) = (field("name").unwrap_or_default(), field("version").unwrap_or_default());
+        let (name, version) =
+            (field("name").unwrap_or_default(), field("version").unwrap_or_default());
         let name = format!("{name} {version}");
         if field("source").is_none() || !used.contains(&name) {
             continue;
         }
-        let licence = field("license").with_context(|| format!("{name}: its Cargo.toml names no licence"))?;
+        let licence =
+            field("license").with_context(|| format!("{name}: its Cargo.toml names no licence"))?;
         list += &format!("  {name}: {licence}\n");
         let manifest = field("manifest_path").context("cargo metadata: no manifest_path")?;
         let dir = Path::new(manifest).parent().unwrap_or(Path::new("/"));
@@ -44,8 +47,15 @@ pub(super) fn of_program(sources: &Path, target: &str) -> Result<String> {
 
 /// Names and versions of the crates that are linked into the program: not those that only compile it.
 fn used_crates(sources: &Path, target: &str) -> Result<BTreeSet<String>> {
-    let args =
-        ["tree", "--locked", "--package=ferofs-cli", "--edges=normal", "--prefix=none", "--target", target];
+    let args = [
+        "tree",
+        "--locked",
+        "--package=ferofs-cli",
+        "--edges=normal",
+        "--prefix=none",
+        "--target",
+        target,
+    ];
     let tree = String::from_utf8(cargo(sources, &args)?)?;
     let name = |line: &str| {
         let mut words = line.split(' ');

@@ -32,7 +32,8 @@ pub(super) fn build(
     let home = cargo_home()?;
     // Paths of this machine are in panic messages and in `assert` of C code.
     let paths = [(sources, "/ferofs"), (&home, "/cargo"), (&build_dir, "/build")];
-    let map = |option: &str| paths.map(|(path, name)| format!("{option}={}={name}", path.display()));
+    let map =
+        |option: &str| paths.map(|(path, name)| format!("{option}={}={name}", path.display()));
     let mut rust_flags = map("--remap-path-prefix").to_vec();
     rust_flags.push("-Ctarget-feature=+crt-static".to_owned());
     // musl does not have the functions that some distributions' compilers call with this.
@@ -61,11 +62,16 @@ pub(super) fn build(
 
 /// Fails if the program asks for a dynamic loader.
 fn check_static(program: &Path) -> Result<()> {
-    let headers = Command::new("readelf").args(["--wide", "--program-headers"]).arg(program).output();
+    let headers =
+        Command::new("readelf").args(["--wide", "--program-headers"]).arg(program).output();
     let headers = headers.context("starting readelf")?;
     let text = String::from_utf8_lossy(&headers.stdout);
     if !headers.status.success() || !text.contains("LOAD") || text.contains("INTERP") {
-        bail!("{}: not a static program: {}", program.display(), String::from_utf8_lossy(&headers.stderr));
+        bail!(
+            "{}: not a static program: {}",
+            program.display(),
+            String::from_utf8_lossy(&headers.stderr)
+        );
     }
     Ok(())
 }
@@ -81,7 +87,8 @@ fn check_size(program: &Path, max: u64) -> Result<()> {
 
 fn cargo_home() -> Result<PathBuf> {
     let home = env::var_os("CARGO_HOME").map(PathBuf::from);
-    home.or_else(|| Some(env::home_dir()?.join(".cargo"))).context("neither $CARGO_HOME nor a home directory")
+    home.or_else(|| Some(env::home_dir()?.join(".cargo")))
+        .context("neither $CARGO_HOME nor a home directory")
 }
 
 #[cfg(test)]

@@ -19,7 +19,12 @@ pub(super) fn package(
 ) -> Result<PathBuf> {
     let Contents { sources, version, .. } = contents;
     let work = work.join("rpm");
-    let tree = Tree::new(work.join("tree"), contents, &Name::all(sources)?, "usr/share/zsh/site-functions")?;
+    let tree = Tree::new(
+        work.join("tree"),
+        contents,
+        &Name::all(sources)?,
+        "usr/share/zsh/site-functions",
+    )?;
     for name in ["LICENSE-APACHE", "LICENSE-MIT"] {
         tree.copy(&sources.join(name), &format!("usr/share/licenses/ferofs/{name}"), 0o644)?;
     }

@@ -71,7 +71,8 @@ impl Version {
     /// The version of the last commit: that of Cargo.toml if the commit has the tag `vVERSION`, else an earlier one with date and commit.
     /// $SOURCE_DATE_EPOCH replaces the time of the commit.
     pub(super) fn of_head() -> Result<Self> {
-        let manifest = fs::read_to_string(shell::repository().join("Cargo.toml")).context("Cargo.toml")?;
+        let manifest =
+            fs::read_to_string(shell::repository().join("Cargo.toml")).context("Cargo.toml")?;
         let number = manifest
             .lines()
             .find_map(|line| line.strip_prefix("version = "))
@@ -80,9 +81,12 @@ impl Version {
         let commit = git(&["rev-parse", "HEAD"])?;
         let time = match std::env::var("SOURCE_DATE_EPOCH") {
             Ok(time) => time.parse().context("$SOURCE_DATE_EPOCH is not a number of seconds")?,
-            Err(_) => git(&["log", "-1", "--format=%ct"])?.parse().context("the time of the last commit")?,
+            Err(_) => git(&["log", "-1", "--format=%ct"])?
+                .parse()
+                .context("the time of the last commit")?,
         };
-        let is_release = git(&["tag", "--points-at", "HEAD"])?.lines().any(|tag| tag == format!("v{number}"));
+        let is_release =
+            git(&["tag", "--points-at", "HEAD"])?.lines().any(|tag| tag == format!("v{number}"));
         let day = git(&["log", "-1", "--date=format:%Y%m%d", "--format=%cd"])?;
         let text = match is_release {
             true => number.to_owned(),

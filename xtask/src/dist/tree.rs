@@ -62,7 +62,12 @@ pub(super) struct Tree {
 
 impl Tree {
     /// The files that each package has, in `root`. zsh looks for completions in `zsh`.
-    pub(super) fn new(root: PathBuf, contents: &Contents<'_>, names: &[Name], zsh: &str) -> Result<Self> {
+    pub(super) fn new(
+        root: PathBuf,
+        contents: &Contents<'_>,
+        names: &[Name],
+        zsh: &str,
+    ) -> Result<Self> {
         if root.exists() {
             fs::remove_dir_all(&root).context("removing the files of the last package")?;
         }
@@ -96,7 +101,8 @@ impl Tree {
 
     fn path(&self, path: &str) -> Result<PathBuf> {
         let path = self.root.join(path);
-        let mut missing: Vec<&Path> = path.ancestors().skip(1).take_while(|dir| !dir.exists()).collect();
+        let mut missing: Vec<&Path> =
+            path.ancestors().skip(1).take_while(|dir| !dir.exists()).collect();
         while let Some(dir) = missing.pop() {
             fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
             if dir.starts_with(&self.root) {
@@ -142,7 +148,10 @@ impl Tree {
             };
             self.compress(&format!("{place}/{file}"), &fs::read(&page)?)?;
         }
-        match names.iter().find(|name| !self.root.join("usr/lib/ferofs/man").join(name.page()).exists()) {
+        match names
+            .iter()
+            .find(|name| !self.root.join("usr/lib/ferofs/man").join(name.page()).exists())
+        {
             Some(name) => bail!("ferofs man wrote no page {}", name.page()),
             None => Ok(()),
         }

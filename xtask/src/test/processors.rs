@@ -43,7 +43,8 @@ const HEAD: [&str; 5] =
 
 /// Tests the processors of these names, or all.
 pub(crate) fn run(options: &[&str]) -> Result<()> {
-    let (publish, names): (Vec<&str>, Vec<&str>) = options.iter().partition(|option| **option == "--publish");
+    let (publish, names): (Vec<&str>, Vec<&str>) =
+        options.iter().partition(|option| **option == "--publish");
     let others = PROCESSORS.into_iter().filter(|it| !it.is_own());
     let processors = processor::choose(others, &names)?;
     // Some unit tests read images of mkfs.erofs.
@@ -83,7 +84,9 @@ fn publish_row(row: &[String]) -> Result<()> {
             if row.first().is_some_and(|name| name == processor.name) {
                 return Some(row.to_vec());
             }
-            let old = text.lines().find_map(|line| line.strip_prefix(&format!("| {} | ", processor.name)))?;
+            let old = text
+                .lines()
+                .find_map(|line| line.strip_prefix(&format!("| {} | ", processor.name)))?;
             let cells = old.trim_end_matches(" |").split(" | ").map(str::to_owned);
             Some(std::iter::once(processor.name.to_owned()).chain(cells).collect())
         })
@@ -97,7 +100,8 @@ pub(crate) fn build_guest() -> Result<()> {
     for processor in &processors {
         processor.install(processor.target)?;
         let mut build_command = cargo(processor, "build");
-        build_command.env("RUSTFLAGS", "-D warnings -C target-feature=+crt-static -C strip=symbols");
+        build_command
+            .env("RUSTFLAGS", "-D warnings -C target-feature=+crt-static -C strip=symbols");
         shell::run(build_command.args(["--package", "ferofs-campaigns"]))?;
     }
     Ok(())
@@ -139,7 +143,13 @@ fn test(processor: &Processor, expected: &Expected) -> Result<Vec<String>> {
     let program = target_dir().join(processor.target).join("debug/ferofs");
     expected.compare(|| processor.command(&program))?;
     let images = IMAGES.len().to_string();
-    Ok(vec![processor.name.to_owned(), page::commit()?, passed.to_string(), images, "1 and 1".to_owned()])
+    Ok(vec![
+        processor.name.to_owned(),
+        page::commit()?,
+        passed.to_string(),
+        images,
+        "1 and 1".to_owned(),
+    ])
 }
 
 /// Cargo for this processor. A warning is an error.
@@ -184,7 +194,9 @@ impl Expected {
         for to in [&tree, &changed] {
             fs::create_dir(to)?;
             for name in ["docs", "crates/format", "crates/codec"] {
-                shell::run(Command::new("cp").arg("-r").arg(shell::repository().join(name)).arg(to))?;
+                shell::run(
+                    Command::new("cp").arg("-r").arg(shell::repository().join(name)).arg(to),
+                )?;
             }
             let sparse = fs::File::create(to.join("sparse"))?;
             std::os::unix::fs::FileExt::write_all_at(&sparse, b"the end", 5 << 30)?;
@@ -203,7 +215,13 @@ impl Expected {
         let (new, delta) = (dir.join("new.erofs"), dir.join("delta"));
         let options = IMAGES.get(PATCHED).context("there are no options for the delta")?;
         shell::run(build(&mut Command::new(ferofs), options, &changed, &new))?;
-        shell::run(Command::new(ferofs).args(["delta", "create"]).args([image, &new]).arg("-o").arg(&delta))?;
+        shell::run(
+            Command::new(ferofs)
+                .args(["delta", "create"])
+                .args([image, &new])
+                .arg("-o")
+                .arg(&delta),
+        )?;
         Ok(Self { dir: dir.to_owned(), tree, changed, images, patch, new, delta })
     }
 
@@ -228,7 +246,9 @@ impl Expected {
         fs::remove_file(&patch)?;
         shell::run(ferofs().args(["diff", "-q"]).args([&self.changed, &image]))?;
         let delta = self.dir.join("other.delta");
-        shell::run(ferofs().args(["delta", "create"]).args([patched, &self.new]).arg("-o").arg(&delta))?;
+        shell::run(
+            ferofs().args(["delta", "create"]).args([patched, &self.new]).arg("-o").arg(&delta),
+        )?;
         same(&self.delta, &delta).context("delta create")?;
         shell::run(ferofs().args(["delta", "apply", "--force"]).args([patched, &delta, &image]))?;
         fs::remove_file(&delta)?;
@@ -243,7 +263,15 @@ pub(super) fn build<'a>(
     tree: &Path,
     image: &Path,
 ) -> &'a mut Command {
-    ferofs.args(["build", "--quiet", "--force", "-T", "1", "-U", "00112233-4455-6677-8899-aabbccddeeff"]);
+    ferofs.args([
+        "build",
+        "--quiet",
+        "--force",
+        "-T",
+        "1",
+        "-U",
+        "00112233-4455-6677-8899-aabbccddeeff",
+    ]);
     ferofs.args(options.split(' ')).args([tree, image])
 }
 

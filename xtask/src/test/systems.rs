@@ -93,10 +93,23 @@ pub(crate) fn run(publish: bool) -> Result<()> {
 }
 
 /// Builds the command for a system, or only checks that it compiles.
-fn compile(how: &str, target: &str, dir: &Path, set: impl Fn(&mut Command) -> &mut Command) -> Result<()> {
+fn compile(
+    how: &str,
+    target: &str,
+    dir: &Path,
+    set: impl Fn(&mut Command) -> &mut Command,
+) -> Result<()> {
     shell::run(Command::new("rustup").args(["target", "add", target]))?;
     let mut cargo = shell::cargo();
-    cargo.args([how, "--package", "ferofs-cli", "--no-default-features", "--target", target, "--target-dir"]);
+    cargo.args([
+        how,
+        "--package",
+        "ferofs-cli",
+        "--no-default-features",
+        "--target",
+        target,
+        "--target-dir",
+    ]);
     cargo.arg(dir).env("CARGO_PROFILE_DEV_DEBUG", "0").env("RUSTFLAGS", "-D warnings");
     shell::run(set(&mut cargo))
 }
@@ -129,7 +142,9 @@ fn seal(ferofs: &Path, tree: &Path, image: &Path) -> Result<String> {
 
 fn make_tree(tree: &Path) -> Result<()> {
     fs::create_dir_all(tree.join("names"))?;
-    shell::run(Command::new("cp").arg("-r").arg(shell::repository().join("crates/format")).arg(tree))?;
+    shell::run(
+        Command::new("cp").arg("-r").arg(shell::repository().join("crates/format")).arg(tree),
+    )?;
     for (name, _) in NAMES {
         fs::write(tree.join("names").join(std::ffi::OsStr::from_bytes(name)), name)?;
     }
@@ -161,7 +176,8 @@ impl Both {
         let sealed: &[&str] = &["verity", "verify"];
         for words in COMMANDS.iter().copied().chain(root_hash.map(|_| sealed)) {
             // The words behind the image are paths in it.
-            let (options, paths): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| !word.contains('/'));
+            let (options, paths): (Vec<&str>, Vec<&str>) =
+                words.iter().partition(|word| !word.contains('/'));
             let run = |mut command: Command| {
                 let command = command.args(&options).arg(image).args(&paths);
                 let command = command.args(root_hash.filter(|_| words == sealed));
@@ -179,12 +195,19 @@ impl Both {
         let output = self.windows().arg("extract").args([image, to]).output()?;
         let text = String::from_utf8_lossy(&output.stderr);
         let failures: Vec<&str> = text.lines().filter(|line| line.contains("ferofs: ")).collect();
-        ensure!(output.status.code() == Some(1) && failures.len() == 2, "extract: {}", show(&output));
+        ensure!(
+            output.status.code() == Some(1) && failures.len() == 2,
+            "extract: {}",
+            show(&output)
+        );
         ensure!(failures[0].contains("link: extract: a symlink"), "{text}");
         // Wine, unlike Windows, has no names of single surrogates.
         ensure!(failures[1].contains("not \\xff text: create"), "{text}");
         for (bytes, name) in NAMES {
-            ensure!(fs::read(to.join("names").join(name)).is_ok_and(|read| read == bytes), "{name}");
+            ensure!(
+                fs::read(to.join("names").join(name)).is_ok_and(|read| read == bytes),
+                "{name}"
+            );
         }
         ensure!(fs::read(to.join("other name"))? == b"plain", "the hard link");
         ensure!(fs::metadata(to.join("sparse"))?.len() == (5 << 30) + 7, "the sparse file");
@@ -205,6 +228,7 @@ fn is_same(own: &Output, windows: &Output) -> bool {
 }
 
 fn show(output: &Output) -> String {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes.get(..2000).unwrap_or(bytes)).into_owned();
+    let text =
+        |bytes: &[u8]| String::from_utf8_lossy(bytes.get(..2000).unwrap_or(bytes)).into_owned();
     format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr))
 }

@@ -52,12 +52,16 @@ pub(crate) fn issued(
     let reading = job.run(&mounted.path().join(FILE))?;
     let issued = ((device.sectors()? - before) * 512) as f64;
     let requested = reading.bytes as f64;
-    let mut all =
-        values([("asked_mib", requested / MIB), ("issued_mib", issued / MIB), ("times", issued / requested)]);
+    let mut all = values([
+        ("asked_mib", requested / MIB),
+        ("issued_mib", issued / MIB),
+        ("times", issued / requested),
+    ]);
     if let Driver::Ferofs(_) = file_system.driver {
         let stats = stats(workspace, mounted.path())?;
         let causes = ["metadata", "run", "partial", "stored", "ahead", "hint"];
-        let own: f64 = causes.iter().filter_map(|cause| stats[format!("{cause}_bytes")].as_f64()).sum();
+        let own: f64 =
+            causes.iter().filter_map(|cause| stats[format!("{cause}_bytes")].as_f64()).sum();
         all.extend(values([("own_times", own / requested)]));
     }
     drop(mounted);
@@ -66,7 +70,8 @@ pub(crate) fn issued(
 
 /// The counters of a mounted ferofs.
 pub(crate) fn stats(workspace: &Workspace, dir: &Path) -> Result<serde_json::Value> {
-    let output = Command::new(&workspace.programs.ferofs).args(["stats", "--json"]).arg(dir).output()?;
+    let output =
+        Command::new(&workspace.programs.ferofs).args(["stats", "--json"]).arg(dir).output()?;
     serde_json::from_slice(&output.stdout).context("ferofs stats")
 }
 

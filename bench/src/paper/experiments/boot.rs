@@ -20,7 +20,14 @@ pub(crate) const PROGRAMS_TREE: &str = "programs";
 
 /// Names and command lines, which need nothing outside of the tree and write nothing.
 const PROGRAMS: [(&str, &[&str]); 5] = [
-    ("python3", &["/usr/bin/python3", "-c", "import json, asyncio, http.client, decimal, sqlite3, unittest"]),
+    (
+        "python3",
+        &[
+            "/usr/bin/python3",
+            "-c",
+            "import json, asyncio, http.client, decimal, sqlite3, unittest",
+        ],
+    ),
     ("git", &["/usr/bin/git", "help", "--all"]),
     ("perl", &["/usr/bin/perl", "-MPOSIX", "-MEncode", "-MIO::Socket", "-MData::Dumper", "-e1"]),
     ("gcc", &["/usr/bin/gcc", "-fsyntax-only", "-include", "stdio.h", "-x", "c", "/dev/null"]),
@@ -40,7 +47,8 @@ pub(crate) fn boot(evaluation: &mut Evaluation) -> Result<()> {
 }
 
 fn start(workspace: &Workspace, name: &str, load: bool, system: &System) -> Result<Values> {
-    let (_, command) = PROGRAMS.iter().find(|(program, _)| *program == name).context("a program")?;
+    let (_, command) =
+        PROGRAMS.iter().find(|(program, _)| *program == name).context("a program")?;
     let file_system = workspace.file_system(PROGRAMS_TREE, system)?;
     set_page_cache(&file_system.image, PageCache::Cold)?;
     let load = load.then(|| DiskLoad::start(workspace)).transpose()?;
@@ -85,7 +93,14 @@ impl DiskLoad {
     fn start(workspace: &Workspace) -> Result<Self> {
         let file = workspace.dataset("mixed")?;
         let mut fio = Command::new("fio");
-        fio.args(["--name=load", "--readonly", "--rw=randread", "--bs=4k", "--ioengine=psync", "--direct=1"]);
+        fio.args([
+            "--name=load",
+            "--readonly",
+            "--rw=randread",
+            "--bs=4k",
+            "--ioengine=psync",
+            "--direct=1",
+        ]);
         fio.args(["--numjobs=2", "--thread", "--time_based", "--runtime=60"]);
         fio.arg(format!("--filename={}", Path::new(&file).join(FILE).display()));
         let child = fio.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;

@@ -14,7 +14,9 @@ use ferofs_devtools::cgroup::Cgroup;
 use super::evaluation::Evaluation;
 use super::policy::POLICIES;
 use super::record::{Values, values};
-use super::setup::{self, FILE, ImageFormat, System, Workspace, erofs, free_memory, main_systems, systems};
+use super::setup::{
+    self, FILE, ImageFormat, System, Workspace, erofs, free_memory, main_systems, systems,
+};
 use crate::common::filesystem::Driver;
 use crate::common::fio::{self, Job, Latency, Pattern};
 use crate::common::rounds::{PageCache, set_page_cache};
@@ -161,11 +163,23 @@ impl Display for PlotCase {
 /// One thread reads the whole file, until fio's time limit.
 fn whole_file(workspace: &Workspace, dataset: &str) -> Result<Job> {
     let size = workspace.size(dataset)?;
-    Ok(Job { pattern: Pattern::Sequential, size, total: size, seconds: setup::FIO_SECONDS, readers: 1 })
+    Ok(Job {
+        pattern: Pattern::Sequential,
+        size,
+        total: size,
+        seconds: setup::FIO_SECONDS,
+        readers: 1,
+    })
 }
 
 /// Mounts, reads, and returns the speed and the processor time: of the whole machine, and of the daemon.
-fn read(workspace: &Workspace, dataset: &str, system: &System, job: Job, cache: PageCache) -> Result<Values> {
+fn read(
+    workspace: &Workspace,
+    dataset: &str,
+    system: &System,
+    job: Job,
+    cache: PageCache,
+) -> Result<Values> {
     let file_system = workspace.file_system(dataset, system)?;
     set_page_cache(&file_system.image, cache)?;
     let mounted = file_system.mount(&workspace.programs.daemons(), &workspace.mount_point()?)?;
@@ -187,7 +201,8 @@ fn cpu_seconds() -> Result<f64> {
     let text = fs::read_to_string("/proc/stat")?;
     let line = text.lines().next().context("/proc/stat is empty")?;
     // user, nice, system, idle, iowait, irq, softirq, steal.
-    let ticks: Vec<f64> = line.split_whitespace().skip(1).filter_map(|word| word.parse().ok()).collect();
+    let ticks: Vec<f64> =
+        line.split_whitespace().skip(1).filter_map(|word| word.parse().ok()).collect();
     let work = [0, 1, 2, 5, 6].iter().filter_map(|field| ticks.get(*field)).sum::<f64>();
     Ok(work / 100.0)
 }
@@ -198,8 +213,8 @@ const SHORT_MEMORY: u64 = 32 << 20;
 
 /// Figure 10.
 pub(crate) fn memory(evaluation: &mut Evaluation) -> Result<()> {
-    let cases =
-        [Pattern::Sequential, Pattern::Random].map(|pattern| ReadCase { dataset: "text".into(), pattern });
+    let cases = [Pattern::Sequential, Pattern::Random]
+        .map(|pattern| ReadCase { dataset: "text".into(), pattern });
     evaluation.measure_all("memory", 1, &cases, &systems(), memory_use)
 }
 
@@ -208,8 +223,11 @@ fn memory_use(workspace: &Workspace, case: &ReadCase, system: &System) -> Result
     set_page_cache(&file_system.image, PageCache::Cold)?;
     let group = Cgroup::new(None)?;
     let free_before = free_memory()?;
-    let mounted =
-        file_system.mount_in(&workspace.programs.daemons(), &workspace.mount_point()?, Some(&group))?;
+    let mounted = file_system.mount_in(
+        &workspace.programs.daemons(),
+        &workspace.mount_point()?,
+        Some(&group),
+    )?;
     let file = mounted.path().join(FILE);
     let size = workspace.size(&case.dataset)?;
     // A quarter of the file: all systems but the slowest read it before fio stops.
@@ -250,14 +268,21 @@ pub(crate) fn latency(evaluation: &mut Evaluation) -> Result<()> {
     all.insert(1, System::new("ferofs --low-memory", &erofs(), Driver::Ferofs(&["--low-memory"])));
     all.insert(
         2,
-        System::new("ferofs --memory-limit 2M", &erofs(), Driver::Ferofs(&["--memory-limit", "2M"])),
+        System::new(
+            "ferofs --memory-limit 2M",
+            &erofs(),
+            Driver::Ferofs(&["--memory-limit", "2M"]),
+        ),
     );
     evaluation.measure_all("latency", 1, &["enough", "32 MiB"], &all, |workspace, case, system| {
         let file_system = workspace.file_system("text", system)?;
         set_page_cache(&file_system.image, PageCache::Cold)?;
         let group = Cgroup::new((*case != "enough").then_some(SHORT_MEMORY))?;
-        let mounted =
-            file_system.mount_in(&workspace.programs.daemons(), &workspace.mount_point()?, Some(&group))?;
+        let mounted = file_system.mount_in(
+            &workspace.programs.daemons(),
+            &workspace.mount_point()?,
+            Some(&group),
+        )?;
         let size = workspace.size("text")?;
         let seconds = setup::FIO_SECONDS;
         let job = Job { pattern: Pattern::Random, size, total: size, seconds, readers: 2 };

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use ferofs::read::Image;
-use ferofs_codec::{DeflateParams, Filling, LIBLZ4, Lz4Params, LzmaParams, Method, Params, ZstdParams};
+use ferofs_codec::{
+    DeflateParams, Filling, LIBLZ4, Lz4Params, LzmaParams, Method, Params, ZstdParams,
+};
 use ferofs_patch::format::delta_file::{CHUNK, Copy, DeltaHeader, DeltaPiece, PAYLOAD_MAX, digest};
 use ferofs_patch::format::delta_memory::PieceMemory;
 use ferofs_patch::format::piece::{self, base::Base};
@@ -143,7 +145,11 @@ fn craft_piece(
         let method = rng.below(methods as u64) as u8;
         let (extents, carried) = extents(method, &content, encoders, &mut made, rng)?;
         if !extents.is_empty() {
-            plan.items.push(Item::Unit(Unit { method, content_len: content.len() as u32, extents }));
+            plan.items.push(Item::Unit(Unit {
+                method,
+                content_len: content.len() as u32,
+                extents,
+            }));
             payload.extend(content);
             payload.extend(carried);
         }
@@ -247,7 +253,8 @@ fn extents(
 fn copies(pair: &Pair, made: &[u8], rng: &mut Rng) -> (Vec<Copy>, Vec<u8>) {
     let (mut copies, mut new, mut at) = (Vec::new(), Vec::new(), 0);
     let count = [0, 1, 2, 8, 20_000][rng.below(5) as usize];
-    let longest = [1, 100, 4096, 300_000][rng.below(4) as usize] / if count > 100 { 100 } else { 1 } + 1;
+    let longest =
+        [1, 100, 4096, 300_000][rng.below(4) as usize] / if count > 100 { 100 } else { 1 } + 1;
     for _ in 0..count {
         let after = rng.below((made.len() - at) as u64 + 1).min(rng.next_u64() >> 50) as usize;
         let pos = rng.below(pair.old.len() as u64) as usize;

@@ -31,7 +31,8 @@ pub(super) fn calls(pairs: &[Pair], programs: &[Vec<PathBuf>], dir: &Path) -> Re
         calls.sort_unstable();
         Ok(calls)
     };
-    let of_pair = |pair| programs.iter().map(|program| of_program(pair, program)).collect::<Result<Calls>>();
+    let of_pair =
+        |pair| programs.iter().map(|program| of_program(pair, program)).collect::<Result<Calls>>();
     pairs.iter().map(of_pair).collect()
 }
 
@@ -52,7 +53,12 @@ enum Kind {
 
 impl Campaign {
     /// Interrupts applying the delta of a pair up to three times, and then completes it.
-    pub(super) fn interruption(&self, number: usize, program: usize, rng: &mut Rng) -> Result<CaseResult> {
+    pub(super) fn interruption(
+        &self,
+        number: usize,
+        program: usize,
+        rng: &mut Rng,
+    ) -> Result<CaseResult> {
         let (pair, calls) = (&self.pairs[number], &self.calls[number][program]);
         let program = &self.programs[program];
         let dir = TempDir::new_in(self.dir.path())?;
@@ -127,7 +133,9 @@ fn judge(traced: &Traced, kind: Kind, is_new: bool) -> Vec<String> {
         Some(0) if is_new && traced.syncs < 2 => {
             wrong.push("a power cut can remove the name of the new file".to_owned());
         }
-        Some(0) if !traced.unsynced.is_empty() => wrong.push("it succeeds before all is synced".to_owned()),
+        Some(0) if !traced.unsynced.is_empty() => {
+            wrong.push("it succeeds before all is synced".to_owned())
+        }
         Some(0) => {}
         Some(_) if is_clean(said) => {}
         None if !matches!(kind, Kind::Error(_)) => {}
@@ -137,7 +145,12 @@ fn judge(traced: &Traced, kind: Kind, is_new: bool) -> Vec<String> {
 }
 
 /// Takes away any part of what was written since the last sync, the positions and lengths in `unsynced`. The file was `before`.
-fn cut_power(out: &Path, before: Option<&[u8]>, unsynced: &[(u64, u64)], rng: &mut Rng) -> Result<()> {
+fn cut_power(
+    out: &Path,
+    before: Option<&[u8]>,
+    unsynced: &[(u64, u64)],
+    rng: &mut Rng,
+) -> Result<()> {
     let Ok(mut bytes) = fs::read(out) else { return Ok(()) };
     let old = before.unwrap_or_default();
     // Each page may be lost, or nearly none, or nearly all.
@@ -150,7 +163,9 @@ fn cut_power(out: &Path, before: Option<&[u8]>, unsynced: &[(u64, u64)], rng: &m
             let Some(page) = bytes.get_mut(at as usize..end) else { continue };
             if (rng.below(of) == 0) == lost_if_zero {
                 let old = old.get(at as usize..).unwrap_or_default().iter().copied();
-                page.iter_mut().zip(old.chain(std::iter::repeat(0))).for_each(|(byte, old)| *byte = old);
+                page.iter_mut()
+                    .zip(old.chain(std::iter::repeat(0)))
+                    .for_each(|(byte, old)| *byte = old);
             } else {
                 kept_end = kept_end.max(end);
             }

@@ -73,7 +73,13 @@ struct CaseResult {
 }
 
 /// Runs `cases` cases of `seed`, or the case `repeat` alone. Keeps failures in `kept`.
-pub(crate) fn run(cases: u64, seed: u64, jobs: usize, repeat: Option<u64>, kept: &Path) -> Result<()> {
+pub(crate) fn run(
+    cases: u64,
+    seed: u64,
+    jobs: usize,
+    repeat: Option<u64>,
+    kept: &Path,
+) -> Result<()> {
     let Some(time) = need::tool("time", "the memory of applying a delta") else { return Ok(()) };
     let start = Instant::now();
     let campaign = Campaign::new(seed, time)?;
@@ -122,11 +128,14 @@ impl Campaign {
     fn new(seed: u64, time: PathBuf) -> Result<Self> {
         let dir = scratch_in_memory();
         let pairs = IMAGES.iter().enumerate();
-        let pairs = pairs.map(|(number, options)| Pair::new(&dir.path().join(number.to_string()), options));
-        let pairs = pairs.collect::<Result<Vec<_>>>().context("the images and deltas to start from")?;
+        let pairs =
+            pairs.map(|(number, options)| Pair::new(&dir.path().join(number.to_string()), options));
+        let pairs =
+            pairs.collect::<Result<Vec<_>>>().context("the images and deltas to start from")?;
         let mut programs = vec![vec![ferofs_path().to_owned(), "delta".into(), "apply".into()]];
         let device = device_path();
-        if device.exists() || need::lacks("the program for devices", "ferofs-device beside ferofs") {
+        if device.exists() || need::lacks("the program for devices", "ferofs-device beside ferofs")
+        {
             programs.push(vec![device, "delta".into()]);
         }
         #[cfg(target_arch = "x86_64")]
@@ -162,7 +171,14 @@ impl Campaign {
         };
         let dir = TempDir::new_in(self.dir.path())?;
         fs::write(dir.path().join("delta"), &delta)?;
-        self.apply(pair, &self.programs[program], dir.path(), name, delta, new.as_ref().unwrap_or(&pair.new))
+        self.apply(
+            pair,
+            &self.programs[program],
+            dir.path(),
+            name,
+            delta,
+            new.as_ref().unwrap_or(&pair.new),
+        )
     }
 
     /// Applies `delta`, of which `new` comes out, or nothing.
@@ -176,8 +192,10 @@ impl Campaign {
         new: &[u8],
     ) -> Result<CaseResult> {
         let [out, peak] = ["out", "peak"].map(|name| dir.join(name));
-        let run =
-            Run::limited(&self.time, None, HANG).args(["-q", "-f", "%M", "-o"]).arg(&peak).args(program);
+        let run = Run::limited(&self.time, None, HANG)
+            .args(["-q", "-f", "%M", "-o"])
+            .arg(&peak)
+            .args(program);
         let ended = run.args([&pair.dir.join("old"), &dir.join("delta"), &out]).try_run()?;
         let written = fs::read(&out).unwrap_or_default();
         let mut wrong = Vec::new();
@@ -206,7 +224,8 @@ impl Campaign {
             wrong.push(format!("it takes {peak} bytes of memory, and states {stated}"));
         }
         // Mutants may claim another size.
-        let megabytes = header.map_or(0, |header| header.new_size).min(new.len() as u64) as f64 / 1e6;
+        let megabytes =
+            header.map_or(0, |header| header.new_size).min(new.len() as u64) as f64 / 1e6;
         if ended.cpu > TIME + TIME_PER_MB.mul_f64(megabytes) {
             wrong.push(format!("it takes {:?} of processor time for {megabytes} MB", ended.cpu));
         }
@@ -217,7 +236,8 @@ impl Campaign {
 
 /// Whether a message is that of a refusal.
 fn is_clean(stderr: &str) -> bool {
-    stderr.starts_with("ferofs") && !["panicked", "internal error"].iter().any(|word| stderr.contains(word))
+    stderr.starts_with("ferofs")
+        && !["panicked", "internal error"].iter().any(|word| stderr.contains(word))
 }
 
 impl Pair {

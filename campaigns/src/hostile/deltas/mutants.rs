@@ -36,7 +36,8 @@ pub(super) fn mutant(pair: &Pair, other: &Pair, rng: &mut Rng) -> Result<(String
         }
         return Ok(("mutant of bytes".to_owned(), bytes));
     }
-    let mut parts = Parts::new(&pair.delta).with_context(|| format!("the delta of {}", pair.options))?;
+    let mut parts =
+        Parts::new(&pair.delta).with_context(|| format!("the delta of {}", pair.options))?;
     let mut names = Vec::new();
     for _ in 0..[1, 1, 1, 2, 3][rng.below(5) as usize] {
         names.push(parts.change(rng));
@@ -79,8 +80,10 @@ fn change_number(columns: &mut Vec<u8>, rng: &mut Rng) {
     let is_last = |byte: u8| byte & 0x80 == 0;
     let at = rng.below(columns.len() as u64) as usize;
     let start = columns[..at].iter().rposition(|byte| is_last(*byte)).map_or(0, |last| last + 1);
-    let end =
-        columns[at..].iter().position(|byte| is_last(*byte)).map_or(columns.len(), |last| at + last + 1);
+    let end = columns[at..]
+        .iter()
+        .position(|byte| is_last(*byte))
+        .map_or(columns.len(), |last| at + last + 1);
     let mut old = 0u64;
     for (byte, shift) in columns[start..end].iter().zip((0..64).step_by(7)) {
         old |= u64::from(byte & 0x7F) << shift;
@@ -123,7 +126,12 @@ impl Parts {
                 let (plan, after) = after.split_at_checked(word(lengths, 4)?)?;
                 let (payload, after) = after.split_at_checked(word(lengths, 8)?)?;
                 let (lengths, payload) = (lengths.to_vec(), payload.to_vec());
-                pieces.push(Piece { lengths, copies: decode(copies)?, plan: decode(plan)?, payload });
+                pieces.push(Piece {
+                    lengths,
+                    copies: decode(copies)?,
+                    plan: decode(plan)?,
+                    payload,
+                });
                 rest = after;
             }
             Some((start.to_vec(), decode(header)?, pieces))
@@ -138,8 +146,9 @@ impl Parts {
         let piece = &mut self.pieces[number];
         match rng.below(12) {
             0..3 => {
-                let (at, len) = [(0, 8), (40, 8), (80, 4), (84, 4), (88, 4), (92, 8), (100, 8), (108, 4)]
-                    [rng.below(8) as usize];
+                let (at, len) =
+                    [(0, 8), (40, 8), (80, 4), (84, 4), (88, 4), (92, 8), (100, 8), (108, 4)]
+                        [rng.below(8) as usize];
                 let value = extreme(rng).to_le_bytes();
                 self.header[at..at + len].copy_from_slice(&value[..len]);
                 "the header"

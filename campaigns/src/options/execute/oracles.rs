@@ -75,7 +75,12 @@ impl Oracles {
         if fsck.is_none() {
             need::lacks("erofs-utils as an oracle", need::PEERS);
         }
-        Self { page: rustix::param::page_size() as u32, kernel, fuse: need::fuse("FUSE as an oracle"), fsck }
+        Self {
+            page: rustix::param::page_size() as u32,
+            kernel,
+            fuse: need::fuse("FUSE as an oracle"),
+            fsck,
+        }
     }
 
     /// Compares the image `name` with the directory `want`, by several oracles. Expensive oracles compare only some images, unless
@@ -88,7 +93,8 @@ impl Oracles {
         all: bool,
         rng: &mut Rng,
     ) -> Result<(), Stop> {
-        let (diff, fuse, fsck, direct) = (rng.chance(30), rng.chance(4), rng.chance(12), rng.chance(4));
+        let (diff, fuse, fsck, direct) =
+            (rng.chance(30), rng.chance(4), rng.chance(12), rng.chance(4));
         let mut words = image.words(&["check", "--deep"], name);
         if rng.chance(50) {
             words.extend(["--workers".into(), "1".into()]);
@@ -119,14 +125,18 @@ impl Oracles {
             }
             let outcome = workspace.ferofs(&words, None)?;
             if outcome.code != 0 {
-                let said = format!("{}{}", outcome.stderr, String::from_utf8_lossy(&outcome.stdout));
-                return Err(Finding::new("library", said.lines().next().unwrap_or("differs")).into());
+                let said =
+                    format!("{}{}", outcome.stderr, String::from_utf8_lossy(&outcome.stdout));
+                return Err(
+                    Finding::new("library", said.lines().next().unwrap_or("differs")).into()
+                );
             }
         }
         if self.fuse && (fuse || all || !self.kernel) {
             self.fuse(workspace, image, name)?;
         }
-        if let Some(tool) = self.fsck.as_ref().filter(|_| (fsck || all) && mountable && !image.loose_parents)
+        if let Some(tool) =
+            self.fsck.as_ref().filter(|_| (fsck || all) && mountable && !image.loose_parents)
         {
             fsck_erofs(
                 tool,
@@ -140,7 +150,13 @@ impl Oracles {
     }
 
     /// Through a loop device, and from the file itself if `direct`.
-    fn kernel(&self, workspace: &mut Workspace, image: &Image, name: &str, direct: bool) -> Result<(), Stop> {
+    fn kernel(
+        &self,
+        workspace: &mut Workspace,
+        image: &Image,
+        name: &str,
+        direct: bool,
+    ) -> Result<(), Stop> {
         let (file, dir) = (workspace.path(name), workspace.path("mnt"));
         let mut options = "ro,loop".to_owned();
         if image.offset != 0 {
@@ -155,7 +171,8 @@ impl Oracles {
         wait_for_loop(&file)?;
         workspace.log.push(format!("mount -t erofs -o {options} {name} mnt"));
         let mount = Mount::kernel_with(&file, &dir, &options);
-        let mount = mount.map_err(|error| Finding::new("kernel", format!("does not mount: {error}")))?;
+        let mount =
+            mount.map_err(|error| Finding::new("kernel", format!("does not mount: {error}")))?;
         let report = compare(&workspace.path("want"), mount.path(), &image.comparison());
         mount.unmount()?;
         report_differences("kernel", report)?;
@@ -165,11 +182,14 @@ impl Oracles {
             std::fs::copy(&file, copy.path())?;
             let mount = match Mount::kernel_file(copy.path(), &dir) {
                 // Before Linux 6.12, or on another file system in memory.
-                Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOTBLK.raw_os_error()) => {
+                Err(error)
+                    if error.raw_os_error() == Some(rustix::io::Errno::NOTBLK.raw_os_error()) =>
+                {
                     return Ok(());
                 }
-                mount => mount
-                    .map_err(|error| Finding::new("kernel", format!("does not mount the file: {error}")))?,
+                mount => mount.map_err(|error| {
+                    Finding::new("kernel", format!("does not mount the file: {error}"))
+                })?,
             };
             let report = compare(&workspace.path("want"), mount.path(), &image.comparison());
             mount.unmount()?;
@@ -203,7 +223,8 @@ struct Loop(String);
 
 impl Loop {
     fn new(workspace: &mut Workspace, file: &str) -> Result<Self, Stop> {
-        let outcome = workspace.tool("losetup", &["--find", "--show", "--read-only", file], None)?;
+        let outcome =
+            workspace.tool("losetup", &["--find", "--show", "--read-only", file], None)?;
         Ok(Self(String::from_utf8_lossy(&outcome.stdout).trim().to_owned()))
     }
 }
@@ -220,7 +241,8 @@ impl Drop for Loop {
 fn wait_for_loop(file: &Path) -> io::Result<()> {
     let file = file.canonicalize()?;
     let has_file = |entry: io::Result<std::fs::DirEntry>| {
-        let behind = entry.and_then(|entry| std::fs::read_to_string(entry.path().join("loop/backing_file")));
+        let behind =
+            entry.and_then(|entry| std::fs::read_to_string(entry.path().join("loop/backing_file")));
         behind.is_ok_and(|behind| Path::new(behind.trim_end()) == file)
     };
     for _ in 0..200 {
@@ -253,7 +275,12 @@ fn fuse_shows(
 }
 
 /// The image `file` with a patch over it in memory, through FUSE.
-pub(crate) fn overlay(workspace: &mut Workspace, name: &str, patch: &str, image: &Image) -> Result<(), Stop> {
+pub(crate) fn overlay(
+    workspace: &mut Workspace,
+    name: &str,
+    patch: &str,
+    image: &Image,
+) -> Result<(), Stop> {
     let (file, dir, patch) = (workspace.path(name), workspace.path("mnt"), workspace.path(patch));
     let options = ["--patch".as_ref(), patch.as_os_str()];
     fuse_shows(workspace, &file, &dir, &options, image)
@@ -267,11 +294,15 @@ pub(crate) fn directories(
     got: &str,
     image: &Image,
 ) -> Result<(), Stop> {
-    report_differences(oracle, compare(&workspace.path(want), &workspace.path(got), &image.comparison()))
+    report_differences(
+        oracle,
+        compare(&workspace.path(want), &workspace.path(got), &image.comparison()),
+    )
 }
 
 fn report_differences(oracle: &'static str, report: io::Result<Report>) -> Result<(), Stop> {
-    let report = report.map_err(|error| Finding::new(oracle, format!("cannot be listed: {error}")))?;
+    let report =
+        report.map_err(|error| Finding::new(oracle, format!("cannot be listed: {error}")))?;
     let Some(first) = report.differences.first() else { return Ok(()) };
     let field = format!("{:?}", first.field);
     let field = field.split('(').next().unwrap_or_default();
@@ -285,7 +316,8 @@ fn fsck_erofs(
     name: &str,
     extract: bool,
 ) -> Result<(), Stop> {
-    let mut run = Run::limited(tool, None, std::time::Duration::from_secs(60)).dir(workspace.work());
+    let mut run =
+        Run::limited(tool, None, std::time::Duration::from_secs(60)).dir(workspace.work());
     let mut line = "fsck.erofs".to_owned();
     let mut words = Vec::new();
     if image.offset != 0 {
@@ -305,9 +337,11 @@ fn fsck_erofs(
     let outcome = run.try_run()?;
     if outcome.code != 0 {
         let said: Vec<&str> = outcome.stderr.lines().take(3).collect();
-        return Err(
-            Finding::new("erofs-utils", format!("exit {}: {}", outcome.code, said.join(" | "))).into()
-        );
+        return Err(Finding::new(
+            "erofs-utils",
+            format!("exit {}: {}", outcome.code, said.join(" | ")),
+        )
+        .into());
     }
     if extract {
         // It restores neither hard links nor all attributes; times of directories change while it writes.

@@ -88,12 +88,20 @@ impl Account<'_> {
                 self.build(*interface, *source, settings, *twice, *seed)
             }
             _ if self.image.is_none() => Ok(()),
-            Step::Extract { settings, again, metadata } => self.extract(settings, *again, *metadata),
+            Step::Extract { settings, again, metadata } => {
+                self.extract(settings, *again, *metadata)
+            }
             // Patches are for images alone in their file.
-            _ if self.image.as_ref().is_some_and(|image| image.offset != 0 || !image.devices.is_empty()) => {
+            _ if self
+                .image
+                .as_ref()
+                .is_some_and(|image| image.offset != 0 || !image.devices.is_empty()) =>
+            {
                 Ok(())
             }
-            Step::Add { interface, tar, settings, seed } => self.add(*interface, *tar, settings, *seed),
+            Step::Add { interface, tar, settings, seed } => {
+                self.add(*interface, *tar, settings, *seed)
+            }
             Step::Patch { target, settings, seed } => self.patch(*target, settings, *seed),
             Step::Rollback { first } => self.rollback(*first),
             Step::Squash { settings } => self.squash(settings),
@@ -148,10 +156,11 @@ impl Account<'_> {
                 *self.tally.refused.entry(reason).or_default() += 1;
                 Ok(())
             }
-            _ => {
-                Err(Finding::new("refused", format!("exit {}: {}", outcome.code, outcome.stderr.trim()))
-                    .into())
-            }
+            _ => Err(Finding::new(
+                "refused",
+                format!("exit {}: {}", outcome.code, outcome.stderr.trim()),
+            )
+            .into()),
         }
     }
 
@@ -184,17 +193,22 @@ impl Account<'_> {
         let Some(sources) = self.sources(interface, source, seed)? else { return Ok(()) };
         self.files_of(settings)?;
         let mut model = sources.model;
-        let mut image =
-            Image { block: 4096, ignore: sources.ignore, devices: sources.devices, ..Image::default() };
+        let mut image = Image {
+            block: 4096,
+            ignore: sources.ignore,
+            devices: sources.devices,
+            ..Image::default()
+        };
         image.ignore.extend(Self::effects(settings, &mut model));
         let own = settings.has("--inode-digests") || settings.has("--xattr-inode-digest");
         let keeps = self.digests && matches!(source, Source::Erofs { .. });
         let digests = own || keeps && !settings.has("--no-xattrs") && !settings.has("-x-1");
         Self::add_digests(digests, &mut model);
         image.offset = settings.value("--offset").and_then(|value| value.parse().ok()).unwrap_or(0);
-        image.erofs_utils_misreads =
-            ["-m", "--chunk-size", "--chunksize", "48bit"].iter().any(|option| settings.has(option))
-                || matches!(settings.value("--preset").as_deref(), Some("backup" | "smallest"));
+        image.erofs_utils_misreads = ["-m", "--chunk-size", "--chunksize", "48bit"]
+            .iter()
+            .any(|option| settings.has(option))
+            || matches!(settings.value("--preset").as_deref(), Some("backup" | "smallest"));
         let block = settings.value("-b").and_then(|value| value.parse().ok());
         image.block = sources.block.or(block).unwrap_or(4096);
         for (option, name) in [("--chunk-device", "device"), ("--blobdev", "device")] {
@@ -271,7 +285,8 @@ impl Account<'_> {
             )
             .into());
         }
-        let (one, two) = (fs::read(self.workspace.path("new"))?, fs::read(self.workspace.path("again"))?);
+        let (one, two) =
+            (fs::read(self.workspace.path("new"))?, fs::read(self.workspace.path("again"))?);
         if one != two {
             let at = one.iter().zip(&two).position(|(one, two)| one != two);
             return Err(Finding::new(
@@ -301,9 +316,11 @@ impl Account<'_> {
         command.push("out".into());
         let outcome = self.workspace.ferofs(&command, None)?;
         if outcome.code != 0 {
-            return Err(
-                Finding::new("extract", format!("exit {}: {}", outcome.code, outcome.stderr.trim())).into()
-            );
+            return Err(Finding::new(
+                "extract",
+                format!("exit {}: {}", outcome.code, outcome.stderr.trim()),
+            )
+            .into());
         }
         if let Some(option) = again {
             command.insert(1, option.into());
@@ -322,7 +339,13 @@ impl Account<'_> {
         oracles::directories("extract", self.workspace, "kept", "out", &image)
     }
 
-    fn add(&mut self, interface: Interface, tar: bool, settings: &Settings, seed: u64) -> Result<(), Stop> {
+    fn add(
+        &mut self,
+        interface: Interface,
+        tar: bool,
+        settings: &Settings,
+        seed: u64,
+    ) -> Result<(), Stop> {
         let mut settings = settings.clone();
         if interface == Interface::Mkfs {
             let taken = ["-z", "-C", "--workers"];
@@ -388,10 +411,17 @@ impl Account<'_> {
                 simple.add(&["-C", Rng::new(seed + 1).pick(&["4096", "16384", "65536"])]);
                 simple.add(&[
                     "-E",
-                    Rng::new(seed + 2).pick(&["48bit", "fragments", "dot-omitted", "ztailpacking", "sbcrc"]),
+                    Rng::new(seed + 2).pick(&[
+                        "48bit",
+                        "fragments",
+                        "dot-omitted",
+                        "ztailpacking",
+                        "sbcrc",
+                    ]),
                 ]);
                 let command =
-                    [words(&["build", "-q"]), simple.words(), words(&["next", "next.erofs"])].concat();
+                    [words(&["build", "-q"]), simple.words(), words(&["next", "next.erofs"])]
+                        .concat();
                 if !self.run_for(&command, None, "next.erofs")? {
                     return Ok(());
                 }
@@ -402,9 +432,12 @@ impl Account<'_> {
         Self::add_digests(self.digests, &mut next);
         self.workspace.allow("update");
         let _ = fs::remove_file(self.workspace.path("update"));
-        let command =
-            [words(&["patch", "create"]), settings.words(), words(&["image", source, "-o", "update"])]
-                .concat();
+        let command = [
+            words(&["patch", "create"]),
+            settings.words(),
+            words(&["image", source, "-o", "update"]),
+        ]
+        .concat();
         if !self.run_for(&command, None, "update")? {
             return self.compare_image();
         }
@@ -428,9 +461,11 @@ impl Account<'_> {
     fn must(&mut self, command: &[&str]) -> Result<(), Stop> {
         let outcome = self.workspace.ferofs(&words(command), None)?;
         if outcome.code != 0 {
-            return Err(
-                Finding::new("refused", format!("exit {}: {}", outcome.code, outcome.stderr.trim())).into()
-            );
+            return Err(Finding::new(
+                "refused",
+                format!("exit {}: {}", outcome.code, outcome.stderr.trim()),
+            )
+            .into());
         }
         Ok(())
     }
@@ -451,7 +486,8 @@ impl Account<'_> {
 
     fn squash(&mut self, settings: &Settings) -> Result<(), Stop> {
         self.workspace.allow("new");
-        let command = [words(&["patch", "squash"]), settings.words(), words(&["image", "new"])].concat();
+        let command =
+            [words(&["patch", "squash"]), settings.words(), words(&["image", "new"])].concat();
         if !self.run_for(&command, None, "new")? {
             return Ok(());
         }
@@ -478,7 +514,10 @@ const KNOWN: &[(&str, &str)] = &[
     ("or smaller than a block", "chunks smaller than a block"),
     ("the size is no multiple of the block size", "hints of clusters below the block size"),
     ("largest extent: less than a block", "extents below the block size"),
-    ("no free slot for another root directory", "a small image that has no free slot for another root"),
+    (
+        "no free slot for another root directory",
+        "a small image that has no free slot for another root",
+    ),
 ];
 
 /// The short reason, if the message of the command has a known one.

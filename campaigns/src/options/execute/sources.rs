@@ -68,8 +68,11 @@ impl Account<'_> {
                     .collect();
                 if index {
                     sources.options = words(&["--index-only"]);
-                    sources.devices =
-                        sources.paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
+                    sources.devices = sources
+                        .paths
+                        .iter()
+                        .map(|path| path.to_string_lossy().into_owned())
+                        .collect();
                 }
             }
             Source::Oci { archive } => {
@@ -93,8 +96,10 @@ impl Account<'_> {
                 };
             }
             Source::Erofs { layers, index } => {
-                let Some(image) =
-                    self.image.clone().filter(|image| image.offset == 0 && image.devices.is_empty())
+                let Some(image) = self
+                    .image
+                    .clone()
+                    .filter(|image| image.offset == 0 && image.devices.is_empty())
                 else {
                     return Ok(None);
                 };
@@ -137,8 +142,11 @@ impl Account<'_> {
                 }
                 if index {
                     sources.block = Some(image.block);
-                    sources.devices =
-                        sources.paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
+                    sources.devices = sources
+                        .paths
+                        .iter()
+                        .map(|path| path.to_string_lossy().into_owned())
+                        .collect();
                 }
             }
         }
@@ -186,7 +194,9 @@ impl Account<'_> {
             Interface::Build if index => words(&["--index-only"]),
             Interface::Build if rng.chance(30) => words(&["--from", "tar"]),
             Interface::Build => Vec::new(),
-            Interface::Mkfs => words(&[if index { "--tar=i" } else { rng.pick(&["--tar=f", "--tar"]) }]),
+            Interface::Mkfs => {
+                words(&[if index { "--tar=i" } else { rng.pick(&["--tar=f", "--tar"]) }])
+            }
         };
         if rng.chance(10) {
             sources.options.push("--aufs".into());
@@ -195,7 +205,9 @@ impl Account<'_> {
             match packed {
                 Packed::Gzip => sources.options.push("--ungzip".into()),
                 Packed::Xz => sources.options.push("--unxz".into()),
-                _ if rng.chance(10) => sources.options.push(rng.pick(&["--sort=none", "--sort=path"]).into()),
+                _ if rng.chance(10) => {
+                    sources.options.push(rng.pick(&["--sort=none", "--sort=path"]).into())
+                }
                 _ => {}
             }
         }
@@ -212,7 +224,12 @@ impl Account<'_> {
     }
 
     /// Creates archives for layers, and the merged tree.
-    fn layers(&mut self, model: &mut Model, packed: Packed, rng: &mut Rng) -> Result<Vec<String>, Stop> {
+    fn layers(
+        &mut self,
+        model: &mut Model,
+        packed: Packed,
+        rng: &mut Rng,
+    ) -> Result<Vec<String>, Stop> {
         let lower = model.clone();
         self.write_tree("tree", &lower)?;
         pack_tar(self.workspace, "tree", "layer0.tar", false)?;
@@ -220,8 +237,12 @@ impl Account<'_> {
         let mut names = vec![pack(self.workspace, "layer0.tar", packed)?];
         for number in 1..=rng.pick(&[0, 1, 1, 2]) {
             let mut upper = tree::addition(model, rng);
-            let removed: Vec<Name> =
-                model.names.keys().filter(|name| !name.is_empty() && rng.chance(12)).cloned().collect();
+            let removed: Vec<Name> = model
+                .names
+                .keys()
+                .filter(|name| !name.is_empty() && rng.chance(12))
+                .cloned()
+                .collect();
             let mut merged = model.clone();
             let mut whiteouts = upper.clone();
             archived(&mut upper);
@@ -275,7 +296,12 @@ pub(crate) fn archived(model: &mut Model) {
 }
 
 /// Makes the archive `file` of the directory `dir`, with everything that a tar archive can contain.
-pub(crate) fn pack_tar(workspace: &mut Workspace, dir: &str, file: &str, sparse: bool) -> Result<(), Stop> {
+pub(crate) fn pack_tar(
+    workspace: &mut Workspace,
+    dir: &str,
+    file: &str,
+    sparse: bool,
+) -> Result<(), Stop> {
     workspace.allow(file);
     let mut words = vec![
         "--format=pax",
@@ -329,13 +355,20 @@ pub(crate) fn layout(workspace: &mut Workspace, layers: &[String]) -> Result<(),
     Ok(())
 }
 
-fn image(workspace: &Workspace, machine: &str, layers: &[serde_json::Value]) -> Result<serde_json::Value> {
+fn image(
+    workspace: &Workspace,
+    machine: &str,
+    layers: &[serde_json::Value],
+) -> Result<serde_json::Value> {
+    let config = json!({"architecture": machine, "os": "linux", "rootfs": {"type": "layers", "diff_ids": []}});
     let config =
-        json!({"architecture": machine, "os": "linux", "rootfs": {"type": "layers", "diff_ids": []}});
-    let config = blob(workspace, "application/vnd.oci.image.config.v1+json", config.to_string().as_bytes())?;
+        blob(workspace, "application/vnd.oci.image.config.v1+json", config.to_string().as_bytes())?;
     let manifest = json!({"schemaVersion": 2, "config": config, "layers": layers});
-    let mut manifest =
-        blob(workspace, "application/vnd.oci.image.manifest.v1+json", manifest.to_string().as_bytes())?;
+    let mut manifest = blob(
+        workspace,
+        "application/vnd.oci.image.manifest.v1+json",
+        manifest.to_string().as_bytes(),
+    )?;
     manifest["platform"] = json!({"architecture": machine, "os": "linux"});
     manifest["annotations"] = json!({"org.opencontainers.image.ref.name": machine});
     Ok(manifest)

@@ -30,7 +30,8 @@ impl Finding {
 
     /// A key for findings with the same cause: the message without names and numbers.
     pub(crate) fn key(&self) -> String {
-        let plain = |word: &&str| !word.contains(|c: char| c.is_ascii_digit() || "/\\\"'".contains(c));
+        let plain =
+            |word: &&str| !word.contains(|c: char| c.is_ascii_digit() || "/\\\"'".contains(c));
         let words: Vec<&str> = self.message.split_whitespace().filter(plain).take(12).collect();
         format!("{}: {}", self.oracle, words.join(" "))
     }
@@ -123,9 +124,15 @@ impl Workspace {
 
     /// Runs `ferofs`, or `mkfs.erofs` where that is the first word, with standard input from `input`. A crash, a hang, a
     /// missing error message or a leftover file is a finding.
-    pub(crate) fn ferofs(&mut self, words: &[OsString], input: Option<&str>) -> Result<Outcome, Stop> {
+    pub(crate) fn ferofs(
+        &mut self,
+        words: &[OsString],
+        input: Option<&str>,
+    ) -> Result<Outcome, Stop> {
         let (program, words) = match words {
-            [first, rest @ ..] if first == "mkfs.erofs" => (self.dir.path().join("bin/mkfs.erofs"), rest),
+            [first, rest @ ..] if first == "mkfs.erofs" => {
+                (self.dir.path().join("bin/mkfs.erofs"), rest)
+            }
             words => (run::ferofs_path().to_owned(), words),
         };
         let outcome = self.call(&program, words, input)?;
@@ -137,7 +144,11 @@ impl Workspace {
             return Err(Finding::new("panic", said()).into());
         }
         if outcome.code == 137 || outcome.cpu > CPU {
-            return Err(Finding::new("hang", format!("{} s of processor time", outcome.cpu.as_secs())).into());
+            return Err(Finding::new(
+                "hang",
+                format!("{} s of processor time", outcome.cpu.as_secs()),
+            )
+            .into());
         }
         if outcome.code >= 128 {
             return Err(Finding::new("signal", said()).into());
@@ -151,7 +162,9 @@ impl Workspace {
             return Err(Finding::new("message", said()).into());
         }
         if let Some(left) = self.leftover()? {
-            return Err(Finding::new("leftover", format!("{left} is left behind, {}", said())).into());
+            return Err(
+                Finding::new("leftover", format!("{left} is left behind, {}", said())).into()
+            );
         }
         Ok(outcome)
     }
@@ -186,7 +199,9 @@ impl Workspace {
         let words: Vec<OsString> = words.iter().map(OsString::from).collect();
         let outcome = self.call(Path::new(program), &words, input)?;
         if outcome.code != 0 {
-            return Err(anyhow::anyhow!("{program}: exit {}: {}", outcome.code, outcome.stderr).into());
+            return Err(
+                anyhow::anyhow!("{program}: exit {}: {}", outcome.code, outcome.stderr).into()
+            );
         }
         Ok(outcome)
     }

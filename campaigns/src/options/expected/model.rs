@@ -203,7 +203,9 @@ impl File {
             Kind::Symlink(target) => writer.symlink(name, target),
             Kind::Fifo => writer.node(name, FileType::Fifo, (0, 0)),
             Kind::Socket => writer.node(name, FileType::Socket, (0, 0)),
-            Kind::Character(major, minor) => writer.node(name, FileType::CharacterDevice, (*major, *minor)),
+            Kind::Character(major, minor) => {
+                writer.node(name, FileType::CharacterDevice, (*major, *minor))
+            }
             Kind::Block(major, minor) => writer.node(name, FileType::BlockDevice, (*major, *minor)),
         }
     }
@@ -231,7 +233,8 @@ impl Model {
                 Kind::Regular(pieces) => {
                     let size: usize = pieces.iter().map(|piece| piece.len).sum();
                     let parts = pieces.iter().map(|piece| {
-                        let content = piece.content.map_or("Hole".into(), |content| format!("{content:?}"));
+                        let content =
+                            piece.content.map_or("Hole".into(), |content| format!("{content:?}"));
                         format!("{content} {:x}@{}+{}", piece.seed & 0xffff, piece.start, piece.len)
                     });
                     format!("file of {size}: {}", parts.collect::<Vec<_>>().join(", "))
@@ -239,8 +242,10 @@ impl Model {
                 Kind::Symlink(target) => format!("symlink of {}", target.len()),
                 other => format!("{other:?}"),
             };
-            let xattrs =
-                file.xattrs.iter().map(|(key, value)| format!(" {}={}", key.escape_ascii(), value.len()));
+            let xattrs = file
+                .xattrs
+                .iter()
+                .map(|(key, value)| format!(" {}={}", key.escape_ascii(), value.len()));
             format!(
                 "/{} (#{number}) {kind}; {:o} {}:{} {}.{:09}{}",
                 shorten(name),
@@ -329,8 +334,10 @@ impl Effect {
             }
             Effect::Exclude(name) => model.remove(name),
             Effect::ExcludeText(text) => {
-                let found = |name: &Name| name.windows(text.len()).any(|part| part == text.as_bytes());
-                let names: Vec<Name> = model.names.keys().filter(|name| found(name)).cloned().collect();
+                let found =
+                    |name: &Name| name.windows(text.len()).any(|part| part == text.as_bytes());
+                let names: Vec<Name> =
+                    model.names.keys().filter(|name| found(name)).cloned().collect();
                 names.iter().for_each(|name| model.remove(name));
             }
             Effect::Dereference => {
@@ -345,7 +352,8 @@ impl Effect {
                     name[if parent(name).is_empty() { 0 } else { parent(name).len() + 1 }..]
                         .starts_with(text.as_bytes())
                 };
-                let names: Vec<Name> = model.names.keys().filter(|name| last(name)).cloned().collect();
+                let names: Vec<Name> =
+                    model.names.keys().filter(|name| last(name)).cloned().collect();
                 names.iter().for_each(|name| model.remove(name));
             }
         }
@@ -358,7 +366,8 @@ fn add_to_acls(xattrs: &mut BTreeMap<Vec<u8>, Vec<u8>>, tag: u16, offset: u32) {
     for (_, value) in
         xattrs.iter_mut().filter(|(name, _)| [acl::ACCESS, acl::DEFAULT].contains(&name.as_slice()))
     {
-        for entry in value[4..].chunks_exact_mut(8).filter(|entry| entry[..2] == tag.to_le_bytes()) {
+        for entry in value[4..].chunks_exact_mut(8).filter(|entry| entry[..2] == tag.to_le_bytes())
+        {
             let id = u32::from_le_bytes([entry[4], entry[5], entry[6], entry[7]]);
             entry[4..].copy_from_slice(&id.wrapping_add(offset).to_le_bytes());
         }

@@ -51,8 +51,11 @@ impl FromStr for Edit {
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
         let (kind, numbers) = text.split_at_checked(1).context("an empty edit")?;
-        let numbers: Vec<usize> =
-            numbers.split('-').map(str::parse).collect::<Result<_, _>>().context(text.to_owned())?;
+        let numbers: Vec<usize> = numbers
+            .split('-')
+            .map(str::parse)
+            .collect::<Result<_, _>>()
+            .context(text.to_owned())?;
         Ok(match (kind, numbers.as_slice()) {
             ("n", [from, to]) => Edit::Names(*from, *to),
             ("p", [name]) => Edit::Plain(*name),
@@ -84,8 +87,11 @@ impl FromStr for Case {
             bail!("{text}: a case is SEED:NUMBER[:EDITS]")
         };
         let edits = parts.next().unwrap_or_default();
-        let edits =
-            edits.split(',').filter(|edit| !edit.is_empty()).map(str::parse).collect::<Result<_, _>>()?;
+        let edits = edits
+            .split(',')
+            .filter(|edit| !edit.is_empty())
+            .map(str::parse)
+            .collect::<Result<_, _>>()?;
         Ok(Self { seed, number, edits })
     }
 }
@@ -150,7 +156,8 @@ impl Case {
         }
         dropped.sort_unstable();
         for (step, setting) in dropped.into_iter().rev() {
-            if let Some(settings) = steps.get_mut(step).and_then(Option::as_mut).and_then(settings_of)
+            if let Some(settings) =
+                steps.get_mut(step).and_then(Option::as_mut).and_then(settings_of)
                 && setting < settings.0.len()
             {
                 settings.0.remove(setting);
@@ -226,8 +233,10 @@ mod tests {
 
     #[test]
     fn a_seed_gives_the_same_case_and_edits_leave_out_what_they_name() {
-        let case =
-            (0..).map(|number| Case::new(1, number)).find(|case| case.script().names.len() > 5).unwrap();
+        let case = (0..)
+            .map(|number| Case::new(1, number))
+            .find(|case| case.script().names.len() > 5)
+            .unwrap();
         let script = case.script();
         assert_eq!(script.model, case.script().model);
         let less = Case { edits: vec![Edit::Names(1, script.names.len())], ..case }.script();

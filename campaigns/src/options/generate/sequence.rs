@@ -132,7 +132,11 @@ fn first(model: &Model, rng: &mut Rng) -> Step {
     let source = match rng.below(100) {
         0..72 => Source::Directory,
         72..82 => Source::Tar { packed: archive(rng), own: false, index: false },
-        82..88 => Source::Tar { packed: rng.pick(&[Packed::Plain, Packed::Sparse]), own: false, index: true },
+        82..88 => Source::Tar {
+            packed: rng.pick(&[Packed::Plain, Packed::Sparse]),
+            own: false,
+            index: true,
+        },
         88..92 => Source::Layers { index: false },
         92..94 => Source::Layers { index: true },
         _ => Source::Oci { archive: rng.chance(40) },
@@ -150,7 +154,8 @@ fn further(model: &Model, rng: &mut Rng) -> Step {
             seed,
         },
         22..46 => {
-            let target = rng.pick(&[Target::Directory, Target::Directory, Target::Tar, Target::Image]);
+            let target =
+                rng.pick(&[Target::Directory, Target::Directory, Target::Tar, Target::Image]);
             Step::Patch { target, settings: settings::patch("create", model, rng), seed }
         }
         46..56 => Step::Rollback { first: rng.chance(40) },

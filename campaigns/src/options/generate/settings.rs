@@ -51,8 +51,10 @@ impl Settings {
 
     /// The value of an option, if it is an argument of its own.
     pub(crate) fn value(&self, option: &str) -> Option<String> {
-        let setting =
-            self.0.iter().find(|setting| setting.words.first().is_some_and(|word| word == option))?;
+        let setting = self
+            .0
+            .iter()
+            .find(|setting| setting.words.first().is_some_and(|word| word == option))?;
         Some(setting.words.get(1)?.to_string_lossy().into_owned())
     }
 
@@ -96,7 +98,9 @@ fn encoding(settings: &mut Settings, rng: &mut Rng) {
     if rng.chance(60) {
         settings.add(&[
             "-C",
-            rng.pick(&["8192", "16384", "16384", "65536", "131072", "524288", "1048576", "4096", "12288"]),
+            rng.pick(&[
+                "8192", "16384", "16384", "65536", "131072", "524288", "1048576", "4096", "12288",
+            ]),
         ]);
     }
 }
@@ -130,7 +134,9 @@ pub(crate) fn image(interface: Interface, model: &Model, rng: &mut Rng) -> Setti
         0..74 => compressed(&mut settings, interface, rng),
         74..82 if build => {
             if rng.chance(30) {
-                settings.add(&[rng.pick(&["-0", "-1", "-2", "-3", "-4", "-5", "-6", "-7", "-8", "-9"])]);
+                settings.add(&[
+                    rng.pick(&["-0", "-1", "-2", "-3", "-4", "-5", "-6", "-7", "-8", "-9"])
+                ]);
             } else {
                 settings.add(&[
                     "--preset",
@@ -189,7 +195,8 @@ fn compressed(settings: &mut Settings, interface: Interface, rng: &mut Rng) {
         settings.add(&["--max-extent-bytes", rng.pick(&["4096", "10000", "65536", "3000000"])]);
     }
     if rng.chance(8) {
-        let number = if settings.value("-z").is_some_and(|list| list.contains(':')) { "1 " } else { "" };
+        let number =
+            if settings.value("-z").is_some_and(|list| list.contains(':')) { "1 " } else { "" };
         let lines = format!("16384 {number}n1\n65536 n[2-5]$\n4096 .\n");
         settings.reading(&["--compress-hints", "hints"], Effect::None, "hints", lines.into_bytes());
     }
@@ -203,7 +210,8 @@ fn compressed(settings: &mut Settings, interface: Interface, rng: &mut Rng) {
         settings.add(&["--compress-large", rng.pick(&["lzma,1", "zstd,1", "lz4"])]);
     }
     if interface == Interface::Build && rng.chance(8) {
-        let lines = b"# ferofs access profile 1\n3 0 4096 /n1\n2 0 9999999 /n2\n1 100 4000 /n0\n".to_vec();
+        let lines =
+            b"# ferofs access profile 1\n3 0 4096 /n1\n2 0 9999999 /n2\n1 100 4000 /n0\n".to_vec();
         settings.reading(&["--profile", "profile"], Effect::None, "profile", lines);
         if rng.chance(60) {
             settings.add(&["--store-hottest", rng.pick(&["4096", "100000"])]);
@@ -216,12 +224,16 @@ fn compressed(settings: &mut Settings, interface: Interface, rng: &mut Rng) {
 
 fn chunks(settings: &mut Settings, interface: Interface, rng: &mut Rng) {
     let size = rng.pick(&["4096", "65536", "1048576", "16384"]);
-    settings.add(&[if interface == Interface::Build { "--chunk-size" } else { "--chunksize" }, size]);
+    settings
+        .add(&[if interface == Interface::Build { "--chunk-size" } else { "--chunksize" }, size]);
     if rng.chance(40) {
         settings.add(&["-E", rng.pick(&["force-chunk-indexes", "force-inode-blockmap", "48bit"])]);
     }
     if rng.chance(25) {
-        settings.add(&[if interface == Interface::Build { "--chunk-device" } else { "--blobdev" }, "device"]);
+        settings.add(&[
+            if interface == Interface::Build { "--chunk-device" } else { "--blobdev" },
+            "device",
+        ]);
     }
     if interface == Interface::Mkfs && rng.chance(20) {
         settings.add(&["--dsunit", rng.pick(&["1", "8", "512"])]);
@@ -231,10 +243,14 @@ fn chunks(settings: &mut Settings, interface: Interface, rng: &mut Rng) {
 fn inodes(settings: &mut Settings, interface: Interface, rng: &mut Rng) {
     if rng.chance(10) {
         match (interface, rng.below(3)) {
-            (Interface::Build, 0) => settings.with(&["--inodes", "compact"], Effect::TimesMayDiffer),
+            (Interface::Build, 0) => {
+                settings.with(&["--inodes", "compact"], Effect::TimesMayDiffer)
+            }
             (Interface::Build, 1) => settings.add(&["--inodes", "smallest"]),
             (Interface::Build, _) => settings.add(&["--inodes", "extended"]),
-            (Interface::Mkfs, 0) => settings.with(&["-E", "force-inode-compact"], Effect::TimesMayDiffer),
+            (Interface::Mkfs, 0) => {
+                settings.with(&["-E", "force-inode-compact"], Effect::TimesMayDiffer)
+            }
             (Interface::Mkfs, _) => settings.add(&["-E", "force-inode-extended"]),
         }
     }
@@ -259,8 +275,10 @@ fn inodes(settings: &mut Settings, interface: Interface, rng: &mut Rng) {
 
 fn attributes(settings: &mut Settings, interface: Interface, rng: &mut Rng) {
     if rng.chance(5) {
-        settings
-            .with(&[if interface == Interface::Build { "--no-xattrs" } else { "-x-1" }], Effect::NoXattrs);
+        settings.with(
+            &[if interface == Interface::Build { "--no-xattrs" } else { "-x-1" }],
+            Effect::NoXattrs,
+        );
     } else if rng.chance(12) {
         settings.add(&["-x", rng.pick(&["0", "1", "2", "50"])]);
     }
@@ -305,7 +323,8 @@ fn owners(settings: &mut Settings, rng: &mut Rng) {
         settings.with(&["--all-root"], Effect::Uid(0));
         settings.with(&[], Effect::Gid(0));
     }
-    for (option, effect) in [("--force-uid", Effect::Uid as fn(u32) -> Effect), ("--force-gid", Effect::Gid)]
+    for (option, effect) in
+        [("--force-uid", Effect::Uid as fn(u32) -> Effect), ("--force-gid", Effect::Gid)]
     {
         if rng.chance(4) {
             let id = rng.pick(&[0, 1000, 65_535, 65_536]);

@@ -91,8 +91,10 @@ mod tests {
 
     #[test]
     fn parts_without_effect_are_left_out() {
-        let case =
-            (0..).map(|number| Case::new(3, number)).find(|case| case.script().names.len() > 20).unwrap();
+        let case = (0..)
+            .map(|number| Case::new(3, number))
+            .find(|case| case.script().names.len() > 20)
+            .unwrap();
         let wanted = case.script().names[7].clone();
         let small = shrink(&case, &mut |case| case.script().model.names.contains_key(&wanted));
         let script = small.script();

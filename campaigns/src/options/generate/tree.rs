@@ -9,8 +9,8 @@ use crate::options::expected::model::{File, Kind, Model, Name, Piece, join, pare
 
 /// Sizes around limits of the format: blocks, inline tails, clusters of 16 KiB to 128 KiB, blocks of compact indexes.
 const EDGES: [usize; 18] = [
-    0, 16, 64, 100, 512, 1024, 2048, 3900, 4000, 4064, 4096, 8192, 12288, 16384, 32768, 65536, 131072,
-    262_144,
+    0, 16, 64, 100, 512, 1024, 2048, 3900, 4000, 4064, 4096, 8192, 12288, 16384, 32768, 65536,
+    131072, 262_144,
 ];
 /// The same, for the few large files: 1 MiB clusters, segments of 4 MiB.
 const LARGE: [usize; 5] = [524_288, 1_048_576, 1_200_000, 2_097_152, 4_194_304];
@@ -85,15 +85,18 @@ fn grow(model: &mut Model, number: usize, large: bool, rng: &mut Rng) {
     let kind = match roll {
         0..12 => Kind::Directory,
         12..84 => Kind::Regular(content(model, large, rng)),
-        89..95 => {
-            Kind::Symlink(b"t/".repeat(2048)[..rng.pick(&[1, 5, 30, 60, 200, 1000, 3000, 4095])].to_vec())
-        }
+        89..95 => Kind::Symlink(
+            b"t/".repeat(2048)[..rng.pick(&[1, 5, 30, 60, 200, 1000, 3000, 4095])].to_vec(),
+        ),
         95 => Kind::Fifo,
         96 => Kind::Socket,
-        97 | 98 => Kind::Character(rng.pick(&[0, 1, 5, 255, 4095]), rng.pick(&[0, 3, 255, 256, 1_048_575])),
+        97 | 98 => {
+            Kind::Character(rng.pick(&[0, 1, 5, 255, 4095]), rng.pick(&[0, 3, 255, 256, 1_048_575]))
+        }
         _ => Kind::Block(rng.pick(&[7, 259]), rng.pick(&[0, 70_000])),
     };
-    let known: Vec<_> = model.files.iter().filter(|file| !file.xattrs.is_empty()).cloned().collect();
+    let known: Vec<_> =
+        model.files.iter().filter(|file| !file.xattrs.is_empty()).cloned().collect();
     let file = file(kind, rng, &known);
     model.add(name, file);
 }
@@ -119,7 +122,8 @@ fn file(kind: Kind, rng: &mut Rng, known: &[File]) -> File {
     };
     let id = |rng: &mut Rng| rng.pick(&[0, 0, 0, 0, 1000, 65_534, 65_535, 65_536, 4_294_967_294]);
     let (uid, gid) = (id(rng), id(rng));
-    let nanoseconds = if rng.chance(50) { 0 } else { rng.pick(&[1, 999_999_999, 500_000_000, 123_456_789]) };
+    let nanoseconds =
+        if rng.chance(50) { 0 } else { rng.pick(&[1, 999_999_999, 500_000_000, 123_456_789]) };
     let seconds = match rng.below(10) {
         0..4 => 1_600_000_000,
         4..7 => 1_500_000_000 + rng.below(100_000_000) as i64,
@@ -127,7 +131,8 @@ fn file(kind: Kind, rng: &mut Rng, known: &[File]) -> File {
         8 => rng.pick(&[i64::from(u32::MAX), 1 << 32, 1 << 33, -5_000_000_000]),
         _ => 1_700_000_000,
     };
-    let mut file = File { kind, mode, uid, gid, time: (seconds, nanoseconds), xattrs: Default::default() };
+    let mut file =
+        File { kind, mode, uid, gid, time: (seconds, nanoseconds), xattrs: Default::default() };
     if rng.chance(18) {
         if !known.is_empty() && rng.chance(60) && fits(&file.kind) {
             let other = &known[rng.len(known.len())];
@@ -221,8 +226,17 @@ fn piece(len: usize, rng: &mut Rng) -> Piece {
 fn sparse(rng: &mut Rng) -> Vec<Piece> {
     let mut pieces = Vec::new();
     for _ in 0..1 + rng.len(6) {
-        let zeroes =
-            rng.pick(&[60_000, 1 << 16, 1 << 16, 70_000, 100_000, 300_000, 1 << 20, 4 << 20, 9 << 20]);
+        let zeroes = rng.pick(&[
+            60_000,
+            1 << 16,
+            1 << 16,
+            70_000,
+            100_000,
+            300_000,
+            1 << 20,
+            4 << 20,
+            9 << 20,
+        ]);
         let away = rng.pick(&[0, 0, 1, 511, 4095, 5000]);
         let content = rng.pick(&[None, None, Some(Content::Zeroes)]);
         let data = rng.pick(&[0, 1, 4096, 8192, 10_000, 200_000]);
@@ -245,9 +259,14 @@ fn content(model: &Model, large: bool, rng: &mut Rng) -> Vec<Piece> {
     if others.is_empty() || rng.chance(55) {
         let parts = rng.pick(&[1, 1, 1, 1, 2, 3, 6]);
         let size = size(large, rng);
-        return (0..parts).map(|_| piece(size / parts, rng)).filter(|piece| piece.len > 0).collect();
+        return (0..parts)
+            .map(|_| piece(size / parts, rng))
+            .filter(|piece| piece.len > 0)
+            .collect();
     }
-    let Some(Kind::Regular(pieces)) = model.at(&others[rng.len(others.len())]).map(|file| &file.kind) else {
+    let Some(Kind::Regular(pieces)) =
+        model.at(&others[rng.len(others.len())]).map(|file| &file.kind)
+    else {
         return Vec::new();
     };
     changed(pieces, rng)
@@ -314,10 +333,14 @@ pub(crate) fn update(model: &Model, rng: &mut Rng) -> Model {
                 if model.names.contains_key(&to) {
                     continue;
                 }
-                let below: Vec<(Name, usize)> =
-                    model.names.range(name.clone()..).map(|(name, number)| (name.clone(), *number)).collect();
-                for (old, number) in
-                    below.into_iter().filter(|(old, _)| crate::options::expected::model::is_below(old, &name))
+                let below: Vec<(Name, usize)> = model
+                    .names
+                    .range(name.clone()..)
+                    .map(|(name, number)| (name.clone(), *number))
+                    .collect();
+                for (old, number) in below
+                    .into_iter()
+                    .filter(|(old, _)| crate::options::expected::model::is_below(old, &name))
                 {
                     model.names.remove(&old);
                     model.names.insert([&to, &old[name.len()..]].concat(), number);
@@ -368,7 +391,8 @@ pub(crate) fn addition(model: &Model, rng: &mut Rng) -> Model {
         }
         for dir in way {
             if !upper.names.contains_key(&dir) {
-                let same = model.at(&dir).cloned().unwrap_or_else(|| file(Kind::Directory, rng, &[]));
+                let same =
+                    model.at(&dir).cloned().unwrap_or_else(|| file(Kind::Directory, rng, &[]));
                 upper.add(dir, same);
             }
         }

@@ -95,14 +95,16 @@ impl Estimator {
         let started = Instant::now();
         let time = Timestamp { secs: options.image.build_time.unwrap_or_else(now), nanos: 0 };
         let temporary = std::env::temp_dir();
-        let (mut tree, contents) = sources::read_source(options, &[], Path::new(&temporary), time, warnings)?;
+        let (mut tree, contents) =
+            sources::read_source(options, &[], Path::new(&temporary), time, warnings)?;
         leave_out_unreadable(options, &mut tree, &contents, warnings)?;
         let walk_time = started.elapsed();
         let copies = match options.data.share_identical {
             true => copies(options, &tree, &contents)?,
             false => HashSet::new(),
         };
-        let sparse = tree.ids().filter(|id| matches!(tree.node(*id).kind, Kind::Regular { sparse: true }));
+        let sparse =
+            tree.ids().filter(|id| matches!(tree.node(*id).kind, Kind::Regular { sparse: true }));
         let sparse = sparse.filter_map(|id| Some((id, contents.data_ranges(&tree, id)?))).collect();
         Ok(Self { options: options.clone(), tree, contents, walk_time, copies, sparse })
     }
@@ -110,7 +112,8 @@ impl Estimator {
     /// Files that are not directories.
     #[must_use]
     pub fn files(&self) -> u64 {
-        self.tree.nodes.iter().filter(|node| !matches!(node.kind, Kind::Directory(_))).count() as u64
+        self.tree.nodes.iter().filter(|node| !matches!(node.kind, Kind::Directory(_))).count()
+            as u64
     }
 
     /// Bytes of the content of all files.
@@ -129,7 +132,8 @@ impl Estimator {
             return Err(Error::Option { option: "estimate", problem });
         }
         let compression = settings.data.compression.as_ref();
-        let largest_pcluster = compression.and_then(|compression| compression.pcluster).unwrap_or(0);
+        let largest_pcluster =
+            compression.and_then(|compression| compression.pcluster).unwrap_or(0);
         let order = Order::new(&self.tree, compression, settings.image.block_size, &settings.data);
         let pieces: Vec<_> = order.ids().flat_map(|id| self.pieces(id)).collect();
         let all: u64 = pieces.iter().map(|(_, (start, end))| end - start).sum();
@@ -149,22 +153,27 @@ impl Estimator {
             }
         }
         (size, time) = (size * all as f64, time * all as f64);
-        let unit =
-            settings.image.block_size.bytes64().saturating_mul(settings.output.size_alignment.get().into());
+        let unit = settings
+            .image
+            .block_size
+            .bytes64()
+            .saturating_mul(settings.output.size_alignment.get().into());
         let size = none.0.saturating_add(size as u64).next_multiple_of(unit);
         let processor_time = none.1 + Duration::try_from_secs_f64(time).unwrap_or_default();
         let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let workers = settings.run.worker_count().min(processors).max(1) as u32;
         let time = self.walk_time + processor_time / workers;
         let processor_time = self.walk_time + processor_time;
-        let incompat = if self.has_chunks(settings) { Incompat::CHUNKED_FILE } else { Incompat::empty() };
+        let incompat =
+            if self.has_chunks(settings) { Incompat::CHUNKED_FILE } else { Incompat::empty() };
         Ok(Estimate { size, time, processor_time, sampled: slow.bytes, incompat })
     }
 
     /// Whether files with holes are stored in chunks.
     fn has_chunks(&self, settings: &Options) -> bool {
         let (block, compression) = (settings.image.block_size, settings.data.compression.as_ref());
-        let in_extents = compression.is_some_and(|compression| compression.index == IndexKind::Extents);
+        let in_extents =
+            compression.is_some_and(|compression| compression.index == IndexKind::Extents);
         let is_in_chunks = |(id, ranges): (&NodeId, &Ranges)| {
             ChunkPlan::new(self.tree.node(*id).size, ranges, block, compression.is_some()).is_some()
         };
@@ -174,7 +183,8 @@ impl Estimator {
     /// The ranges of a file's content that the image stores.
     fn pieces(&self, id: NodeId) -> Vec<(NodeId, (u64, u64))> {
         let node = self.tree.node(id);
-        if !matches!(node.kind, Kind::Regular { .. }) || node.size == 0 || self.copies.contains(&id) {
+        if !matches!(node.kind, Kind::Regular { .. }) || node.size == 0 || self.copies.contains(&id)
+        {
             return Vec::new();
         }
         match self.sparse.get(&id) {
@@ -226,7 +236,10 @@ impl Estimator {
             }
         }
         let bytes = files.iter().map(|(_, content)| content.len() as u64).sum();
-        Ok(Sample { files: files.into_iter().map(|(id, content)| (id, Arc::new(content))).collect(), bytes })
+        Ok(Sample {
+            files: files.into_iter().map(|(id, content)| (id, Arc::new(content))).collect(),
+            bytes,
+        })
     }
 
     /// Returns the bytes that each byte of the sample's content adds to the image of its files, and the seconds of processor time for it.
@@ -254,19 +267,26 @@ impl Estimator {
         let mut options = settings.clone();
         options.output = OutputOptions::default();
         options.data.compression = compression.cloned();
-        options.run = RunOptions { progress: Arc::default(), strict: false, ..self.options.run.clone() };
+        options.run =
+            RunOptions { progress: Arc::default(), strict: false, ..self.options.run.clone() };
         options.source.skip_unreadable = true;
         // Files that cannot be read are not in the image.
-        let (size, origin) =
-            if sample.is_some() { (1, Origin::Unreadable(Errno::NODATA)) } else { (0, Origin::None) };
+        let (size, origin) = if sample.is_some() {
+            (1, Origin::Unreadable(Errno::NODATA))
+        } else {
+            (0, Origin::None)
+        };
         let temporary = std::env::temp_dir();
         let mut output = Output::region(&temporary, 0)?;
         let started = process_time();
         let summary = build_from(&options, &mut output, &temporary, |_, _, _| {
             let mut tree = self.tree.clone();
             let mut contents = Contents::archives(&temporary, &options.source.path);
-            for node in tree.nodes.iter_mut().filter(|node| matches!(node.kind, Kind::Regular { .. })) {
-                (node.kind, node.size, node.origin) = (Kind::Regular { sparse: false }, size, origin);
+            for node in
+                tree.nodes.iter_mut().filter(|node| matches!(node.kind, Kind::Regular { .. }))
+            {
+                (node.kind, node.size, node.origin) =
+                    (Kind::Regular { sparse: false }, size, origin);
             }
             for (id, content) in sample.iter().flat_map(|sample| &sample.files) {
                 let node = &mut tree.nodes[id.index()];
@@ -287,8 +307,12 @@ fn windows(all: u64, budget: u64, window: u64) -> Vec<(u64, u64)> {
         return vec![(0, all)];
     }
     let count = budget.div_ceil(window);
-    let middle = |number: u64| (u128::from(all) * u128::from(2 * number + 1) / u128::from(2 * count)) as u64;
-    (0..count).map(|number| middle(number) - window / 2).map(|start| (start, start + window)).collect()
+    let middle =
+        |number: u64| (u128::from(all) * u128::from(2 * number + 1) / u128::from(2 * count)) as u64;
+    (0..count)
+        .map(|number| middle(number) - window / 2)
+        .map(|start| (start, start + window))
+        .collect()
 }
 
 /// The same compression at the fastest level of each algorithm, whose sizes change from content to content as those of the slow levels
@@ -354,7 +378,8 @@ fn copies(options: &Options, tree: &Tree, contents: &Contents) -> Result<HashSet
         || (Reader::new(contents, tree), Vec::new()),
         |(reader, buffer), number| {
             let (size, id) = candidates[number];
-            let (count, len) = if size <= COMPARED { (1, size) } else { (PIECES, COMPARED / PIECES) };
+            let (count, len) =
+                if size <= COMPARED { (1, size) } else { (PIECES, COMPARED / PIECES) };
             let mut hasher = blake3::Hasher::new();
             hasher.update(&size.to_le_bytes());
             for piece in 0..count {
@@ -380,7 +405,8 @@ mod tests {
     /// The help of `--estimate` and docs/BUILDING.md say so.
     #[test]
     fn up_to_64_mib_are_encoded_as_a_whole() {
-        let windows = |all: u64| windows(all, SLOW_BYTES.start() * SLOW_WINDOWS as u64, *WINDOW.start());
+        let windows =
+            |all: u64| windows(all, SLOW_BYTES.start() * SLOW_WINDOWS as u64, *WINDOW.start());
         assert_eq!(windows(64 << 20), [(0, 64 << 20)]);
         assert!(windows((64 << 20) + 1).len() > 1);
     }

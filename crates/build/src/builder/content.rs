@@ -38,8 +38,12 @@ impl fmt::Debug for Content {
         match &self.0 {
             Kind::Bytes(bytes) => write!(f, "{} bytes", (**bytes).as_ref().len()),
             Kind::Reader(_) => f.write_str("a reader"),
-            Kind::Range { path, start, len } => write!(f, "{} from {start}, {len:?}", path.display()),
-            Kind::Image { inode, start, len, .. } => write!(f, "{:?} from {start}, {len:?}", inode.nid()),
+            Kind::Range { path, start, len } => {
+                write!(f, "{} from {start}, {len:?}", path.display())
+            }
+            Kind::Image { inode, start, len, .. } => {
+                write!(f, "{:?} from {start}, {len:?}", inode.nid())
+            }
         }
     }
 }
@@ -67,12 +71,22 @@ impl Content {
 
     /// The content of a regular file of another image. The build reads it without a temporary copy.
     pub fn image_file(image: &Image, file: &Inode) -> Self {
-        Self(Kind::Image { image: image.clone(), inode: Box::new(file.clone()), start: 0, len: None })
+        Self(Kind::Image {
+            image: image.clone(),
+            inode: Box::new(file.clone()),
+            start: 0,
+            len: None,
+        })
     }
 
     /// `len` bytes of a regular file of another image, from `start` on.
     pub fn image_range(image: &Image, file: &Inode, start: u64, len: u64) -> Self {
-        Self(Kind::Image { image: image.clone(), inode: Box::new(file.clone()), start, len: Some(len) })
+        Self(Kind::Image {
+            image: image.clone(),
+            inode: Box::new(file.clone()),
+            start,
+            len: Some(len),
+        })
     }
 }
 
@@ -95,12 +109,15 @@ impl Stored {
         let mut sparse = false;
         let (size, origin) = match content.0 {
             Kind::Image { image, inode, start, len } => {
-                let fault = || Error::Entry { path: path.to_owned(), fault: EntryFault::ImageRange };
+                let fault =
+                    || Error::Entry { path: path.to_owned(), fault: EntryFault::ImageRange };
                 if inode.file_type() != FileType::Regular {
                     return Err(fault());
                 }
                 let size = len.or_else(|| inode.size().checked_sub(start));
-                let end = size.and_then(|size| start.checked_add(size)).filter(|end| *end <= inode.size());
+                let end = size
+                    .and_then(|size| start.checked_add(size))
+                    .filter(|end| *end <= inode.size());
                 let size = size.filter(|_| end.is_some()).ok_or_else(fault)?;
                 let number = contents.add_opened_image(&image, path)?;
                 let has_holes = contents.image(number).has_holes(&inode);
@@ -112,7 +129,9 @@ impl Stored {
                 (size, contents.add_memory(bytes)?)
             }
             Kind::Reader(mut reader) => spool(&mut *reader, path, options, contents)?,
-            Kind::Range { path, start, len } => self.add_range(path, start, len, options, contents)?,
+            Kind::Range { path, start, len } => {
+                self.add_range(path, start, len, options, contents)?
+            }
         };
         let origin = if size == 0 { Origin::None } else { origin };
         Ok(Body::Regular { size, origin, sparse: sparse && size > 0 })
@@ -148,7 +167,8 @@ impl Stored {
         }
         std::io::Seek::seek(&mut file, std::io::SeekFrom::Start(start))
             .map_err(|e| Error::io("seek in", &path, e))?;
-        let (size, origin) = spool(&mut file.take(len.unwrap_or(u64::MAX)), &path, options, contents)?;
+        let (size, origin) =
+            spool(&mut file.take(len.unwrap_or(u64::MAX)), &path, options, contents)?;
         if len.is_some_and(|len| len != size) {
             within(start.saturating_add(size))?;
         }

@@ -31,7 +31,8 @@ fn every_kind_of_entry_and_content_is_read_back() {
     let path = dir.path().join("file");
     std::fs::write(&path, "0123456789".repeat(1000)).unwrap();
     let mut builder = builder();
-    let attributes = Attributes::default().mode(0o640).owner(1000, 100_000).mtime(TIME).xattr("user.a", "1");
+    let attributes =
+        Attributes::default().mode(0o640).owner(1000, 100_000).mtime(TIME).xattr("user.a", "1");
     builder
         .hard_link("linked/later", "a/vec")
         .file("a/vec", Content::bytes(b"abc".repeat(5000)), attributes.clone())
@@ -51,14 +52,23 @@ fn every_kind_of_entry_and_content_is_read_back() {
     let content = |path: &str| image.read(path).unwrap();
     assert_eq!(content("link"), b"abc".repeat(5000));
     assert_eq!(content("linked/later"), b"abc".repeat(5000));
-    assert_eq!((content("a/static"), content("a/shared")), (b"static".to_vec(), b"shared".to_vec()));
+    assert_eq!(
+        (content("a/static"), content("a/shared")),
+        (b"static".to_vec(), b"shared".to_vec())
+    );
     assert_eq!((content("a/empty"), content("a/reader")), (Vec::new(), vec![b'r'; 100_000]));
     assert_eq!((content("a/path").len(), content("a/range")), (10_000, b"5678901234".to_vec()));
     let file = image.metadata("a/vec").unwrap();
-    assert_eq!((file.permissions(), file.uid(), file.gid(), file.nlink()), (0o640, 1000, 100_000, 2));
+    assert_eq!(
+        (file.permissions(), file.uid(), file.gid(), file.nlink()),
+        (0o640, 1000, 100_000, 2)
+    );
     assert_eq!((file.mtime(), image.xattr(&file, b"user.a").unwrap()), (TIME, Some(b"1".to_vec())));
     let null = image.symlink_metadata("null").unwrap();
-    assert_eq!((null.file_type(), null.rdev()), (FileType::CharDevice, Some(Rdev { major: 1, minor: 3 })));
+    assert_eq!(
+        (null.file_type(), null.rdev()),
+        (FileType::CharDevice, Some(Rdev { major: 1, minor: 3 }))
+    );
     assert_eq!(image.symlink_metadata("disk").unwrap().file_type(), FileType::BlockDevice);
     assert_eq!(image.symlink_metadata("fifo").unwrap().file_type(), FileType::Fifo);
     assert_eq!(image.symlink_metadata("socket").unwrap().file_type(), FileType::Socket);
@@ -73,8 +83,11 @@ fn the_bits_are_those_of_the_same_directory() {
     let dir = tempfile::tempdir().unwrap();
     let source = dir.path().join("source");
     std::fs::create_dir_all(source.join("sub")).unwrap();
-    let files =
-        [("one", "one ".repeat(10_000)), ("sub/two", "two".into()), ("sub/three", "3".repeat(70_000))];
+    let files = [
+        ("one", "one ".repeat(10_000)),
+        ("sub/two", "two".into()),
+        ("sub/three", "3".repeat(70_000)),
+    ];
     let mut paths: Vec<&str> = vec!["sub", ""];
     for (name, content) in &files {
         std::fs::write(source.join(name), content).unwrap();
@@ -84,8 +97,13 @@ fn the_bits_are_those_of_the_same_directory() {
     for path in &paths {
         let time = rustix::fs::Timespec { tv_sec: TIME.secs, tv_nsec: TIME.nanos.into() };
         let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
-        rustix::fs::utimensat(rustix::fs::CWD, source.join(path), &times, rustix::fs::AtFlags::empty())
-            .unwrap();
+        rustix::fs::utimensat(
+            rustix::fs::CWD,
+            source.join(path),
+            &times,
+            rustix::fs::AtFlags::empty(),
+        )
+        .unwrap();
     }
     let mut options = builder().options;
     options.source = Options::new(source.clone()).source;
@@ -129,7 +147,10 @@ fn later_entries_and_layers_are_above_earlier_ones() {
         .file("b", Content::bytes("last"), Attributes::default())
         .directory("kept", Attributes::default().mode(0o711));
     let merged = image(builder).unwrap();
-    assert_eq!((merged.read("a").unwrap(), merged.read("b").unwrap()), (b"lower".to_vec(), b"last".to_vec()));
+    assert_eq!(
+        (merged.read("a").unwrap(), merged.read("b").unwrap()),
+        (b"lower".to_vec(), b"last".to_vec())
+    );
     assert_eq!(merged.read("kept/x").unwrap(), b"x");
     assert_eq!(merged.metadata("kept").unwrap().permissions(), 0o711);
 
@@ -166,13 +187,20 @@ fn directories_are_layers() {
     let (first, second) = (dir.path().join("first"), dir.path().join("second"));
     std::fs::create_dir_all(first.join("sub")).unwrap();
     std::fs::create_dir_all(&second).unwrap();
-    for (path, content) in [("kept", "1"), ("replaced", "1"), ("sub/deep", "deep"), ("name", "linked")] {
+    for (path, content) in
+        [("kept", "1"), ("replaced", "1"), ("sub/deep", "deep"), ("name", "linked")]
+    {
         std::fs::write(first.join(path), content).unwrap();
     }
     std::fs::hard_link(first.join("name"), first.join("other")).unwrap();
     std::fs::write(second.join("replaced"), "2").unwrap();
     std::fs::write(second.join("sparse"), "s").unwrap();
-    std::fs::File::options().write(true).open(second.join("sparse")).unwrap().set_len(1 << 20).unwrap();
+    std::fs::File::options()
+        .write(true)
+        .open(second.join("sparse"))
+        .unwrap()
+        .set_len(1 << 20)
+        .unwrap();
 
     let mut builder = builder();
     builder
@@ -188,7 +216,10 @@ fn directories_are_layers() {
         ("1".into(), "2".into(), "deep".into())
     );
     assert_eq!((content("name"), content("other")), ("new".into(), "linked".into()));
-    assert_eq!((image.read("sparse").unwrap().len(), image.read("sparse").unwrap()[0]), (1 << 20, b's'));
+    assert_eq!(
+        (image.read("sparse").unwrap().len(), image.read("sparse").unwrap()[0]),
+        (1 << 20, b's')
+    );
 
     let mut missing = super::tests::builder();
     missing.layer(SourceFormat::Directory, dir.path().join("missing"));
@@ -205,7 +236,8 @@ fn an_archive_is_read_from_a_reader() {
     let mut tar = Vec::new();
     let root = source.root().unwrap();
     let options = ferofs::extract::Options::default();
-    ferofs::extract::write_tar(&source, &root, Path::new("."), &mut tar, &options, &|_, _| ()).unwrap();
+    ferofs::extract::write_tar(&source, &root, Path::new("."), &mut tar, &options, &|_, _| ())
+        .unwrap();
     let packed = zstd::encode_all(tar.as_slice(), 1).unwrap();
     for archive in [tar, packed] {
         let mut builder = builder();
@@ -258,11 +290,15 @@ fn impossible_entries_are_refused() {
     assert!(file("").contains("root"));
     assert!(file(&"x".repeat(256)).contains("255"));
     assert!(failure(&|b| b.fifo("f", plain()).fifo("f/g", plain())).contains("f/g: "));
-    assert!(failure(&|b| b.fifo("f/g", plain()).fifo("f", plain())).contains("f: a directory with entries"));
+    assert!(
+        failure(&|b| b.fifo("f/g", plain()).fifo("f", plain()))
+            .contains("f: a directory with entries")
+    );
     assert!(failure(&|b| b.symlink("l", "", plain())).contains("l: "));
     assert!(failure(&|b| b.hard_link("l", "missing")).contains("l: "));
     assert!(failure(&|b| b.hard_link("l", "/")).contains("l: "));
-    let content = |content: fn(&Path) -> Content| failure(&|b| b.file("f", content(&small), plain()));
+    let content =
+        |content: fn(&Path) -> Content| failure(&|b| b.file("f", content(&small), plain()));
     assert!(content(|_| Content::reader(Failing)).contains("the reader fails"));
     assert!(content(|_| Content::path("/none")).contains("/none: "));
     assert!(content(|_| Content::path("/")).contains("directory"));
@@ -374,8 +410,10 @@ fn rich_builder() -> Builder {
     let mut rich = builder();
     rich.options().data.compression.as_mut().unwrap().fragments = crate::Fragments::Tails;
     let attributes = Attributes::default().mode(0o640).owner(7, 8).mtime(TIME).xattr("user.a", "1");
-    let large: Vec<u8> =
-        (0..2_000_000_u32).flat_map(|n| (n.wrapping_mul(n) >> 9).to_le_bytes()).take(5 << 20).collect();
+    let large: Vec<u8> = (0..2_000_000_u32)
+        .flat_map(|n| (n.wrapping_mul(n) >> 9).to_le_bytes())
+        .take(5 << 20)
+        .collect();
     rich.file("large", Content::bytes(large), attributes.clone())
         .file("dir/small", Content::bytes("small"), attributes.clone())
         .hard_link("dir/other", "dir/small")
@@ -431,8 +469,9 @@ fn an_opened_image_gives_the_bits_of_its_file() {
                 .owner(inode.uid(), inode.gid())
                 .mtime(inode.mtime());
             let xattrs = opened.xattrs(&inode).unwrap();
-            let attributes =
-                xattrs.into_iter().fold(attributes, |all, xattr| all.xattr(xattr.name, xattr.value));
+            let attributes = xattrs
+                .into_iter()
+                .fold(attributes, |all, xattr| all.xattr(xattr.name, xattr.value));
             if let Some(first) = names.get(&inode.nid()) {
                 one_by_one.hard_link(entry.path, first);
                 continue;
@@ -447,7 +486,9 @@ fn an_opened_image_gives_the_bits_of_its_file() {
                     let target = opened.read_link(&entry.path).unwrap();
                     one_by_one.symlink(entry.path, as_path(&target), attributes)
                 }
-                FileType::CharDevice => one_by_one.char_device(entry.path, inode.rdev().unwrap(), attributes),
+                FileType::CharDevice => {
+                    one_by_one.char_device(entry.path, inode.rdev().unwrap(), attributes)
+                }
                 _ => one_by_one.fifo(entry.path, attributes),
             };
         }
@@ -463,7 +504,8 @@ fn ranges_of_files_in_images_are_contents() {
     let expected = opened.read("large").unwrap();
     let large = opened.metadata("large").unwrap();
     let mut ranges = builder();
-    for (number, (start, len)) in [(0, 10), (100_000, 3 << 20), ((5 << 20) - 7, 7), (9, 0)].iter().enumerate()
+    for (number, (start, len)) in
+        [(0, 10), (100_000, 3 << 20), ((5 << 20) - 7, 7), (9, 0)].iter().enumerate()
     {
         let content = Content::image_range(&opened, &large, *start, *len);
         ranges.file(number.to_string(), content, Attributes::default());
@@ -484,7 +526,9 @@ fn ranges_of_files_in_images_are_contents() {
     range.file("range", content, Attributes::default());
     let built = image(range).unwrap().read("range").unwrap();
     assert_eq!(built.len(), 1 << 20);
-    assert!(built[..4990].iter().all(|byte| *byte == 7) && built[4990..].iter().all(|byte| *byte == 0));
+    assert!(
+        built[..4990].iter().all(|byte| *byte == 7) && built[4990..].iter().all(|byte| *byte == 0)
+    );
 
     let refused = |path: &str, start, len| {
         let mut builder = builder();
@@ -492,7 +536,11 @@ fn ranges_of_files_in_images_are_contents() {
         builder.file("f", Content::image_range(&opened, &inode, start, len), Attributes::default());
         matches!(image(builder), Err(Error::Entry { fault: EntryFault::ImageRange, .. }))
     };
-    assert!(refused("large", 5 << 20, 1) && refused("large", u64::MAX, 1) && refused("large", 1, u64::MAX));
+    assert!(
+        refused("large", 5 << 20, 1)
+            && refused("large", u64::MAX, 1)
+            && refused("large", 1, u64::MAX)
+    );
     assert!(refused("link", 0, 1) && refused("dir", 0, 0) && refused("fifo", 0, 0));
     assert!(!refused("large", 5 << 20, 0));
 }
@@ -509,7 +557,10 @@ fn values_that_the_format_cannot_express_are_refused() {
         }
     };
     let time = |nanos| Attributes::default().mtime(Timestamp { secs: 1, nanos });
-    assert_eq!((fault(time(999_999_999)), fault(time(1_000_000_000))), (None, Some(EntryFault::Nanoseconds)));
+    assert_eq!(
+        (fault(time(999_999_999)), fault(time(1_000_000_000))),
+        (None, Some(EntryFault::Nanoseconds))
+    );
     assert_eq!(fault(time(u32::MAX)), Some(EntryFault::Nanoseconds));
     let xattr = |name: &str| fault(Attributes::default().xattr(name, "1"));
     for name in ["", "user", "user.", "plain", "unknown.name", "user.a\0b", "security."] {

@@ -74,13 +74,15 @@ impl<'a> Appender<'a> {
     ) -> Self {
         let contents = vec![StoredContent::None; context.tree.nodes.len()];
         let (block, segment) = (context.block_size, context.segment());
-        let earlier = context.base_image.and_then(BaseImage::packed).map_or(0, |earlier| earlier.size);
+        let earlier =
+            context.base_image.and_then(BaseImage::packed).map_or(0, |earlier| earlier.size);
         // In indexes by lclusters no two extents can start in one, so that all other parts start with one.
         let in_blocks =
             context.compression.is_some_and(|compression| compression.index != IndexKind::Extents);
         let first_part = segment - if in_blocks { earlier & block.mask() } else { 0 };
         let placer = context.deflate_placer(0);
-        let packed = PackedInodeBuilder::new(spill.dir(), [first_part, segment], block, placer, earlier);
+        let packed =
+            PackedInodeBuilder::new(spill.dir(), [first_part, segment], block, placer, earlier);
         Self {
             context,
             packed,
@@ -146,27 +148,37 @@ impl<'a> Appender<'a> {
     }
 
     /// Appends a whole file.
-    fn append_file(&mut self, piece: FileResult, bytes: &[u8], tail: &[u8]) -> Result<StoredContent> {
+    fn append_file(
+        &mut self,
+        piece: FileResult,
+        bytes: &[u8],
+        tail: &[u8],
+    ) -> Result<StoredContent> {
         let node = piece.node;
         match piece.kind {
             FileResultKind::Stored => {
                 self.align()?;
                 let start = self.output.position();
                 let method = self.context.file_compression(node).map_or(0, |(_, file)| file.method);
-                let blocks =
-                    piece.fingerprints.into_iter().map(|block| (self.context.block_size.bytes64(), block));
+                let blocks = piece
+                    .fingerprints
+                    .into_iter()
+                    .map(|block| (self.context.block_size.bytes64(), block));
                 self.index_stored(blocks, method, bytes.len())?;
                 self.output.append(bytes)?;
                 Ok(StoredContent::Flat { start: self.settle(start)?, tail: self.spill.push(tail)? })
             }
             FileResultKind::Encoded(encoded, method) => {
                 // With deduplication the extent index does this, and more.
-                let fingerprint = piece.extents_fingerprint.filter(|_| self.context.extent_index.is_none());
-                let stored = fingerprint.and_then(|fingerprint| self.stored_extents.get(&fingerprint));
+                let fingerprint =
+                    piece.extents_fingerprint.filter(|_| self.context.extent_index.is_none());
+                let stored =
+                    fingerprint.and_then(|fingerprint| self.stored_extents.get(&fingerprint));
                 let (first, log) = match stored {
                     Some(first) => {
                         self.data.bytes_shared += encoded.log.decoded_len();
-                        let changed = fingerprint.and_then(|fingerprint| self.changed_logs.get(&fingerprint));
+                        let changed =
+                            fingerprint.and_then(|fingerprint| self.changed_logs.get(&fingerprint));
                         (*first, changed.cloned().unwrap_or(encoded.log))
                     }
                     None => {
@@ -207,7 +219,9 @@ impl<'a> Appender<'a> {
     fn place_tail(&mut self, tail: EncodedTail, bytes: &[u8]) -> FileTail {
         match tail {
             EncodedTail::None => FileTail::None,
-            EncodedTail::Inline { encoded, .. } => FileTail::Inline { bytes: bytes.to_vec(), encoded },
+            EncodedTail::Inline { encoded, .. } => {
+                FileTail::Inline { bytes: bytes.to_vec(), encoded }
+            }
             EncodedTail::Fragment { .. } => FileTail::Fragment { offset: self.packed.push(bytes) },
         }
     }

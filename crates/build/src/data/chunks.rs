@@ -59,14 +59,20 @@ pub(crate) struct ChunkPlan {
 impl ChunkPlan {
     /// Plans the smallest form of a file of `size` bytes with data in `ranges`; `None` if chunks save nothing. `compressing`: the
     /// file is compressed otherwise, so that its holes take almost no space.
-    pub(crate) fn new(size: u64, ranges: &[(u64, u64)], block: BlockSize, compressing: bool) -> Option<Self> {
+    pub(crate) fn new(
+        size: u64,
+        ranges: &[(u64, u64)],
+        block: BlockSize,
+        compressing: bool,
+    ) -> Option<Self> {
         let data: u64 = ranges.iter().map(|(start, end)| end - start).sum();
         let holes = size.checked_sub(data)?;
         if compressing && (holes < HOLES_MIN || holes / HOLES_PER_DATA_MIN < data) {
             return None;
         }
         let cost = |plan: &Self| {
-            let stored: u64 = plan.runs.iter().map(|(start, end)| block.blocks_for(end - start)).sum();
+            let stored: u64 =
+                plan.runs.iter().map(|(start, end)| block.blocks_for(end - start)).sum();
             stored * block.bytes64() + plan.table_size()
         };
         let plans = (0..=EXTRA_BITS_MAX).map(|extra_bits| Self {
@@ -99,8 +105,9 @@ impl ChunkPlan {
         let fault = FormatError::new(ferofs_format::Structure::ChunkIndex, fault);
         let stored: u64 =
             self.runs.iter().map(|(start, end)| (end - start).div_ceil(self.chunk_size())).sum();
-        let end =
-            stored.checked_shl(self.extra_bits.into()).and_then(|blocks| blocks.checked_add(first.get()));
+        let end = stored
+            .checked_shl(self.extra_bits.into())
+            .and_then(|blocks| blocks.checked_add(first.get()));
         let entries = match end {
             Some(0..=0xffff_ffff) => EntryFormat::Addresses,
             _ => EntryFormat::Indexes48,

@@ -33,10 +33,12 @@ enum HashedPart {
 
 /// Finds all large files that can share the data of an earlier one.
 pub(crate) fn find_large(context: WorkerContext<'_>) -> Result<Duplicates> {
-    let is_large =
-        |id: &NodeId| context.tree.node(*id).size > SEGMENT && context.identical_files.is_candidate(*id);
+    let is_large = |id: &NodeId| {
+        context.tree.node(*id).size > SEGMENT && context.identical_files.is_candidate(*id)
+    };
     let has_content = |id: &NodeId| context.base_image.is_some_and(|base| base.has_content(*id));
-    let large: Vec<NodeId> = context.order.ids().filter(|id| is_large(id) && !has_content(id)).collect();
+    let large: Vec<NodeId> =
+        context.order.ids().filter(|id| is_large(id) && !has_content(id)).collect();
     let candidates = groups_with_equal_hash(hash_each(context, large, HashedPart::Samples)?);
     let candidates = candidates.into_iter().flatten().collect();
     let mut duplicates = Duplicates::new();
@@ -71,7 +73,9 @@ fn hash_each(
             match hash(context, reader, id, part) {
                 Ok(hash) => Ok(Some((id, hash))),
                 // The data stage reads the file again, and leaves it out if that fails, too.
-                Err(error) if context.options.source.skip_unreadable && error.is_unreadable() => Ok(None),
+                Err(error) if context.options.source.skip_unreadable && error.is_unreadable() => {
+                    Ok(None)
+                }
                 Err(error) => Err(error),
             }
         },
@@ -82,13 +86,20 @@ fn hash_each(
 }
 
 /// The hash of a part of a file, of its size, and of everything else that decides how it is stored.
-fn hash(context: WorkerContext<'_>, reader: &mut Reader<'_>, id: NodeId, part: HashedPart) -> Result<Hash> {
+fn hash(
+    context: WorkerContext<'_>,
+    reader: &mut Reader<'_>,
+    id: NodeId,
+    part: HashedPart,
+) -> Result<Hash> {
     let size = context.tree.node(id).size;
     let ranges = match part {
-        HashedPart::Samples => vec![0..SAMPLE_LEN, size / 2..size / 2 + SAMPLE_LEN, size - SAMPLE_LEN..size],
-        HashedPart::All => {
-            (0..size.div_ceil(READ_LEN)).map(|n| n * READ_LEN..size.min((n + 1) * READ_LEN)).collect()
+        HashedPart::Samples => {
+            vec![0..SAMPLE_LEN, size / 2..size / 2 + SAMPLE_LEN, size - SAMPLE_LEN..size]
         }
+        HashedPart::All => (0..size.div_ceil(READ_LEN))
+            .map(|n| n * READ_LEN..size.min((n + 1) * READ_LEN))
+            .collect(),
     };
     let mut hasher = blake3::Hasher::new();
     hasher.update(&size.to_le_bytes()).update(&context.encoding_key(id));
@@ -97,7 +108,9 @@ fn hash(context: WorkerContext<'_>, reader: &mut Reader<'_>, id: NodeId, part: H
         context.options.run.check_cancelled()?;
         let len = (range.end - range.start) as usize;
         buffer.resize(len, 0);
-        context.timings().time(Activity::Read, len, || reader.read(id, range.start, &mut buffer))?;
+        context
+            .timings()
+            .time(Activity::Read, len, || reader.read(id, range.start, &mut buffer))?;
         context.timings().time(Activity::Hash, len, || hasher.update(&buffer));
     }
     Ok(hasher.finalize().into())

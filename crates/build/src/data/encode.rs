@@ -107,7 +107,11 @@ pub(crate) struct Encoder<'a> {
 }
 
 impl<'a> Encoder<'a> {
-    pub(crate) fn new(compression: &'a Compression, block: BlockSize, timings: &'a Timings) -> Self {
+    pub(crate) fn new(
+        compression: &'a Compression,
+        block: BlockSize,
+        timings: &'a Timings,
+    ) -> Self {
         let compressors = compression.methods.iter().map(|_| None).collect();
         Self { compression, block, timings, compressors }
     }
@@ -126,7 +130,8 @@ impl<'a> Encoder<'a> {
         let compressor = match self.compressors.get_mut(file_compression.method) {
             Some(Some(compressor)) => compressor,
             slot => {
-                let compressor = self.compression.compressor(file_compression.method, self.block)?;
+                let compressor =
+                    self.compression.compressor(file_compression.method, self.block)?;
                 // No file has a method that does not exist: `Compression::check` refused it.
                 let Some(slot) = slot else { return Ok(None) };
                 slot.insert(compressor)
@@ -147,7 +152,8 @@ impl<'a> Encoder<'a> {
             mark: None,
         };
         let matches = reusable.map_or(Ok(Vec::new()), |reusable| {
-            self.timings.time(Activity::Find, src.len(), || reusable.matches(src, file_compression.method))
+            self.timings
+                .time(Activity::Find, src.len(), || reusable.matches(src, file_compression.method))
         })?;
         self.timings.time(Activity::Encode, src.len(), || call.encode_all(&matches))
     }
@@ -208,12 +214,16 @@ impl EncodeCall<'_, '_> {
                 match self.encode_before_match(&found)? {
                     RangeEnd::OverBudget => return Ok(None),
                     // With more zeroes, the extent before the hole may be long enough.
-                    RangeEnd::CannotEndHere if found.is_hole() && found.len > HOLE_MIN / 2 + self.block => {
+                    RangeEnd::CannotEndHere
+                        if found.is_hole() && found.len > HOLE_MIN / 2 + self.block =>
+                    {
                         found.start += self.block;
                         found.len -= self.block;
                         continue;
                     }
-                    RangeEnd::CannotEndHere => unusable = is_stored.then_some(found.start + found.len),
+                    RangeEnd::CannotEndHere => {
+                        unusable = is_stored.then_some(found.start + found.len)
+                    }
                     RangeEnd::Encoded | RangeEnd::Tail(_) => self.push_match(&found),
                 }
                 break;
@@ -233,7 +243,8 @@ impl EncodeCall<'_, '_> {
         let gap = start - self.pos;
         // An index cannot describe two extents that start in the same lcluster. A hole starts with an lcluster.
         let least = if found.is_hole() { self.block } else { 2 * self.block };
-        if in_blocks && (gap > 0 && gap < least || len < self.block && start + len < self.src.len()) {
+        if in_blocks && (gap > 0 && gap < least || len < self.block && start + len < self.src.len())
+        {
             return Ok(RangeEnd::CannotEndHere);
         }
         let before = self.mark();
@@ -348,7 +359,9 @@ impl EncodeCall<'_, '_> {
         // An extent by DEFLATE may have to be stored after all: see `deflate_pages`.
         let longest = match method.map(|method| method.algorithm()) {
             Some(Algorithm::Deflate) => SLICE_MAX,
-            Some(Algorithm::Lz4 | Algorithm::Lzma | Algorithm::Zstd) | None => usize::MAX - self.src.len(),
+            Some(Algorithm::Lz4 | Algorithm::Lzma | Algorithm::Zstd) | None => {
+                usize::MAX - self.src.len()
+            }
         };
         while self.pos < end {
             if self.log.size() > self.budget {
@@ -361,7 +374,8 @@ impl EncodeCall<'_, '_> {
             }
             let (rest, start) = (end - self.pos, self.sink.extents.len());
             // Compressors need some capacity even for a few bytes.
-            let (consumed, fit) = self.fit_bytes(most.min(rest.max(64)), end.min(self.pos + longest))?;
+            let (consumed, fit) =
+                self.fit_bytes(most.min(rest.max(64)), end.min(self.pos + longest))?;
             self.sink.extents.truncate(start + fit);
             if consumed > 0 {
                 if consumed == rest && end == self.src.len() && self.better_as_fragment(most, fit) {
@@ -421,7 +435,12 @@ impl EncodeCall<'_, '_> {
             fingerprints.push(ExtentFingerprint::of(&self.src[self.pos..self.pos + len]));
         }
         self.pos += len;
-        self.log.push(Extent { len: len as u64, encoded, size: size as u64, place: ExtentPlace::Next });
+        self.log.push(Extent {
+            len: len as u64,
+            encoded,
+            size: size as u64,
+            place: ExtentPlace::Next,
+        });
     }
 
     /// Makes the rest a fragment if it cannot fill a pcluster even unencoded.

@@ -49,12 +49,15 @@ impl Firsts {
     /// The rank of the first file with this fingerprint, which is `rank` if there is none yet.
     fn get_or_insert(&mut self, fingerprint: Fingerprint, rank: u32) -> &mut u32 {
         let Self { places, ranks } = self;
-        let place = places.find(fingerprint.hash(), |place| ranks[*place as usize].0 == fingerprint).copied();
+        let place = places
+            .find(fingerprint.hash(), |place| ranks[*place as usize].0 == fingerprint)
+            .copied();
         let place = place.unwrap_or_else(|| {
             // There are at most as many as nodes, whose numbers have 32 bits.
             let place = ranks.len() as u32;
             ranks.push((fingerprint, rank));
-            places.insert_unique(fingerprint.hash(), place, |place| ranks[*place as usize].0.hash());
+            places
+                .insert_unique(fingerprint.hash(), place, |place| ranks[*place as usize].0.hash());
             place
         });
         &mut ranks[place as usize].1
@@ -86,7 +89,9 @@ impl IdenticalFiles {
         let sizes = tree
             .ids()
             .map(|id| (id, tree.node(id)))
-            .filter(|(_, node)| node.size > 0 && matches!(node.kind, Kind::Regular { sparse: false }))
+            .filter(|(_, node)| {
+                node.size > 0 && matches!(node.kind, Kind::Regular { sparse: false })
+            })
             .map(|(id, node)| (node.size, id));
         let mut all: Vec<_> = sizes.collect();
         all.sort_unstable();
@@ -201,7 +206,9 @@ mod tests {
     fn the_order_of_reading_decides_not_the_order_of_lookups() {
         let identical_files = IdenticalFiles::with(4, [1; blake3::KEY_LEN], [0, 1, 2].map(NodeId));
         let look_up = |n, content: &[u8]| identical_files.look_up(NodeId(n), n, content, Vec::new);
-        let Lookup::First(fingerprint) = look_up(1, b"a") else { panic!("the first file is no duplicate") };
+        let Lookup::First(fingerprint) = look_up(1, b"a") else {
+            panic!("the first file is no duplicate")
+        };
         assert_eq!(look_up(2, b"a"), Lookup::Duplicate(fingerprint));
         assert_eq!(look_up(0, b"a"), Lookup::First(fingerprint));
         assert_eq!(look_up(1, b"a"), Lookup::Duplicate(fingerprint));

@@ -43,7 +43,8 @@ impl Order {
         block: BlockSize,
         data: &DataOptions,
     ) -> Self {
-        let with_fragments = compression.filter(|compression| compression.fragments != Fragments::None);
+        let with_fragments =
+            compression.filter(|compression| compression.fragments != Fragments::None);
         let mut nodes = match (in_similar_order(tree, data.order, with_fragments), with_fragments) {
             (Some(nodes), _) => nodes,
             (None, None) => in_tree_walk_order(tree),
@@ -216,7 +217,9 @@ fn hottest(tree: &Tree, reads: &HashMap<NodeId, u64>, most: u64) -> HashSet<Node
         reads.iter().map(|(id, reads)| (*id, *reads, tree.node(*id).size.max(1))).collect();
     // Compares a / b with c / d as a * d with c * b: exact, without rounding.
     let product = |reads: u64, size: u64| u128::from(reads) * u128::from(size);
-    files.sort_unstable_by(|a, b| product(b.1, a.2).cmp(&product(a.1, b.2)).then_with(|| a.0.cmp(&b.0)));
+    files.sort_unstable_by(|a, b| {
+        product(b.1, a.2).cmp(&product(a.1, b.2)).then_with(|| a.0.cmp(&b.0))
+    });
     let mut left = most;
     let mut stored = HashSet::new();
     for (id, _, size) in files {

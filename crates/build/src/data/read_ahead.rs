@@ -76,7 +76,8 @@ pub(super) fn with_read_ahead<'a, T>(
     context: WorkerContext<'a>,
     drive: impl FnOnce(&ReadAhead<'a>) -> T,
 ) -> T {
-    let read_ahead = ReadAhead { context, state: Mutex::new(Progress::default()), changed: Condvar::new() };
+    let read_ahead =
+        ReadAhead { context, state: Mutex::new(Progress::default()), changed: Condvar::new() };
     std::thread::scope(|scope| {
         let _end = End(&read_ahead);
         // Without a thread, the workers wait for the disk themselves.

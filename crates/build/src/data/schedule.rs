@@ -63,7 +63,15 @@ impl<'a> Scheduler<'a> {
         duplicates: &'a Duplicates,
     ) -> Self {
         let segment = context.segment();
-        Self { context, duplicates, segment, nodes, batch: Vec::new(), batch_bytes: 0, splitting: None }
+        Self {
+            context,
+            duplicates,
+            segment,
+            nodes,
+            batch: Vec::new(),
+            batch_bytes: 0,
+            splitting: None,
+        }
     }
 
     pub(super) fn next(&mut self) -> Option<Scheduled> {
@@ -95,10 +103,13 @@ impl<'a> Scheduler<'a> {
                 continue;
             }
             let mut ranges: Vec<FormedRange> = match &plan {
-                Some(plan) => plan.runs.iter().map(|(start, end)| (*start, *end, PartForm::Stored)).collect(),
+                Some(plan) => {
+                    plan.runs.iter().map(|(start, end)| (*start, *end, PartForm::Stored)).collect()
+                }
                 None => {
                     let base = self.context.base_image;
-                    let ranges = base.and_then(|base| base.split_ranges(id)).unwrap_or(vec![(0, node.size)]);
+                    let ranges =
+                        base.and_then(|base| base.split_ranges(id)).unwrap_or(vec![(0, node.size)]);
                     let holes = if sparse { self.holes(id) } else { Ranges::new() };
                     with_holes(&ranges, &holes)
                 }
@@ -114,7 +125,8 @@ impl<'a> Scheduler<'a> {
     /// The time that is left follows from the bytes that remain, so bytes that nobody reads do not count.
     fn leave_out_of_progress(&self, id: NodeId, ranges: &[FormedRange]) {
         let is_read = |form: PartForm| form != PartForm::Hole && !self.context.is_reserved(id);
-        let read = ranges.iter().filter(|(_, _, form)| is_read(*form)).map(|(start, end, _)| end - start);
+        let read =
+            ranges.iter().filter(|(_, _, form)| is_read(*form)).map(|(start, end, _)| end - start);
         let unread = self.context.tree.node(id).size.saturating_sub(read.sum());
         let total = &self.context.options.run.progress.bytes_total;
         // A change of an image does not set it.
@@ -144,7 +156,8 @@ impl<'a> Scheduler<'a> {
         let (node, form) = (*node, *form);
         // With deduplication, the image depends on the number of jobs: it must not depend on whether the source reports its holes.
         let is_hole = form == PartForm::Hole && self.context.extent_index.is_none();
-        let limit = if is_hole || self.context.is_reserved(node) { UNREAD_PART } else { self.segment };
+        let limit =
+            if is_hole || self.context.is_reserved(node) { UNREAD_PART } else { self.segment };
         let (offset, len) = (*start, (*end - *start).min(limit));
         *start += len;
         if start == end {
@@ -182,9 +195,11 @@ impl<'a> Scheduler<'a> {
         let mut holes = Ranges::new();
         let mut start = 0;
         // Fewer zeroes at the end are no hole.
-        let last = if size % self.segment < HOLE_MIN as u64 { size - size % self.segment } else { size };
+        let last =
+            if size % self.segment < HOLE_MIN as u64 { size - size % self.segment } else { size };
         for (data_start, data_end) in data.into_iter().chain([(size, size)]) {
-            let end = if data_start == size { last } else { data_start / self.segment * self.segment };
+            let end =
+                if data_start == size { last } else { data_start / self.segment * self.segment };
             if start < end {
                 holes.push((start, end));
             }
@@ -222,7 +237,8 @@ mod tests {
     fn ranges_are_divided_at_holes() {
         use PartForm::{Encoded, Hole};
         let divided = |ranges: &[(u64, u64)]| with_holes(ranges, &[(0, 8), (12, 16), (20, 40)]);
-        let parts = [(0, 8, Hole), (8, 12, Encoded), (12, 16, Hole), (16, 20, Encoded), (20, 30, Hole)];
+        let parts =
+            [(0, 8, Hole), (8, 12, Encoded), (12, 16, Hole), (16, 20, Encoded), (20, 30, Hole)];
         assert_eq!(divided(&[(0, 30)]), parts);
         assert_eq!(
             divided(&[(9, 13), (13, 18)]),

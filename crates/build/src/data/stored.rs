@@ -143,7 +143,8 @@ impl EarlierContent {
         if let Some(start) = self.start_if_consecutive(first) {
             // Without places of their own, extents have a shorter index.
             all = ExtentLog::new(self.log.unit());
-            let earlier = self.log.iter().map(|extent| Extent { place: ExtentPlace::Next, ..extent });
+            let earlier =
+                self.log.iter().map(|extent| Extent { place: ExtentPlace::Next, ..extent });
             earlier.for_each(|extent| all.push_without_dedupe(extent));
             all.extend(new);
             return (start, all);
@@ -155,7 +156,9 @@ impl EarlierContent {
     /// Where the extents start, if they have no holes, are whole, and are stored one after another up to `end`.
     fn start_if_consecutive(&self, end: BytePos) -> Option<BytePos> {
         let mut extents = self.log.iter().map(|extent| match extent.place {
-            ExtentPlace::Shared { at, partial: false } if !extent.is_hole() => Some((at.get(), extent.size)),
+            ExtentPlace::Shared { at, partial: false } if !extent.is_hole() => {
+                Some((at.get(), extent.size))
+            }
             _ => None,
         });
         let (start, size) = extents.next()??;
@@ -174,7 +177,13 @@ pub(crate) trait BaseImage: Sync {
     /// Extents of the base image with the same content as a part of `src`, at the same offset of the file that `node` comes
     /// from. `src` is the content of `node` from `offset` on. The matches ascend, do not overlap, and are encoded by
     /// method number `method`.
-    fn find_extents(&self, node: NodeId, offset: u64, src: &[u8], method: usize) -> Result<Vec<Match>>;
+    fn find_extents(
+        &self,
+        node: NodeId,
+        offset: u64,
+        src: &[u8],
+        method: usize,
+    ) -> Result<Vec<Match>>;
 
     /// Where to split `node`: ranges without gaps from its start to its end, which divide as few extents of the base image
     /// as possible.

@@ -13,7 +13,9 @@ use crate::data::extents::{Extent, ExtentLog};
 use crate::data::identical::{Fingerprint, Lookup};
 use crate::data::worker::context::WorkerContext;
 use crate::error::{Error, Result};
-use crate::options::compression::{Compression, FileCompression, Fragments, IndexKind, PACKED_INODE_METHOD};
+use crate::options::compression::{
+    Compression, FileCompression, Fragments, IndexKind, PACKED_INODE_METHOD,
+};
 use crate::progress::Activity;
 use crate::sources::reader::Reader;
 use crate::tree::{NodeId, Origin, SourcePosition};
@@ -155,7 +157,8 @@ pub(crate) struct Worker<'a> {
 
 impl<'a> Worker<'a> {
     pub(crate) fn new(context: WorkerContext<'a>) -> Self {
-        let encoder = |compression| Encoder::new(compression, context.block_size, context.timings());
+        let encoder =
+            |compression| Encoder::new(compression, context.block_size, context.timings());
         Self {
             context,
             encoder: context.compression.map(encoder),
@@ -182,7 +185,8 @@ impl<'a> Worker<'a> {
                     return Ok(());
                 }
                 // Stored parts leave out the holes between them.
-                let copied = (*form != PartForm::Stored).then(|| self.copy_source(*node, *offset)).flatten();
+                let copied =
+                    (*form != PartForm::Stored).then(|| self.copy_source(*node, *offset)).flatten();
                 if let Some(source) = copied {
                     result.pieces.push(FileResult::new(*node, FileResultKind::Copied(source)));
                     return Ok(());
@@ -204,9 +208,12 @@ impl<'a> Worker<'a> {
             return None;
         }
         match context.tree.node(node).origin {
-            Origin::At(place) => Some(CopySource::At(SourcePosition { at: place.at + offset, ..place })),
+            Origin::At(place) => {
+                Some(CopySource::At(SourcePosition { at: place.at + offset, ..place }))
+            }
             Origin::File(_) | Origin::LayerFile { .. } => {
-                let is_unseen = context.options.output.sealer.is_none() && context.extent_index.is_none();
+                let is_unseen =
+                    context.options.output.sealer.is_none() && context.extent_index.is_none();
                 // An error while copying can be that of the image.
                 let must_be_readable = !context.options.source.skip_unreadable;
                 (is_unseen && must_be_readable).then_some(CopySource::File(offset))
@@ -251,7 +258,9 @@ impl<'a> Worker<'a> {
                 result.tails.truncate(tails);
                 let whole = size as usize - context.inline_tail(node, size);
                 result.extents.extend_from_slice(&self.input[..whole]);
-                result.extents.resize(extents + whole.next_multiple_of(context.block_size.bytes()), 0);
+                result
+                    .extents
+                    .resize(extents + whole.next_multiple_of(context.block_size.bytes()), 0);
                 result.tails.extend_from_slice(&self.input[whole..]);
                 if context.extent_index.is_some() {
                     let blocks = self.input[..whole].chunks_exact(context.block_size.bytes());
@@ -262,8 +271,14 @@ impl<'a> Worker<'a> {
             }
         };
         let extents_fingerprint = match &kind {
-            FileResultKind::Encoded(Encoded { log, tail, .. }, method) if *tail != EncodedTail::None => {
-                context.identical_files.fingerprint_extents(log, *method, &result.extents[extents..])
+            FileResultKind::Encoded(Encoded { log, tail, .. }, method)
+                if *tail != EncodedTail::None =>
+            {
+                context.identical_files.fingerprint_extents(
+                    log,
+                    *method,
+                    &result.extents[extents..],
+                )
             }
             _ => None,
         };
@@ -311,7 +326,11 @@ impl<'a> Worker<'a> {
     }
 
     /// The stored extents that the input can refer to, and its holes; `None` if there are none and nothing to search in.
-    fn reusable<'m>(&self, base_matches: &'m [Match], holes: &'m [Match]) -> Option<ReusableExtents<'m>>
+    fn reusable<'m>(
+        &self,
+        base_matches: &'m [Match],
+        holes: &'m [Match],
+    ) -> Option<ReusableExtents<'m>>
     where
         'a: 'm,
     {
@@ -367,20 +386,23 @@ impl<'a> Worker<'a> {
             (self.base_matches(node, 0, file)?, self.holes(&self.input, 0, file.method));
         let reusable = self.reusable(&base_matches, &holes);
         let Some(encoder) = &mut self.encoder else { return Ok(None) };
-        let following = Following::EndOfFile { inline_capacity: context.inline_capacity(node, size as u64) };
+        let following =
+            Following::EndOfFile { inline_capacity: context.inline_capacity(node, size as u64) };
         let sink = Sink { extents: &mut result.extents, tails: &mut result.tails };
         // An uncompressed file starts at a block boundary, which wastes half a block on average when extents do not.
         let waste = if compression.index == IndexKind::Extents { block as u64 / 2 } else { 0 };
         let budget = (stored + waste).saturating_sub(index);
-        let Some(encoded) = encoder.encode(&self.input, file, following, reusable, budget, sink)? else {
+        let Some(encoded) = encoder.encode(&self.input, file, following, reusable, budget, sink)?
+        else {
             return Ok(None);
         };
         let inline = match encoded.tail {
             EncodedTail::Inline { bytes, .. } => bytes as u64,
             EncodedTail::None | EncodedTail::Fragment { .. } => 0,
         };
-        let flat =
-            encoded.log.is_flat() && encoded.tail == EncodedTail::None && size >= FLAT_MIN_BLOCKS * block;
+        let flat = encoded.log.is_flat()
+            && encoded.tail == EncodedTail::None
+            && size >= FLAT_MIN_BLOCKS * block;
         let pays = encoded.log.size() + inline <= budget && !flat;
         Ok(pays.then_some((encoded, file.method)))
     }
@@ -395,11 +417,15 @@ impl<'a> Worker<'a> {
     ) -> Result<()> {
         let context = self.context;
         let mut kind = FileResultKind::Stored;
-        let file = context.file_compression(node).map(|(_, file)| file).filter(|_| form == PartForm::Encoded);
+        let file = context
+            .file_compression(node)
+            .map(|(_, file)| file)
+            .filter(|_| form == PartForm::Encoded);
         let (base_matches, holes) = match file {
-            Some(file) => {
-                (self.base_matches(node, offset, file)?, self.holes(&self.input, offset, file.method))
-            }
+            Some(file) => (
+                self.base_matches(node, offset, file)?,
+                self.holes(&self.input, offset, file.method),
+            ),
             None => (Vec::new(), Vec::new()),
         };
         let reusable = self.reusable(&base_matches, &holes);
@@ -409,7 +435,8 @@ impl<'a> Worker<'a> {
             let mut following = if last { end } else { Following::MoreData };
             loop {
                 let sink = Sink { extents: &mut result.extents, tails: &mut result.tails };
-                let encoded = encoder.encode(&self.input, file, following, reusable, u64::MAX, sink)?;
+                let encoded =
+                    encoder.encode(&self.input, file, following, reusable, u64::MAX, sink)?;
                 let Some(encoded) = encoded else { break };
                 // If all parts are flat the whole file is stored flat, which has no encoded tail and no fragment.
                 if encoded.log.is_flat() && encoded.tail != EncodedTail::None {
@@ -433,13 +460,17 @@ impl<'a> Worker<'a> {
     fn packed(&mut self, bytes: &[u8], result: &mut JobResult) -> Result<()> {
         // Parts start at multiples of a block, but behind the content of an earlier image.
         let holes = self.holes(bytes, 0, PACKED_INODE_METHOD);
-        let (Some(compression), Some(encoder)) = (self.context.compression, &mut self.encoder) else {
+        let (Some(compression), Some(encoder)) = (self.context.compression, &mut self.encoder)
+        else {
             return Ok(());
         };
-        let none = ReusableExtents { index: None, job: self.number, base_matches: &[], holes: &holes };
+        let none =
+            ReusableExtents { index: None, job: self.number, base_matches: &[], holes: &holes };
         let file = compression.for_packed_inode(self.context.block_size);
         let sink = Sink { extents: &mut result.extents, tails: &mut result.tails };
-        if let Some(encoded) = encoder.encode(bytes, file, Following::MoreData, Some(none), u64::MAX, sink)? {
+        if let Some(encoded) =
+            encoder.encode(bytes, file, Following::MoreData, Some(none), u64::MAX, sink)?
+        {
             let kind = FileResultKind::Encoded(encoded, file.method);
             result.pieces.push(FileResult {
                 extents_len: result.extents.len(),
@@ -452,6 +483,8 @@ impl<'a> Worker<'a> {
     /// Reads `len` bytes from `offset` on into the input.
     fn read(&mut self, node: NodeId, offset: u64, len: usize) -> Result<()> {
         self.input.resize(len, 0);
-        self.context.timings().time(Activity::Read, len, || self.reader.read(node, offset, &mut self.input))
+        self.context
+            .timings()
+            .time(Activity::Read, len, || self.reader.read(node, offset, &mut self.input))
     }
 }

@@ -34,7 +34,9 @@ pub enum TarFault {
         limit: u64,
     },
     /// The global extended headers have too many bytes.
-    #[error("global headers of more than {limit} bytes, the limit unless the limits for archives are raised")]
+    #[error(
+        "global headers of more than {limit} bytes, the limit unless the limits for archives are raised"
+    )]
     GlobalHeaders {
         /// The limit.
         limit: u64,
@@ -57,7 +59,9 @@ pub enum TarFault {
         limit: u64,
     },
     /// A sparse file is too large.
-    #[error("a sparse file of {size} bytes: the limit is {limit}, unless the limits for archives are raised")]
+    #[error(
+        "a sparse file of {size} bytes: the limit is {limit}, unless the limits for archives are raised"
+    )]
     SparseFile {
         /// The size according to the headers, in bytes.
         size: u64,

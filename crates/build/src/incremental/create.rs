@@ -130,18 +130,32 @@ pub(crate) fn append_patch(
     let time = build.image.build_time.unwrap_or_else(crate::build::now);
     let stamp = Timestamp { secs: time, nanos: 0 };
     let (mut tree, contents) = match &options.new_image {
-        Some(new) => crate::sources::read_opened_image(&build, new, temporary, stamp, &mut warnings)?,
+        Some(new) => {
+            crate::sources::read_opened_image(&build, new, temporary, stamp, &mut warnings)?
+        }
         None => crate::sources::read_source(&build, avoid, temporary, stamp, &mut warnings)?,
     };
     build.run.check_warnings(&mut warnings)?;
     let survey = Survey::new(&image, &build)?;
     let ignore = options.ignore;
-    let inputs =
-        Inputs { options: &build, old: &image, survey: &survey, tree: &tree, contents: &contents, ignore };
+    let inputs = Inputs {
+        options: &build,
+        old: &image,
+        survey: &survey,
+        tree: &tree,
+        contents: &contents,
+        ignore,
+    };
     let decisions = ReuseDecisions::new(inputs)?;
     decide::update_digests(&mut tree, &decisions, &image, &build, &contents)?;
-    let inputs =
-        Inputs { options: &build, old: &image, survey: &survey, tree: &tree, contents: &contents, ignore };
+    let inputs = Inputs {
+        options: &build,
+        old: &image,
+        survey: &survey,
+        tree: &tree,
+        contents: &contents,
+        ignore,
+    };
     let mut growth = match options.portable && !options.grow {
         // The patch would carry encoded metadata, which is longer than its difference to the old one.
         true => Growth::default(),
@@ -152,22 +166,28 @@ pub(crate) fn append_patch(
         growth.packed = None;
     }
     let compression = match &options.encoding {
-        Encoding::AsOld => {
-            encoding::of_image(&image, &survey, growth.packed.as_ref().map(|packed| packed.algorithm))?
-        }
+        Encoding::AsOld => encoding::of_image(
+            &image,
+            &survey,
+            growth.packed.as_ref().map(|packed| packed.algorithm),
+        )?,
         Encoding::Stored => None,
         Encoding::With(compression) => Some(compression.clone()),
     };
     // The pclusters of an image without LZ4_0PADDING have their padding after the data. New pclusters have it before the
     // data and need the flag, with which a kernel could not decode the old ones.
-    let pads_at_end = survey.is_compressed && !image.superblock().incompat.contains(Incompat::LZ4_0PADDING);
+    let pads_at_end =
+        survey.is_compressed && !image.superblock().incompat.contains(Incompat::LZ4_0PADDING);
     let compression = match (&options.encoding, compression) {
-        (Encoding::With(_), Some(_)) if pads_at_end => return Err(Error::Patch(PatchFault::OldPadding)),
+        (Encoding::With(_), Some(_)) if pads_at_end => {
+            return Err(Error::Patch(PatchFault::OldPadding));
+        }
         (_, compression) => compression.filter(|_| !pads_at_end),
     };
     let compression = compression.map(|mut compression| {
         // A piece of a patch holds each of its extents as a whole.
-        compression.max_extent = Some(compression.max_extent.map_or(EXTENT_MAX, |most| most.min(EXTENT_MAX)));
+        compression.max_extent =
+            Some(compression.max_extent.map_or(EXTENT_MAX, |most| most.min(EXTENT_MAX)));
         compression
     });
     let allowed = if options.keep_features { area.superblock().incompat } else { Incompat::all() };
@@ -177,7 +197,8 @@ pub(crate) fn append_patch(
         false => context::methods(compression.as_ref(), metabox, build.image.block_size)?,
     };
     let (base, area, history) = (&base, &area, &history);
-    let context = CreateContext { options, inputs, base, area, history, compression, allowed, methods };
+    let context =
+        CreateContext { options, inputs, base, area, history, compression, allowed, methods };
     let region = region::write(&context, decisions, growth, temporary, time, &mut warnings)?;
     contents.check_unchanged()?;
     build.run.check_warnings(&mut warnings)?;
@@ -232,10 +253,14 @@ fn append_file(
     };
     let (pieces, relocations) = region.pieces(context, &header)?;
     header.longest_extent = pieces.iter().map(|piece| piece.longest_extent).max().unwrap_or(0);
-    let patch_len =
-        format::write(&header, &context.methods, &pieces, &region.changes, &relocations, |bytes| {
-            output.append(bytes)
-        })?;
+    let patch_len = format::write(
+        &header,
+        &context.methods,
+        &pieces,
+        &region.changes,
+        &relocations,
+        |bytes| output.append(bytes),
+    )?;
     Ok(PatchSummary {
         patch_len,
         growth: end - start,

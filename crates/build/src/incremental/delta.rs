@@ -55,7 +55,12 @@ pub fn create_delta(
     create_delta_of(old.as_ref(), new.as_ref(), options, out.as_ref())
 }
 
-fn create_delta_of(old: &Path, new: &Path, options: &DeltaOptions, out: &Path) -> Result<DeltaSummary> {
+fn create_delta_of(
+    old: &Path,
+    new: &Path,
+    options: &DeltaOptions,
+    out: &Path,
+) -> Result<DeltaSummary> {
     let (old, old_image, old_content) = open(old)?;
     let (new, new_image, new_content) = open(new)?;
     options.run.check_cancelled()?;
@@ -179,5 +184,9 @@ fn computed_seal(new: &Arc<[u8]>, workers: usize) -> Option<ComputedSeal> {
         Ok(())
     });
     let root = root.ok()?.as_bytes().to_vec();
-    (tree == new[start as usize..(start + len) as usize]).then_some(ComputedSeal { seal, root, tree: len })
+    (tree == new[start as usize..(start + len) as usize]).then_some(ComputedSeal {
+        seal,
+        root,
+        tree: len,
+    })
 }

@@ -163,7 +163,9 @@ impl LikeStage<'_> {
             let extent_index = extent_index.map(ExtentIndex::new);
             let context = WorkerContext {
                 identical_files: identical_files.as_ref().unwrap_or(context.identical_files),
-                extent_index: context.extent_index.map(|first| extent_index.as_ref().unwrap_or(first)),
+                extent_index: context
+                    .extent_index
+                    .map(|first| extent_index.as_ref().unwrap_or(first)),
                 ..context
             };
             let reuse = match attempt {
@@ -204,7 +206,14 @@ impl LikeStage<'_> {
         let WorkerContext { options, tree, contents, .. } = context;
         let survey = Survey::new(self.old, options)?;
         let ignore = IgnoredAttributes::default();
-        ReuseDecisions::new(Inputs { options, old: self.old, survey: &survey, tree, contents, ignore })
+        ReuseDecisions::new(Inputs {
+            options,
+            old: self.old,
+            survey: &survey,
+            tree,
+            contents,
+            ignore,
+        })
     }
 
     /// Appends the bytes of the earlier image that stay.

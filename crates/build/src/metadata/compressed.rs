@@ -86,11 +86,17 @@ impl<'a> MetadataEncoder<'a> {
         timings: &'a Timings,
         workers: usize,
     ) -> Result<Self> {
-        let index_encoder =
-            IndexEncoder { index: compression.index, block, big_pclusters: compression.is_big(block) };
-        let no_method =
-            Error::Option { option: "metadata compression", problem: "its algorithm is not in the list" };
-        let algorithm = compression.methods.get(file_compression.method).ok_or(no_method)?.algorithm();
+        let index_encoder = IndexEncoder {
+            index: compression.index,
+            block,
+            big_pclusters: compression.is_big(block),
+        };
+        let no_method = Error::Option {
+            option: "metadata compression",
+            problem: "its algorithm is not in the list",
+        };
+        let algorithm =
+            compression.methods.get(file_compression.method).ok_or(no_method)?.algorithm();
         Ok(Self { compression, timings, index_encoder, file_compression, algorithm, workers })
     }
 
@@ -171,7 +177,8 @@ impl Queue<'_, '_> {
     /// Adds bytes to the content.
     pub(crate) fn push(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
-            let (now, later) = bytes.split_at(bytes.len().min(SEGMENT as usize - self.filling.len()));
+            let (now, later) =
+                bytes.split_at(bytes.len().min(SEGMENT as usize - self.filling.len()));
             self.filling.extend_from_slice(now);
             bytes = later;
             if self.filling.len() as u64 == SEGMENT {

@@ -39,7 +39,8 @@ impl EarlierArea {
     }
 
     fn mark(&mut self, pos: u64, len: u64) {
-        let (start, end) = ((pos / SLOT_SIZE) as usize, pos.saturating_add(len).div_ceil(SLOT_SIZE) as usize);
+        let (start, end) =
+            ((pos / SLOT_SIZE) as usize, pos.saturating_add(len).div_ceil(SLOT_SIZE) as usize);
         if self.used.len() < end {
             self.used.resize(end.next_multiple_of(self.slots_of_block()), false);
         }
@@ -61,12 +62,14 @@ impl EarlierArea {
         }
         let end = pos.saturating_add(len);
         let inline_start = end.saturating_sub(inline);
-        let is_in_one_block = |from: u64, to: u64| from >> self.block.bits() == (to - 1) >> self.block.bits();
+        let is_in_one_block =
+            |from: u64, to: u64| from >> self.block.bits() == (to - 1) >> self.block.bits();
         let fits = match len <= self.block.bytes64() {
             true => is_in_one_block(pos, end),
             // As of `AreaAllocator::allocate`.
             false => {
-                inline == 0 || inline_start & self.block.mask() != 0 && is_in_one_block(inline_start, end)
+                inline == 0
+                    || inline_start & self.block.mask() != 0 && is_in_one_block(inline_start, end)
             }
         };
         let takes = fits && self.is_free(pos, len);
@@ -89,7 +92,8 @@ impl EarlierArea {
 
     /// Allocates a place for an inode. No place is taken after that.
     pub(super) fn allocate(&mut self, size: MetadataSize) -> u64 {
-        let (slots, slots_of_block) = (size.len.div_ceil(SLOT_SIZE) as usize, self.slots_of_block());
+        let (slots, slots_of_block) =
+            (size.len.div_ceil(SLOT_SIZE) as usize, self.slots_of_block());
         if let Some(first) = self.first_fit.get(slots).copied() {
             for (number, block) in self.used.chunks_mut(slots_of_block).enumerate().skip(first) {
                 let Some(at) = block.windows(slots).position(|slots| !slots.contains(&true)) else {
@@ -131,12 +135,19 @@ mod tests {
         assert!(!area.take(64, inode(32)) && !area.take(100, inode(32)), "reserved, and no slot");
         assert!(area.take(96, inode(64)) && !area.take(128, inode(32)));
         assert!(!area.take(4064, inode(64)), "in two blocks");
-        assert!(area.take(4096 + 64, inode(5000)) && area.take_blocks(3, 2) && !area.take_blocks(4, 1));
+        assert!(
+            area.take(4096 + 64, inode(5000)) && area.take_blocks(3, 2) && !area.take_blocks(4, 1)
+        );
         assert!(!area.take(80_000 + 4096, inode(32)), "beyond the limit");
         let tail = MetadataSize { len: 4100, inline: 8, blocks: 0 };
-        assert!(!area.take(5 * 4096, tail) && !area.take(5 * 4096, MetadataSize { inline: 4, ..tail }));
+        assert!(
+            !area.take(5 * 4096, tail) && !area.take(5 * 4096, MetadataSize { inline: 4, ..tail })
+        );
         assert_eq!(area.allocate(inode(3936)), 160);
         assert_eq!((area.allocate(inode(64)), area.allocate(inode(64))), (4096, 2 * 4096 + 992));
-        assert_eq!((area.blocks(), area.allocate_blocks(1), area.allocate(inode(4096))), (5, 5, 6 * 4096));
+        assert_eq!(
+            (area.blocks(), area.allocate_blocks(1), area.allocate(inode(4096))),
+            (5, 5, 6 * 4096)
+        );
     }
 }

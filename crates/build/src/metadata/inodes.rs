@@ -61,7 +61,10 @@ impl UnnamedInode {
     ) -> Result<Self> {
         let mut inode = Self::without_content(packed.size, ino, mtime);
         let after = packed.content.set_in(&mut inode);
-        let after = after.map(|after| spill.get(after).map(<[u8]>::to_vec)).transpose()?.unwrap_or_default();
+        let after = after
+            .map(|after| spill.get(after).map(<[u8]>::to_vec))
+            .transpose()?
+            .unwrap_or_default();
         Ok(Self { inode, after, name: "(packed inode)" })
     }
 
@@ -92,11 +95,18 @@ impl UnnamedInode {
     }
 
     /// Appends the inode with what follows it.
-    pub(crate) fn write(&self, superblock: &Superblock, place: InodePlace, out: &mut Vec<u8>) -> Result<()> {
+    pub(crate) fn write(
+        &self,
+        superblock: &Superblock,
+        place: InodePlace,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
         let start = out.len();
         self.inode.write(superblock, out).map_err(Error::Layout)?;
         out.extend_from_slice(&self.after);
-        self_check::name_inode(place.check(&self.inode, &out[start..], superblock), || self.name.to_owned())
+        self_check::name_inode(place.check(&self.inode, &out[start..], superblock), || {
+            self.name.to_owned()
+        })
     }
 }
 
@@ -169,11 +179,15 @@ impl InodeWriter<'_> {
             let pos = base + item.pos;
             let place = InodePlace { pos, data_end };
             match item.kind {
-                ItemKind::Inode(node) => self.write_inode(node, places, superblock, place, &mut bytes)?,
+                ItemKind::Inode(node) => {
+                    self.write_inode(node, places, superblock, place, &mut bytes)?
+                }
                 ItemKind::Blocks(node) => {
                     self.write_blocks(node, places, superblock.block_size, &mut bytes)?
                 }
-                ItemKind::Unnamed(number) => unnamed[number].write(superblock, place, &mut bytes)?,
+                ItemKind::Unnamed(number) => {
+                    unnamed[number].write(superblock, place, &mut bytes)?
+                }
             }
             write(pos, &bytes)?;
         }
@@ -198,7 +212,13 @@ impl InodeWriter<'_> {
                 let pos = places.inode_pos(node);
                 bytes.clear();
                 bytes.resize((pos - end) as usize, 0);
-                self.write_inode(node, places, superblock, InodePlace { pos, data_end }, &mut bytes)?;
+                self.write_inode(
+                    node,
+                    places,
+                    superblock,
+                    InodePlace { pos, data_end },
+                    &mut bytes,
+                )?;
                 end += bytes.len() as u64;
                 queue.push(&bytes)?;
             }
@@ -220,8 +240,13 @@ impl InodeWriter<'_> {
         out: &mut Vec<u8>,
     ) -> Result<()> {
         let (block, start) = (superblock.block_size, out.len());
-        let mut inode =
-            inode_sizes::inode(self.tree, self.xattrs, superblock, id, self.inode_sizes.version(id))?;
+        let mut inode = inode_sizes::inode(
+            self.tree,
+            self.xattrs,
+            superblock,
+            id,
+            self.inode_sizes.version(id),
+        )?;
         inode.ino = self.inos.get(id.index()).copied().unwrap_or(inode.ino);
         inode.dot_omitted = self.dot_omitted && inode.file_type == FileType::Directory;
         let encoded = places.encoded_dirs.get(&id);
@@ -237,7 +262,10 @@ impl InodeWriter<'_> {
                     inode.layout = DataLayout::FlatInline;
                     own_blocks = Some(block.blocks_for(inode.size - tail));
                 }
-                if matches!(inode.file_type, FileType::Regular | FileType::Directory | FileType::Symlink) {
+                if matches!(
+                    inode.file_type,
+                    FileType::Regular | FileType::Directory | FileType::Symlink
+                ) {
                     inode.place = Place::Blocks(first_block);
                 }
             }
@@ -259,11 +287,19 @@ impl InodeWriter<'_> {
         if let Some(stored) = stored {
             out.extend_from_slice(self.spill.get(stored)?);
         }
-        self_check::name_inode(place.check(&inode, &out[start..], superblock), || self.tree.display_path(id))
+        self_check::name_inode(place.check(&inode, &out[start..], superblock), || {
+            self.tree.display_path(id)
+        })
     }
 
     /// Appends the blocks of a directory or a symbolic link.
-    fn write_blocks(&self, id: NodeId, places: &Places, block: BlockSize, out: &mut Vec<u8>) -> Result<()> {
+    fn write_blocks(
+        &self,
+        id: NodeId,
+        places: &Places,
+        block: BlockSize,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
         let Some(dir) = self.chunked_dir(id) else {
             let blocks = self.size(id, block).blocks;
             return self.write_own(id, 0..blocks, places, block, out);
@@ -299,8 +335,11 @@ impl InodeWriter<'_> {
             }
             Kind::Symlink(target) => {
                 let target = self.tree.text(target);
-                let bytes = |blocks: u64| blocks.saturating_mul(block.bytes64()).min(target.len() as u64);
-                out.extend_from_slice(&target[bytes(blocks.start) as usize..bytes(blocks.end) as usize]);
+                let bytes =
+                    |blocks: u64| blocks.saturating_mul(block.bytes64()).min(target.len() as u64);
+                out.extend_from_slice(
+                    &target[bytes(blocks.start) as usize..bytes(blocks.end) as usize],
+                );
             }
             _ => {}
         }

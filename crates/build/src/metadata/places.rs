@@ -131,7 +131,8 @@ impl Places {
         total_blocks: u64,
         block: BlockSize,
     ) -> Self {
-        let mut places = Self { nids: vec![Nid::default(); nodes], blocks, total_blocks, ..Self::default() };
+        let mut places =
+            Self { nids: vec![Nid::default(); nodes], blocks, total_blocks, ..Self::default() };
         for (id, pos) in inodes {
             places.nids[id.index()] = Nid::new(pos / SLOT_SIZE);
             places.inodes.push(*id);
@@ -170,8 +171,9 @@ impl Places {
             self.others.clear();
         }
         let items = positions.iter().enumerate();
-        self.others
-            .extend(items.map(|(number, pos)| PlacedItem { pos: *pos, kind: ItemKind::Unnamed(number) }));
+        self.others.extend(
+            items.map(|(number, pos)| PlacedItem { pos: *pos, kind: ItemKind::Unnamed(number) }),
+        );
         self.others.sort_unstable();
     }
 

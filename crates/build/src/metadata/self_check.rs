@@ -5,8 +5,8 @@ use ferofs_format::dirent::{DirBlock, Dirent};
 use ferofs_format::inode::{DataLayout, Inode, Place};
 use ferofs_format::map::header::HEADER_SIZE;
 use ferofs_format::map::{
-    ChunkFormat, ChunkIndex, CompactIndex, Delta0, Encoding, ExtentIndex, ExtentRecord, ExtentsHeader,
-    FullIndex, Head, IndexFormat, IndexHeader, Lcluster, MapHeader, Records, Tail,
+    ChunkFormat, ChunkIndex, CompactIndex, Delta0, Encoding, ExtentIndex, ExtentRecord,
+    ExtentsHeader, FullIndex, Head, IndexFormat, IndexHeader, Lcluster, MapHeader, Records, Tail,
 };
 use ferofs_format::superblock::Superblock;
 use ferofs_format::{BytePos, Fault, FormatError, Lcn, Structure};
@@ -52,7 +52,10 @@ struct WrittenInode<'a> {
 }
 
 /// Names the inode in an error of [`InodePlace::check`] or [`check_dir_block`].
-pub(crate) fn name_inode(result: Result<(), FormatError>, inode: impl FnOnce() -> String) -> Result<()> {
+pub(crate) fn name_inode(
+    result: Result<(), FormatError>,
+    inode: impl FnOnce() -> String,
+) -> Result<()> {
     result.map_err(|source| Error::SelfCheck { inode: inode(), source })
 }
 
@@ -99,18 +102,24 @@ impl WrittenInode<'_> {
                 self.check_len(rest, tail)?;
                 self.in_block(head as u64, tail, superblock)?;
                 match place {
-                    Place::Blocks(start) => {
-                        self.check_in_image(start.get().checked_mul(block.bytes64()), read.size - tail)
-                    }
+                    Place::Blocks(start) => self
+                        .check_in_image(start.get().checked_mul(block.bytes64()), read.size - tail),
                     _ => Ok(()),
                 }
             }
             (DataLayout::ChunkBased, Place::Chunked { format }) => {
-                let index =
-                    ChunkIndex::new(self.at(head as u64), read.size, ChunkFormat::parse(format)?, block)?;
+                let index = ChunkIndex::new(
+                    self.at(head as u64),
+                    read.size,
+                    ChunkFormat::parse(format)?,
+                    block,
+                )?;
                 self.chunks(&index, superblock)
             }
-            (DataLayout::CompressedCompact | DataLayout::CompressedFull, Place::Compressed { .. }) => {
+            (
+                DataLayout::CompressedCompact | DataLayout::CompressedFull,
+                Place::Compressed { .. },
+            ) => {
                 let header = self.at(head as u64).get().next_multiple_of(8) - self.pos.get();
                 self.compressed(&read, header, superblock)
             }
@@ -133,7 +142,9 @@ impl WrittenInode<'_> {
         match have.checked_sub(wanted) {
             Some(0) => Ok(()),
             Some(more) => Err(FormatError::new(Structure::Inode, Fault::TrailingBytes(more))),
-            None => Err(FormatError::new(Structure::Inode, Fault::Truncated { need: wanted, have })),
+            None => {
+                Err(FormatError::new(Structure::Inode, Fault::Truncated { need: wanted, have }))
+            }
         }
     }
 
@@ -152,7 +163,8 @@ impl WrittenInode<'_> {
         match start.and_then(|start| start.checked_add(len)) {
             Some(end) if end <= limit => Ok(()),
             end => {
-                let fault = Fault::OutOfRange { field: "data", value: end.unwrap_or(u64::MAX), limit };
+                let fault =
+                    Fault::OutOfRange { field: "data", value: end.unwrap_or(u64::MAX), limit };
                 Err(FormatError::new(Structure::Extent, fault))
             }
         }
@@ -172,7 +184,12 @@ impl WrittenInode<'_> {
         Ok(())
     }
 
-    fn compressed(&self, inode: &Inode, header: u64, superblock: &Superblock) -> Result<(), FormatError> {
+    fn compressed(
+        &self,
+        inode: &Inode,
+        header: u64,
+        superblock: &Superblock,
+    ) -> Result<(), FormatError> {
         let block = superblock.block_size;
         let header_end = self.at(header + HEADER_SIZE as u64);
         let end = match MapHeader::parse(self.from(self.at(header)), inode.layout, block)? {
@@ -204,7 +221,9 @@ impl WrittenInode<'_> {
         let mut next = match index.records() {
             Records::Regular { with_start: false, .. } => {
                 let bytes = self.from(index.start()).first_chunk().copied();
-                u64::from_le_bytes(bytes.ok_or_else(|| wrong(Structure::EncodedExtent, "no start"))?)
+                u64::from_le_bytes(
+                    bytes.ok_or_else(|| wrong(Structure::EncodedExtent, "no start"))?,
+                )
             }
             _ => 0,
         };
@@ -241,7 +260,8 @@ impl WrittenInode<'_> {
         header_end: BytePos,
         superblock: &Superblock,
     ) -> Result<BytePos, FormatError> {
-        let mut check = IndexCheck { written: self, header, superblock, size: inode.size, head: None };
+        let mut check =
+            IndexCheck { written: self, header, superblock, size: inode.size, head: None };
         if header.format == IndexFormat::Full {
             let index = FullIndex::new(header_end, inode.size, header)?;
             for lcn in (0..index.lclusters()).map(Lcn::new) {
@@ -281,7 +301,9 @@ impl IndexCheck<'_> {
         match (lcluster, &mut self.head) {
             (Lcluster::Head(head), before) => {
                 let start = lcn.get() * self.header.cluster.bytes64() + u64::from(head.clusterofs);
-                if before.is_none_or(|(_, before, ..)| start <= before) && (before.is_some() || start > 0) {
+                if before.is_none_or(|(_, before, ..)| start <= before)
+                    && (before.is_some() || start > 0)
+                {
                     return Err(self.wrong("extents out of order"));
                 }
                 // A HEAD at the end of the file marks only the end: the extent before it is the last one.
@@ -290,7 +312,9 @@ impl IndexCheck<'_> {
                 }
                 self.head = Some((lcn, start, head, 1));
             }
-            (Lcluster::NonHead { .. }, None) => return Err(self.wrong("the first lcluster is no HEAD")),
+            (Lcluster::NonHead { .. }, None) => {
+                return Err(self.wrong("the first lcluster is no HEAD"));
+            }
             (Lcluster::NonHead { delta0, .. }, Some((head, _, _, blocks))) => {
                 if u64::from(delta0.distance()) > lcn.get() - head.get() {
                     return Err(self.wrong("a distance leads beyond the extent's start"));
@@ -307,8 +331,10 @@ impl IndexCheck<'_> {
     fn place(&self) -> Result<(), FormatError> {
         let Some((_, _, head, blocks)) = self.head else { return Ok(()) };
         let block = self.superblock.block_size;
-        self.written
-            .check_in_image(head.addr.get().checked_mul(block.bytes64()), u64::from(blocks) * block.bytes64())
+        self.written.check_in_image(
+            head.addr.get().checked_mul(block.bytes64()),
+            u64::from(blocks) * block.bytes64(),
+        )
     }
 
     fn finish(self) -> Result<(), FormatError> {
@@ -316,7 +342,9 @@ impl IndexCheck<'_> {
         match self.head {
             // A HEAD that marks the end of the file, or whose extent is inline or a fragment, has no address.
             Some((_, start, ..)) if start == size || self.header.tail != Tail::Blocks => Ok(()),
-            Some((_, start, ..)) if start > size => Err(self.wrong("an extent starts after the file's end")),
+            Some((_, start, ..)) if start > size => {
+                Err(self.wrong("an extent starts after the file's end"))
+            }
             _ => self.place(),
         }
     }

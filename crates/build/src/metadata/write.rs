@@ -101,7 +101,8 @@ impl MetadataWriter<'_> {
         let mut earlier_packed = None;
         let is_like_earlier = like_earlier.is_some();
         if let Some(planned) = like_earlier {
-            (places, earlier_packed, self.inodes.inos) = (planned.places, planned.packed, planned.inos);
+            (places, earlier_packed, self.inodes.inos) =
+                (planned.places, planned.packed, planned.inos);
         }
         if behind_superblock.is_none() {
             self.append_shared_xattrs(superblock, output)?;
@@ -150,7 +151,13 @@ impl MetadataWriter<'_> {
         let len = places.total_blocks * block.bytes64();
         match behind_superblock {
             Some(base) => {
-                self.write_behind_superblock(&mut places, base..base + len, &unnamed, superblock, output)?;
+                self.write_behind_superblock(
+                    &mut places,
+                    base..base + len,
+                    &unnamed,
+                    superblock,
+                    output,
+                )?;
                 self.append_shared_xattrs(superblock, output)?;
             }
             None => self.append_area(&mut places, len, &unnamed, superblock, output)?,
@@ -236,7 +243,13 @@ impl MetadataWriter<'_> {
             for id in &ids {
                 self.inodes.run.check_cancelled()?;
                 bytes.clear();
-                self.inodes.write_own(*id, ALL_BLOCKS, places, superblock.block_size, &mut bytes)?;
+                self.inodes.write_own(
+                    *id,
+                    ALL_BLOCKS,
+                    places,
+                    superblock.block_size,
+                    &mut bytes,
+                )?;
                 queue.push(&bytes)?;
                 queue.end(self.inodes.inode_sizes.len(*id))?;
                 self.note_encoded(queue, &mut finished, places)?;
@@ -294,13 +307,19 @@ impl MetadataWriter<'_> {
 
     /// Plans places as in the earlier image, if there is one, for inodes that are not in a metabox and directories that are not encoded. `None`
     /// also if too much space would stay free; without this, the metadata has `fresh` blocks.
-    fn plan_like_earlier(&self, block: BlockSize, in_metabox: bool, fresh: u64) -> Option<PlacesLikeEarlier> {
+    fn plan_like_earlier(
+        &self,
+        block: BlockSize,
+        in_metabox: bool,
+        fresh: u64,
+    ) -> Option<PlacesLikeEarlier> {
         let earlier = self.earlier?;
         let compression = self.options.data.compression.as_ref();
         if in_metabox || compression.is_some_and(|compression| compression.directories) {
             return None;
         }
-        let unused = fresh.saturating_mul(earlier.waste) / 100 + earlier.unused_left / block.bytes64() / 2;
+        let unused =
+            fresh.saturating_mul(earlier.waste) / 100 + earlier.unused_left / block.bytes64() / 2;
         // One block is for the packed inode.
         let most = fresh.saturating_add(unused).saturating_add(1);
         let mut limit = most;
@@ -316,20 +335,27 @@ impl MetadataWriter<'_> {
     }
 
     /// Plans places as in the earlier image before `limit`. `None` if the root's number gets too large.
-    fn plan_like(&self, earlier: &EarlierInodes, block: BlockSize, limit: u64) -> Option<PlacesLikeEarlier> {
+    fn plan_like(
+        &self,
+        earlier: &EarlierInodes,
+        block: BlockSize,
+        limit: u64,
+    ) -> Option<PlacesLikeEarlier> {
         let tree = self.inodes.tree;
         let ids: Vec<(NodeId, MetadataSize)> =
             self.ids().map(|id| (id, self.inodes.size(id, block))).collect();
         let mut area = EarlierArea::new(block, RESERVED, limit);
         let packed = self.packed.map(packed_size);
-        let mut packed_pos = packed.and_then(|size| earlier.packed.filter(|pos| area.take(*pos, size)));
+        let mut packed_pos =
+            packed.and_then(|size| earlier.packed.filter(|pos| area.take(*pos, size)));
         let (mut inodes, mut blocks) = (Vec::new(), Vec::new());
         let (mut new_inodes, mut new_blocks) = (Vec::new(), Vec::new());
         let mut numbers = HashSet::new();
         let mut inos = vec![None; tree.nodes.len()];
         for (id, size) in &ids {
             let earlier = earlier.by_node.get(id.index()).copied().flatten();
-            inos[id.index()] = earlier.map(|earlier| earlier.ino).filter(|ino| numbers.insert(*ino));
+            inos[id.index()] =
+                earlier.map(|earlier| earlier.ino).filter(|ino| numbers.insert(*ino));
             match earlier.filter(|earlier| area.take(earlier.pos, *size)) {
                 Some(earlier) => inodes.push((*id, earlier.pos)),
                 None => new_inodes.push((*id, *size)),
@@ -353,7 +379,8 @@ impl MetadataWriter<'_> {
             return None;
         }
         let mut free = (1..).filter(|ino| !numbers.contains(ino));
-        let inos = inos.into_iter().map(|ino| ino.or_else(|| free.next()).unwrap_or_default()).collect();
+        let inos =
+            inos.into_iter().map(|ino| ino.or_else(|| free.next()).unwrap_or_default()).collect();
         Some(PlacesLikeEarlier { places, packed: packed_pos, inos })
     }
 
@@ -377,8 +404,12 @@ impl MetadataWriter<'_> {
         let tree = self.inodes.tree;
         let nids = vec![Nid::default(); tree.nodes.len()];
         let mut planner = Planner::new(block, in_metabox, reserved, 0, nids);
-        let encoded_dirs =
-            self.options.data.compression.as_ref().is_some_and(|compression| compression.directories);
+        let encoded_dirs = self
+            .options
+            .data
+            .compression
+            .as_ref()
+            .is_some_and(|compression| compression.directories);
         let encoder = encoder.filter(|_| encoded_dirs);
         let mut encoded_dirs = HashMap::new();
         for id in self.ids() {

@@ -49,14 +49,20 @@ impl AttributeOptions {
     /// # Errors
     /// [`EntryFault::Owner`].
     pub(crate) fn owner(&self, uid: u32, gid: u32) -> Result<(u32, u32), EntryFault> {
-        Ok((changed(uid, self.force_uid, self.uid_offset)?, changed(gid, self.force_gid, self.gid_offset)?))
+        Ok((
+            changed(uid, self.force_uid, self.uid_offset)?,
+            changed(gid, self.force_gid, self.gid_offset)?,
+        ))
     }
 
     /// Adds the offsets to the IDs in the ACLs among `attributes`, names and values.
     ///
     /// # Errors
     /// [`EntryFault::Owner`].
-    pub(crate) fn change_acls(&self, attributes: &mut [(Vec<u8>, Vec<u8>)]) -> Result<(), EntryFault> {
+    pub(crate) fn change_acls(
+        &self,
+        attributes: &mut [(Vec<u8>, Vec<u8>)],
+    ) -> Result<(), EntryFault> {
         if self.uid_offset == 0 && self.gid_offset == 0 {
             return Ok(());
         }

@@ -175,9 +175,9 @@ impl Compression {
     /// Whether long runs of zeroes become holes in content that this method encodes. Level 0 of DEFLATE cannot make the pcluster of zeroes that
     /// holes of indexes need.
     pub(crate) fn has_holes(&self, method: usize) -> bool {
-        let stores =
-            |params: &Params| matches!(params.method, Method::Deflate(deflate) if deflate.level == 0);
-        self.index == IndexKind::Extents || self.holes && !self.methods.get(method).is_some_and(stores)
+        let stores = |params: &Params| matches!(params.method, Method::Deflate(deflate) if deflate.level == 0);
+        self.index == IndexKind::Extents
+            || self.holes && !self.methods.get(method).is_some_and(stores)
     }
 
     /// Checks all limits of the format and of the block size.
@@ -234,9 +234,10 @@ impl Compression {
         match self.hints.iter().find(|hint| hint.pattern.is_match(&path)) {
             None => Some(usual),
             Some(Hint { pcluster: Some(0), .. }) => None,
-            Some(hint) => {
-                Some(FileCompression { method: hint.method, pcluster: size(hint.pcluster.or(self.pcluster)) })
-            }
+            Some(hint) => Some(FileCompression {
+                method: hint.method,
+                pcluster: size(hint.pcluster.or(self.pcluster)),
+            }),
         }
     }
 
@@ -278,11 +279,14 @@ impl Compression {
     fn max_blocks(&self, block: BlockSize) -> u16 {
         let hinted = self.hints.iter().filter_map(|hint| hint.pcluster);
         let metadata = self.metadata.map(|metadata| metadata.pcluster);
-        let sizes = [self.pcluster, self.fragment_pcluster, metadata].into_iter().flatten().chain(hinted);
+        let sizes =
+            [self.pcluster, self.fragment_pcluster, metadata].into_iter().flatten().chain(hinted);
         let most = u16::try_from(PCLUSTER_MAX >> block.bits()).unwrap_or(u16::MAX).min(BLOCKS_MAX);
-        let blocks = u16::try_from(sizes.max().unwrap_or(0) >> block.bits()).unwrap_or(u16::MAX).max(1);
+        let blocks =
+            u16::try_from(sizes.max().unwrap_or(0) >> block.bits()).unwrap_or(u16::MAX).max(1);
         // An extent that is placed to the byte can start and end within a block, and so touches one block more.
-        let blocks = if self.index == IndexKind::Extents { blocks.saturating_add(1) } else { blocks };
+        let blocks =
+            if self.index == IndexKind::Extents { blocks.saturating_add(1) } else { blocks };
         blocks.min(most)
     }
 
@@ -312,35 +316,42 @@ impl Compression {
             match method.method {
                 Method::Lz4(p) => {
                     let max_pcluster_blocks = self.max_blocks(superblock.block_size);
-                    let max_distance = configs.lz4.map_or(0, |lz4| lz4.max_distance).max(p.max_distance);
+                    let max_distance =
+                        configs.lz4.map_or(0, |lz4| lz4.max_distance).max(p.max_distance);
                     configs.lz4 = Some(Lz4Config { max_distance, max_pcluster_blocks });
                 }
                 Method::Lzma(p) => {
                     let dict_size = configs.lzma.map_or(0, |lzma| lzma.dict_size).max(p.dict_size);
-                    configs.lzma = Some(LzmaConfig { dict_size: dict_size.min(LZMA_MAX_DICT_SIZE) });
+                    configs.lzma =
+                        Some(LzmaConfig { dict_size: dict_size.min(LZMA_MAX_DICT_SIZE) });
                 }
                 Method::Deflate(_) => configs.deflate = Some(DeflateConfig { window_bits: 15 }),
                 Method::Zstd(p) => {
-                    let window_log = configs.zstd.map_or(0, |zstd| zstd.window_log).max(p.window_log);
+                    let window_log =
+                        configs.zstd.map_or(0, |zstd| zstd.window_log).max(p.window_log);
                     configs.zstd = Some(ZstdConfig { window_log });
                 }
             }
         }
         let plain = CompressionConfigs { lz4: configs.lz4, ..CompressionConfigs::default() };
-        if let (Some(lz4), true) = (configs.lz4, configs == plain && !self.is_big(superblock.block_size)) {
+        if let (Some(lz4), true) =
+            (configs.lz4, configs == plain && !self.is_big(superblock.block_size))
+        {
             // Old kernels know the full distance as 0.
             let max_distance = if lz4.max_distance == u16::MAX { 0 } else { lz4.max_distance };
             superblock.compression = superblock::Compression::Lz4Only { max_distance };
             return Vec::new();
         }
         superblock.incompat |= Incompat::COMPR_CFGS;
-        superblock.compression = superblock::Compression::Configured { available: configs.available() };
+        superblock.compression =
+            superblock::Compression::Configured { available: configs.available() };
         configs.to_bytes()
     }
 
     /// The parameters of the compressor of a method.
     pub(crate) fn compressor_params(&self, method: usize, block: BlockSize) -> Result<Params> {
-        let no_method = Error::Option { option: "compression", problem: "an algorithm is not in the list" };
+        let no_method =
+            Error::Option { option: "compression", problem: "an algorithm is not in the list" };
         let mut params = *self.methods.get(method).ok_or(no_method)?;
         // Versions of one file compress by more than four, which the default window allows the largest pclusters.
         let window = self.largest_pcluster(block) * MAX_RATIO;
@@ -357,7 +368,11 @@ impl Compression {
     }
 
     /// Creates the compressor of a method.
-    pub(crate) fn compressor(&self, method: usize, block: BlockSize) -> Result<Box<dyn Compressor>> {
+    pub(crate) fn compressor(
+        &self,
+        method: usize,
+        block: BlockSize,
+    ) -> Result<Box<dyn Compressor>> {
         ferofs_codec::compressor(&self.compressor_params(method, block)?).map_err(Error::Params)
     }
 }

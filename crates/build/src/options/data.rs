@@ -140,7 +140,10 @@ mod tests {
     #[test]
     fn a_line_has_a_path_and_a_priority() {
         let parsed = Priorities::parse(b"# first\n\n/boot/ 100\na file\t-1\n./etc 5").unwrap();
-        assert_eq!(parsed.0, [(b"boot".to_vec(), 100), (b"a file".to_vec(), -1), (b"etc".to_vec(), 5)]);
+        assert_eq!(
+            parsed.0,
+            [(b"boot".to_vec(), 100), (b"a file".to_vec(), -1), (b"etc".to_vec(), 5)]
+        );
         assert_eq!(Priorities::parse(b"a 1\nb\n").unwrap_err(), PrioritiesError { line: 2 });
         assert!(Priorities::parse(b"a 40000").is_err() && Priorities::parse(b"a x").is_err());
     }

@@ -62,7 +62,13 @@ pub struct OutputOptions {
 
 impl Default for OutputOptions {
     fn default() -> Self {
-        Self { offset: 0, size_alignment: NonZeroU32::MIN, verify: false, sealer: None, others: Vec::new() }
+        Self {
+            offset: 0,
+            size_alignment: NonZeroU32::MIN,
+            verify: false,
+            sealer: None,
+            others: Vec::new(),
+        }
     }
 }
 

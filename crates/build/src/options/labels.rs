@@ -76,8 +76,8 @@ impl Labels {
             self.exact.entry(prefix).or_default().push(rule);
             return Ok(());
         }
-        let regex =
-            Regex::new(&format!("^(?s-u:{path})$")).map_err(|_| "no regular expression, or beyond us")?;
+        let regex = Regex::new(&format!("^(?s-u:{path})$"))
+            .map_err(|_| "no regular expression, or beyond us")?;
         self.patterns.push((Pattern { prefix, regex }, rule));
         Ok(())
     }
@@ -154,7 +154,8 @@ mod tests {
     use super::*;
 
     fn label<'a>(labels: &'a Labels, path: &str) -> &'a str {
-        std::str::from_utf8(labels.lookup(path.as_bytes(), FileType::Regular).unwrap_or(b"-")).unwrap()
+        std::str::from_utf8(labels.lookup(path.as_bytes(), FileType::Regular).unwrap_or(b"-"))
+            .unwrap()
     }
 
     #[test]
@@ -183,7 +184,9 @@ mod tests {
 
     #[test]
     fn bad_lines_are_counted() {
-        for (text, line) in [("/a u:b\n/( u:c\n", 2), ("/a\n", 1), ("/a -x u:b\n", 1), ("/a(?=b) u:b", 1)] {
+        for (text, line) in
+            [("/a u:b\n/( u:c\n", 2), ("/a\n", 1), ("/a -x u:b\n", 1), ("/a(?=b) u:b", 1)]
+        {
             assert_eq!(Labels::parse(text).unwrap_err().line, line, "{text}");
         }
     }

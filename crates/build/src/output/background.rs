@@ -70,7 +70,8 @@ impl ImageWriter {
         let Some(len) = end.checked_sub(start).filter(|len| *len >= WRITE_BACK) else { return };
         if self.writes_back {
             // Linux starts to write changed pages of the range, and keeps them in memory. It is only advice, so errors do not count.
-            let _ = fadvise(&self.file, self.offset + start, NonZeroU64::new(len), Advice::DontNeed);
+            let _ =
+                fadvise(&self.file, self.offset + start, NonZeroU64::new(len), Advice::DontNeed);
         }
         *written_back = end;
     }
@@ -114,7 +115,13 @@ impl Background {
                 }
             }
         })?;
-        Ok(Self { buffers: Some(buffers), written, thread: Some(thread), under_way: 0, spare: Vec::new() })
+        Ok(Self {
+            buffers: Some(buffers),
+            written,
+            thread: Some(thread),
+            under_way: 0,
+            spare: Vec::new(),
+        })
     }
 
     /// Has the bytes of `buffer` written at position `at`, and leaves it empty. Waits while too many are under way.

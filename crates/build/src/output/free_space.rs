@@ -41,7 +41,8 @@ impl FreeSpace {
         let most = len.saturating_mul(self.times);
         let fits = |(start, end): (u64, u64)| place(start) + len <= end && end - start <= most;
         let all = self.ranges.iter().copied().enumerate().filter(|(_, range)| fits(*range));
-        let (number, (start, end)) = all.max_by_key(|(_, (start, end))| (end - start, Reverse(*start)))?;
+        let (number, (start, end)) =
+            all.max_by_key(|(_, (start, end))| (end - start, Reverse(*start)))?;
         self.ranges.swap_remove(number);
         let at = place(start);
         let around = [(start, at), (at + len, end)];

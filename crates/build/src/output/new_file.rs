@@ -50,7 +50,9 @@ impl NewFile {
                 };
                 Ok(Self { file: file.map_err(|e| Error::io("open", path, e))?, name: None })
             }
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("stat", path, error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(Error::io("stat", path, error))
+            }
             _ => {
                 let (file, name) = PendingName::create(path)?;
                 Ok(Self { file, name: Some(name) })
@@ -129,7 +131,10 @@ impl PendingName {
         let dir = dir_of(&self.path);
         match File::open(dir).and_then(|dir| dir.sync_all()) {
             Err(error)
-                if matches!(Errno::from_io_error(&error), Some(Errno::IO | Errno::NOSPC | Errno::DQUOT)) =>
+                if matches!(
+                    Errno::from_io_error(&error),
+                    Some(Errno::IO | Errno::NOSPC | Errno::DQUOT)
+                ) =>
             {
                 Err(Error::io("sync", dir, error))
             }

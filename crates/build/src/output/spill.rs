@@ -118,7 +118,8 @@ impl Spill {
         let end = at + u64::from(range.len);
         if at < self.window_at || end > self.window_at + self.window.len() as u64 {
             self.window_at = at.saturating_sub(WINDOW_LEN as u64 / 8);
-            let wanted = (WINDOW_LEN as u64).max(end - self.window_at).min(self.written - self.window_at);
+            let wanted =
+                (WINDOW_LEN as u64).max(end - self.window_at).min(self.written - self.window_at);
             self.window.resize(wanted as usize, 0);
             file.read_exact_at(&mut self.window, self.window_at)
                 .map_err(|e| Error::io("read a temporary file in", &self.dir, e))?;

@@ -6,9 +6,15 @@ use super::*;
 fn an_error_names_the_output_that_is_no_file() {
     let dir = tempfile::tempdir().unwrap();
     let error = Output::create(dir.path(), 0).err().unwrap().to_string();
-    assert!(error.contains(dir.path().to_str().unwrap()) && error.contains("is a directory"), "{error}");
+    assert!(
+        error.contains(dir.path().to_str().unwrap()) && error.contains("is a directory"),
+        "{error}"
+    );
     let error = Output::create(&dir.path().join("no/image"), 0).err().unwrap().to_string();
-    assert!(error.starts_with(&format!("{}/no: create a file in", dir.path().display())), "{error}");
+    assert!(
+        error.starts_with(&format!("{}/no: create a file in", dir.path().display())),
+        "{error}"
+    );
     assert!(!error.contains(".ferofs"), "{error}");
 }
 
@@ -23,7 +29,10 @@ fn an_error_of_a_temporary_file_names_its_directory() {
     let mut output = Output::new(file, Path::new("standard output"), target, 0);
     output.append(b"data").unwrap();
     let error = output.finish().unwrap_err().to_string();
-    assert!(error.contains(dir.path().to_str().unwrap()) && error.contains("temporary file"), "{error}");
+    assert!(
+        error.contains(dir.path().to_str().unwrap()) && error.contains("temporary file"),
+        "{error}"
+    );
     assert!(!error.contains("standard output"), "{error}");
 }
 
@@ -93,14 +102,16 @@ fn all_steps_of_writing_give_the_same_bytes() {
     let (source, path) = (dir.path().join("source"), dir.path().join("image"));
     std::fs::write(&source, &content).unwrap();
     let source = File::open(&source).unwrap();
-    let read =
-        |bytes: &mut [u8], at| source.read_exact_at(bytes, at).map_err(|e| Error::io("read", "source", e));
+    let read = |bytes: &mut [u8], at| {
+        source.read_exact_at(bytes, at).map_err(|e| Error::io("read", "source", e))
+    };
     for case in 0..8 {
         let (in_place, offset, has_sealer) = (case & 1 != 0, (case & 2) * 11, case & 4 != 0);
         std::fs::write(&path, content.repeat(2)).unwrap();
         let old = OpenOptions::new().write(true).open(&path).unwrap();
         let descriptor = std::os::fd::AsRawFd::as_raw_fd(&old);
-        let name = if in_place { format!("/proc/self/fd/{descriptor}").into() } else { path.clone() };
+        let name =
+            if in_place { format!("/proc/self/fd/{descriptor}").into() } else { path.clone() };
         let (mut output, mut expected) = (Output::create(&name, offset).unwrap(), Vec::new());
         output.seal_with(has_sealer.then(|| Arc::new(Recorder::default()) as Arc<dyn Sealer>));
         for step in [
@@ -174,7 +185,11 @@ fn a_new_image_has_the_permissions_of_the_one_before() {
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o4640)).unwrap();
     Output::create(&path, 0).unwrap().finish().unwrap();
     let mode = std::fs::metadata(&path).unwrap().mode();
-    assert_eq!(mode & 0o7777, 0o640, "a private image stays private, and runs nothing with other rights");
+    assert_eq!(
+        mode & 0o7777,
+        0o640,
+        "a private image stays private, and runs nothing with other rights"
+    );
 }
 
 #[test]
@@ -202,5 +217,8 @@ fn long_gaps_are_holes() {
         (bytes.len(), &bytes[..7], &bytes[100 << 20..][..7]),
         (200 << 20, &b"before\0"[..], &b"behind\0"[..])
     );
-    assert!(std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(&path).unwrap()) * 512 < 100 << 20);
+    assert!(
+        std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(&path).unwrap()) * 512
+            < 100 << 20
+    );
 }

@@ -14,7 +14,9 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
-use crate::host::{Ranges, allocated, data_ranges, open_dir, open_file, size, stat_fd, wait_for_tick};
+use crate::host::{
+    Ranges, allocated, data_ranges, open_dir, open_file, size, stat_fd, wait_for_tick,
+};
 use crate::sources::image::file::SourceImage;
 use crate::sources::reader::page_cache::{self, Filled};
 use crate::sources::source_file::{SourceFile, Spool, is_unchanged};
@@ -188,7 +190,12 @@ impl Contents {
         self.add(file, name, Some((Identity::of_file(&stat), size(&stat))))
     }
 
-    fn add(&mut self, file: File, name: &Path, found: Option<(Identity, u64)>) -> Result<SourceFile> {
+    fn add(
+        &mut self,
+        file: File,
+        name: &Path,
+        found: Option<(Identity, u64)>,
+    ) -> Result<SourceFile> {
         let id = next_number(self.files.len(), "the number of sources", name)?;
         let file = SourceFile::new(id, file, name, found);
         self.files.push(file.clone());
@@ -225,7 +232,10 @@ impl Contents {
     }
 
     /// Registers content in memory.
-    pub(crate) fn add_memory(&mut self, bytes: Arc<dyn AsRef<[u8]> + Send + Sync>) -> Result<Origin> {
+    pub(crate) fn add_memory(
+        &mut self,
+        bytes: Arc<dyn AsRef<[u8]> + Send + Sync>,
+    ) -> Result<Origin> {
         let number = u32::try_from(self.memory.len()).map_err(|_| Error::DoesNotFit {
             path: self.name.clone(),
             what: "the number of files in memory",
@@ -289,7 +299,8 @@ impl Contents {
 
     /// Whether the content from `origin` can be read again.
     pub(crate) fn is_readable(&self, origin: Origin) -> bool {
-        let is_stream = |file: u16| self.devices.iter().any(|device| device.file == file && device.is_stream);
+        let is_stream =
+            |file: u16| self.devices.iter().any(|device| device.file == file && device.is_stream);
         match origin {
             Origin::At(place) => !is_stream(place.file),
             Origin::Spans { first, count } => {
@@ -315,7 +326,12 @@ impl Contents {
     }
 
     /// Fills `buf` with the bytes of a source file from `offset` on; returns whether the file has so many.
-    pub(super) fn fill(&self, file: BorrowedFd<'_>, buf: &mut [u8], offset: u64) -> Result<bool, Errno> {
+    pub(super) fn fill(
+        &self,
+        file: BorrowedFd<'_>,
+        buf: &mut [u8],
+        offset: u64,
+    ) -> Result<bool, Errno> {
         let filled = page_cache::fill(file, buf, offset)?;
         if filled == Filled::FromDisk {
             self.disk_reads.fetch_add(1, Ordering::Relaxed);
@@ -400,13 +416,17 @@ impl Contents {
                 is_unchanged(file.as_fd(), found.expected, node.size).ok()?.then_some(ranges)
             }
             Origin::Spans { first, count } => Some(
-                self.spans(first, count).iter().map(|span| (span.offset, span.offset + span.len)).collect(),
+                self.spans(first, count)
+                    .iter()
+                    .map(|span| (span.offset, span.offset + span.len))
+                    .collect(),
             ),
             Origin::Image { image, nid, start } => {
                 let pieces = self.image(image).pieces(nid).ok()?;
                 let within = |at: u64| at.saturating_sub(start).min(node.size);
-                let ranges =
-                    pieces.iter().map(|piece| (within(piece.offset), within(piece.offset + piece.len)));
+                let ranges = pieces
+                    .iter()
+                    .map(|piece| (within(piece.offset), within(piece.offset + piece.len)));
                 Some(ranges.filter(|(from, to)| from < to).collect())
             }
             Origin::Zeroes => Some(Ranges::new()),
@@ -417,7 +437,12 @@ impl Contents {
 /// The number of the next one of `count` things of a kind, which 16 bits hold.
 fn next_number(count: usize, what: &'static str, path: &Path) -> Result<u16> {
     let (value, limit) = (count as u64, u16::MAX.into());
-    u16::try_from(count).map_err(|_| Error::DoesNotFit { path: path.to_owned(), what, value, limit })
+    u16::try_from(count).map_err(|_| Error::DoesNotFit {
+        path: path.to_owned(),
+        what,
+        value,
+        limit,
+    })
 }
 
 fn open_root(path: &Path) -> Result<OwnedFd> {

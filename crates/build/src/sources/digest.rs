@@ -27,17 +27,22 @@ pub(crate) fn name_in(image: &Image) -> Option<(u8, &LongPrefix)> {
     let superblock = image.superblock();
     let number = superblock.ishare_xattr_prefix_id;
     let has_digests = superblock.compat.contains(Compat::ISHARE_XATTRS);
-    image.xattr_prefixes().get(usize::from(number)).filter(|_| has_digests).map(|name| (number, name))
+    image
+        .xattr_prefixes()
+        .get(usize::from(number))
+        .filter(|_| has_digests)
+        .map(|name| (number, name))
 }
 
 /// `options` with the digests that a source in `contents` has, unless they name others or leave out the sources' attributes.
 pub(crate) fn as_in_sources<'a>(options: &'a Options, contents: &Contents) -> Cow<'a, Options> {
     let mut names = contents.images().filter_map(|source| name_in(source.image()));
     // With another name, an image could set labels and capabilities of all files.
-    let is_harmless =
-        |prefix: Option<NamePrefix>| matches!(prefix, None | Some(NamePrefix::User | NamePrefix::Trusted));
-    let found =
-        names.find(|(_, name)| !name.infix.is_empty() && is_harmless(NamePrefix::from_index(name.base)));
+    let is_harmless = |prefix: Option<NamePrefix>| {
+        matches!(prefix, None | Some(NamePrefix::User | NamePrefix::Trusted))
+    };
+    let found = names
+        .find(|(_, name)| !name.infix.is_empty() && is_harmless(NamePrefix::from_index(name.base)));
     match found.filter(|_| options.xattrs.digest.is_none() && options.xattrs.keep) {
         None => Cow::Borrowed(options),
         Some((_, name)) => {

@@ -89,7 +89,9 @@ fn collect(
         let Job { number, path } = listed.job;
         let mut listing = match listed.found {
             Ok(listing) => listing,
-            Err(error) if options.source.skip_unreadable && error.is_unreadable() && number != 0 => {
+            Err(error)
+                if options.source.skip_unreadable && error.is_unreadable() && number != 0 =>
+            {
                 warnings.push(Warning::Skipped(error));
                 Listing::default()
             }
@@ -99,7 +101,8 @@ fn collect(
             if let ListedBody::Directory(number) = &mut file.body {
                 *number = numbering.expect_listing()?;
                 pending += 1;
-                workers.send(Job { number: *number, path: join(&path, listing.texts.get(file.name)) });
+                workers
+                    .send(Job { number: *number, path: join(&path, listing.texts.get(file.name)) });
             }
         }
         options.run.progress.found.fetch_add(listing.files.len() as u64, Ordering::Relaxed);
@@ -196,7 +199,8 @@ impl<'a> Numbering<'a> {
         let (options, tree) = (self.options, &mut self.tree);
         let number = u32::try_from(tree.nodes.len()).ok().filter(|n| *n < u32::MAX);
         let name = texts.get(file.name);
-        let id = NodeId(number.ok_or_else(|| too_many(tree.nodes.len(), PathBuf::from(as_path(name))))?);
+        let id =
+            NodeId(number.ok_or_else(|| too_many(tree.nodes.len(), PathBuf::from(as_path(name))))?);
         let (mut size, mut origin) = (0, Origin::None);
         let kind = match file.body {
             ListedBody::Regular { size: bytes, sparse } => {
@@ -209,10 +213,11 @@ impl<'a> Numbering<'a> {
             ListedBody::Fifo => Kind::Fifo,
             ListedBody::Socket => Kind::Socket,
         };
-        let (uid, gid) = options.attributes.owner(file.uid, file.gid).map_err(|fault| Error::Entry {
-            path: self.source.join(as_path(&join(&tree.path_bytes(parent), name))),
-            fault,
-        })?;
+        let (uid, gid) =
+            options.attributes.owner(file.uid, file.gid).map_err(|fault| Error::Entry {
+                path: self.source.join(as_path(&join(&tree.path_bytes(parent), name))),
+                fault,
+            })?;
         let name = tree.intern(name);
         let xattrs = tree.xattrs.intern(texts.get(file.xattrs));
         tree.nodes.push(Node {
@@ -233,5 +238,10 @@ impl<'a> Numbering<'a> {
 }
 
 fn too_many(files: usize, path: PathBuf) -> Error {
-    Error::DoesNotFit { path, what: "the number of files", value: files as u64, limit: u32::MAX.into() }
+    Error::DoesNotFit {
+        path,
+        what: "the number of files",
+        value: files as u64,
+        limit: u32::MAX.into(),
+    }
 }

@@ -65,8 +65,14 @@ pub(crate) fn read(
 ) -> Result<()> {
     let source = contents.image(number);
     let ignores_options = options.source.lower_image.is_some() && number == BELOW;
-    let layer =
-        Layer { source, image: source.image(), number, whiteouts, ignores_options, name: source.name() };
+    let layer = Layer {
+        source,
+        image: source.image(),
+        number,
+        whiteouts,
+        ignores_options,
+        name: source.name(),
+    };
     let root = layer.image.root().map_err(|e| in_source(layer.name.to_owned(), e))?;
     // The first name of each file with several links.
     let mut firsts: HashMap<Nid, Vec<u8>> = HashMap::new();
@@ -77,7 +83,9 @@ pub(crate) fn read(
         let entry = match step {
             Step::Entry(entry) => entry,
             Step::Enter(_) | Step::Leave(_) => continue,
-            Step::Failed(dir, error) => return Err(layer.error(walk.path(dir).as_os_str().as_bytes(), error)),
+            Step::Failed(dir, error) => {
+                return Err(layer.error(walk.path(dir).as_os_str().as_bytes(), error));
+            }
         };
         options.run.progress.found.fetch_add(1, Ordering::Relaxed);
         let path = walk.entry_path(&entry.name).into_os_string().into_vec();
@@ -131,13 +139,13 @@ impl Layer<'_> {
     /// Adds one file. Returns `false` for a whiteout that is applied and not added.
     fn put(&self, layers: &mut LayeredTree, path: &[u8], inode: &Inode) -> Result<bool> {
         let xattrs = self.image.xattrs(inode).map_err(|e| self.error(path, e))?;
-        let mut xattrs: Vec<_> = xattrs.into_iter().map(|xattr| (xattr.name, xattr.value)).collect();
+        let mut xattrs: Vec<_> =
+            xattrs.into_iter().map(|xattr| (xattr.name, xattr.value)).collect();
         let marks = OverlayMarks::of(inode.file_type(), device(inode), &xattrs);
         let misplaced = |fault| self.misplaced(path, fault);
         if self.whiteouts != Whiteouts::Keep {
             if marks.redirects {
-                let problem =
-                    "an overlayfs redirect points to its content, which layers of images do not support";
+                let problem = "an overlayfs redirect points to its content, which layers of images do not support";
                 return Err(self.problem(path, problem));
             }
             if marks.is_whiteout {

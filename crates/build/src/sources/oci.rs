@@ -39,7 +39,8 @@ pub(crate) fn is_layout(path: &Path) -> bool {
         return path.join(store::MARK).is_file() && path.join(store::INDEX).is_file();
     }
     path.is_file()
-        && (tar::first_foreign_name(path, is_part).is_some_and(|last| last == store::MARK.as_bytes())
+        && (tar::first_foreign_name(path, is_part)
+            .is_some_and(|last| last == store::MARK.as_bytes())
             || docker::is_archive(path))
 }
 
@@ -65,7 +66,8 @@ pub(crate) fn read(
             let manifest: Manifest = store.document(&chosen, contents)?;
             if let (Some(platform), false) = (&options.source.oci.platform, is_certain) {
                 let config = manifest.config.as_ref();
-                let config = config.ok_or_else(|| store.error(Some(&chosen.digest), OciFault::Missing))?;
+                let config =
+                    config.ok_or_else(|| store.error(Some(&chosen.digest), OciFault::Missing))?;
                 let config: Config = store.document(config, contents)?;
                 if !config.platform().is(platform) {
                     let fault = OciFault::OtherPlatform(config.platform().to_string());
@@ -85,7 +87,9 @@ pub(crate) fn read(
         }
         match layer.layer_kind() {
             LayerKind::Archive => {}
-            LayerKind::Encrypted => return Err(store.error(Some(&layer.digest), OciFault::Encrypted)),
+            LayerKind::Encrypted => {
+                return Err(store.error(Some(&layer.digest), OciFault::Encrypted));
+            }
             LayerKind::Other => {
                 let fault = OciFault::MediaType(layer.media_type.clone());
                 return Err(store.error(Some(&layer.digest), fault));
@@ -103,7 +107,11 @@ pub(crate) fn read(
 const DEPTH_MAX: usize = 8;
 
 /// The manifest of the chosen image, and whether the index states its platform. If not, the caller checks the configuration.
-fn choose(store: &mut Store, options: &Options, contents: &mut Contents) -> Result<(Descriptor, bool)> {
+fn choose(
+    store: &mut Store,
+    options: &Options,
+    contents: &mut Contents,
+) -> Result<(Descriptor, bool)> {
     let mut index: Index = store.index(contents)?;
     let mut name = options.source.oci.name.as_deref();
     let mut parent: Option<Descriptor> = None;
@@ -123,9 +131,14 @@ fn choose(store: &mut Store, options: &Options, contents: &mut Contents) -> Resu
 }
 
 /// The entry of `index` with this name and platform.
-fn one(index: &Index, name: Option<&str>, platform: Option<&Platform>) -> Result<Descriptor, OciFault> {
+fn one(
+    index: &Index,
+    name: Option<&str>,
+    platform: Option<&Platform>,
+) -> Result<Descriptor, OciFault> {
     let images = || index.manifests.iter().filter(|image| image.is_index() || image.is_image());
-    let labels = |images: &[&Descriptor]| images.iter().map(|image| image.label()).collect::<Vec<_>>();
+    let labels =
+        |images: &[&Descriptor]| images.iter().map(|image| image.label()).collect::<Vec<_>>();
     let mut left: Vec<&Descriptor> =
         images().filter(|image| name.is_none_or(|name| image.is_called(name))).collect();
     // An image with several names counts once.
@@ -177,8 +190,10 @@ mod tests {
 
     #[test]
     fn the_platform_chooses() {
-        let about =
-            format!("{},\"annotations\":{{\"vnd.docker.reference.type\":\"x\"}}", platform("linux/amd64"));
+        let about = format!(
+            "{},\"annotations\":{{\"vnd.docker.reference.type\":\"x\"}}",
+            platform("linux/amd64")
+        );
         let index = index(&[
             entry('a', &platform("linux/amd64")),
             entry('b', &platform("linux/arm/v6")),
@@ -203,11 +218,19 @@ mod tests {
 
     #[test]
     fn names_choose_and_one_image_needs_none() {
-        let name = |text: &str| format!(r#","annotations":{{"org.opencontainers.image.ref.name":"{text}"}}"#);
-        let two = index(&[entry('a', &name("one")), entry('b', &name("two")), entry('b', &name("latest"))]);
+        let name = |text: &str| {
+            format!(r#","annotations":{{"org.opencontainers.image.ref.name":"{text}"}}"#)
+        };
+        let two = index(&[
+            entry('a', &name("one")),
+            entry('b', &name("two")),
+            entry('b', &name("latest")),
+        ]);
         assert_eq!(one(&two, Some("two"), None).unwrap().digest.to_string(), digest('b'));
         let error = one(&two, None, None).unwrap_err();
-        assert!(matches!(error, OciFault::Ambiguous(names) if names[0] == "one" && names.len() == 2));
+        assert!(
+            matches!(error, OciFault::Ambiguous(names) if names[0] == "one" && names.len() == 2)
+        );
         assert!(matches!(one(&two, Some("none"), None), Err(OciFault::NoImage { .. })));
         // A single image is selected even if it is for another platform.
         let only = index(&[entry('a', &platform("plan9/mips"))]);
@@ -217,8 +240,15 @@ mod tests {
 
     #[test]
     fn digests_lead_nowhere_else() {
-        for bad in ["", "sha256", "sha256:", "md5:00", "sha256:../../etc/passwd", &digest('G'), &digest('A')]
-        {
+        for bad in [
+            "",
+            "sha256",
+            "sha256:",
+            "md5:00",
+            "sha256:../../etc/passwd",
+            &digest('G'),
+            &digest('A'),
+        ] {
             assert!(Digest::try_from(bad.to_owned()).is_err(), "{bad}");
         }
         let good = Digest::try_from(digest('0')).unwrap();
@@ -227,7 +257,8 @@ mod tests {
 
     #[test]
     fn layers_are_recognized_by_their_type() {
-        let layer = |kind: &str| format!(r#"{{"mediaType":"{kind}","digest":"{}","size":1}}"#, digest('1'));
+        let layer =
+            |kind: &str| format!(r#"{{"mediaType":"{kind}","digest":"{}","size":1}}"#, digest('1'));
         for (kind, expected) in [
             ("application/vnd.oci.image.layer.v1.tar", LayerKind::Archive),
             ("application/vnd.oci.image.layer.v1.tar+zstd", LayerKind::Archive),

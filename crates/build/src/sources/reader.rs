@@ -44,15 +44,18 @@ impl<'a> Reader<'a> {
                 self.contents.read_at(SourcePosition { at: place.at + offset, ..place }, buf)
             }
             Origin::Memory(number) => {
-                let bytes =
-                    usize::try_from(offset).ok().and_then(|start| self.contents.memory(number).get(start..));
+                let bytes = usize::try_from(offset)
+                    .ok()
+                    .and_then(|start| self.contents.memory(number).get(start..));
                 // Bytes that a program shares may change their length, which is its mistake.
                 let bytes = bytes.and_then(|rest| rest.get(..buf.len()));
                 let changed = || Error::SourceChanged(self.contents.path(self.tree, id));
                 buf.copy_from_slice(bytes.ok_or_else(changed)?);
                 Ok(())
             }
-            Origin::Spans { first, count } => self.read_spans(self.contents.spans(first, count), offset, buf),
+            Origin::Spans { first, count } => {
+                self.read_spans(self.contents.spans(first, count), offset, buf)
+            }
             Origin::Image { image, nid, start } => {
                 let read = self.contents.image(image).read(nid, start + offset, buf);
                 read.map_err(|e| in_source(self.contents.path(self.tree, id), e))
@@ -61,7 +64,9 @@ impl<'a> Reader<'a> {
                 buf.fill(0);
                 Ok(())
             }
-            Origin::Unreadable(errno) => Err(Error::io("read", self.contents.path(self.tree, id), errno)),
+            Origin::Unreadable(errno) => {
+                Err(Error::io("read", self.contents.path(self.tree, id), errno))
+            }
         }
     }
 
@@ -71,7 +76,9 @@ impl<'a> Reader<'a> {
         match self.tree.node(id).origin {
             Origin::File(_) | Origin::LayerFile { .. } => {
                 // Errors come again when a worker reads the file.
-                let Ok(Some(found)) = self.contents.directory_file(self.tree, id) else { return true };
+                let Ok(Some(found)) = self.contents.directory_file(self.tree, id) else {
+                    return true;
+                };
                 let file = self.parent(&found).and_then(|parent| found.open_in(parent));
                 file.is_ok_and(|file| will_need(file.as_fd(), offset, len))
             }
@@ -106,7 +113,13 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads from a source directory.
-    fn read_file(&mut self, found: &DirectoryFile<'_>, size: u64, offset: u64, buf: &mut [u8]) -> Result<()> {
+    fn read_file(
+        &mut self,
+        found: &DirectoryFile<'_>,
+        size: u64,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<()> {
         let contents = self.contents;
         self.use_file(found, size, |file| fill(contents, found, file, buf, offset))
     }
@@ -124,7 +137,9 @@ impl<'a> Reader<'a> {
         injected_faults::fail_if_asked(self.tree.text(node.name), offset)?;
         let found = contents.directory_file(self.tree, id)?;
         let found = found.ok_or_else(|| Error::SourceChanged(contents.path(self.tree, id)))?;
-        self.use_file(&found, node.size, |file| copy(file, &|buf, at| fill(contents, &found, file, buf, at)))
+        self.use_file(&found, node.size, |file| {
+            copy(file, &|buf, at| fill(contents, &found, file, buf, at))
+        })
     }
 
     /// Calls `using` with a file of a source directory, and checks that the file is still as the directory walk found it.
@@ -136,7 +151,10 @@ impl<'a> Reader<'a> {
     ) -> Result<()> {
         let io = |action, e| file_error(found, action, e);
         wait_for_tick(found.expected.ctime());
-        let file = self.parent(found).and_then(|parent| found.open_in(parent)).map_err(|e| io("open", e))?;
+        let file = self
+            .parent(found)
+            .and_then(|parent| found.open_in(parent))
+            .map_err(|e| io("open", e))?;
         using(file.as_fd())?;
         // The bytes are valid only if the file is still as the directory walk found it; so this check comes after reading.
         match is_unchanged(file.as_fd(), found.expected, size).map_err(|e| io("stat", e))? {

@@ -64,7 +64,11 @@ impl SourceFile {
 }
 
 /// Whether an open file still has this identity and size.
-pub(super) fn is_unchanged(file: BorrowedFd<'_>, expected: Identity, size: u64) -> Result<bool, Errno> {
+pub(super) fn is_unchanged(
+    file: BorrowedFd<'_>,
+    expected: Identity,
+    size: u64,
+) -> Result<bool, Errno> {
     let stat = stat_fd(file)?;
     Ok(Identity::of_file(&stat) == expected && host::size(&stat) == size)
 }

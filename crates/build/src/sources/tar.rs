@@ -64,13 +64,17 @@ pub(crate) fn read(
     warnings: &mut Vec<Warning>,
 ) -> Result<()> {
     let limits = Limits::new(options.source.archive_limit_factor);
-    let mut members = Members::new(&mut tar_stream, limits, options.source.data == SourceData::Absent);
-    let mut reader = ArchiveReader { options, contents, layers, warnings, whiteouts, limits, holes: 0 };
+    let mut members =
+        Members::new(&mut tar_stream, limits, options.source.data == SourceData::Absent);
+    let mut reader =
+        ArchiveReader { options, contents, layers, warnings, whiteouts, limits, holes: 0 };
     let mut is_empty = true;
     let end = loop {
         options.run.check_cancelled()?;
         let next = match members.next() {
-            Err(Error::Archive { fault: TarFault::Empty, .. }) if options.source.allow_empty_archives => {
+            Err(Error::Archive { fault: TarFault::Empty, .. })
+                if options.source.allow_empty_archives =>
+            {
                 Err(End::Missing(0))
             }
             next => next?,
@@ -91,8 +95,12 @@ pub(crate) fn read(
     }
     match end {
         End::Marked => {}
-        End::SingleBlock(offset) => warnings.push(Warning::SingleZeroBlock { archive: archive(), offset }),
-        End::Missing(offset) => warnings.push(Warning::NoEndOfArchive { archive: archive(), offset }),
+        End::SingleBlock(offset) => {
+            warnings.push(Warning::SingleZeroBlock { archive: archive(), offset })
+        }
+        End::Missing(offset) => {
+            warnings.push(Warning::NoEndOfArchive { archive: archive(), offset })
+        }
     }
     tar_stream.finish(contents)?;
     if tar_stream.has_bytes_after_gzip() {
@@ -108,7 +116,8 @@ pub(crate) fn files(
     contents: &mut Contents,
 ) -> Result<BTreeMap<Vec<u8>, (SourcePosition, u64)>> {
     let mut tar_stream = TarStream::open(source, options, contents)?;
-    let mut members = Members::new(&mut tar_stream, Limits::new(options.source.archive_limit_factor), false);
+    let mut members =
+        Members::new(&mut tar_stream, Limits::new(options.source.archive_limit_factor), false);
     let (mut files, mut links) = (BTreeMap::new(), Vec::new());
     while let Ok(member) = members.next()? {
         options.run.check_cancelled()?;
@@ -120,9 +129,14 @@ pub(crate) fn files(
                     files.insert(name, (data.place, data.size));
                 }
             }
-            MemberKind::Link(target) => links.push((name, layered_tree::clean(&target).join(&b'/'))),
+            MemberKind::Link(target) => {
+                links.push((name, layered_tree::clean(&target).join(&b'/')))
+            }
             MemberKind::Symlink(target) => {
-                let dir = name.iter().rposition(|byte| *byte == b'/').map_or(&[][..], |slash| &name[..slash]);
+                let dir = name
+                    .iter()
+                    .rposition(|byte| *byte == b'/')
+                    .map_or(&[][..], |slash| &name[..slash]);
                 let target = layered_tree::clean(&[dir, b"/", &target].concat()).join(&b'/');
                 links.push((name, target));
             }
@@ -148,7 +162,8 @@ pub(crate) fn first_foreign_name(source: &Path, pass: fn(&[u8]) -> bool) -> Opti
     if !tar_stream.is_seekable() {
         return None;
     }
-    let mut members = Members::new(&mut tar_stream, Limits::new(options.source.archive_limit_factor), false);
+    let mut members =
+        Members::new(&mut tar_stream, Limits::new(options.source.archive_limit_factor), false);
     loop {
         let name = layered_tree::clean(&members.next().ok()?.ok()?.path).join(&b'/');
         if !pass(&name) {
@@ -192,7 +207,8 @@ impl ArchiveReader<'_> {
         let xattrs = self.layers.attributes(xattrs);
         let body = match member.kind {
             MemberKind::Regular(stored) => {
-                let copies = matches!(self.options.source.data, SourceData::Copied | SourceData::External);
+                let copies =
+                    matches!(self.options.source.data, SourceData::Copied | SourceData::External);
                 let contents = copies.then_some(&mut *self.contents);
                 let data = members.data(&path, offset, stored, contents)?;
                 self.regular(&data, copies).map_err(|fault| wrong(members, fault))?
@@ -214,7 +230,8 @@ impl ArchiveReader<'_> {
         };
         let Member { permissions, uid, gid, .. } = member;
         let mtime = member.mtime.into();
-        let layered_file = LayeredFile { body, permissions, uid, gid, mtime, xattrs, ignores_options: false };
+        let layered_file =
+            LayeredFile { body, permissions, uid, gid, mtime, xattrs, ignores_options: false };
         let is_whiteout = self.whiteouts == Whiteouts::Overlay && layered_file.is_whiteout();
         let put = self.layers.put(&path, layered_file);
         put.and_then(|()| if is_whiteout { self.layers.mark_whiteout(&path) } else { Ok(()) })
@@ -239,7 +256,8 @@ impl ArchiveReader<'_> {
         } else if let Some(pieces) = &data.pieces {
             let mut at = data.place.at;
             let spans = pieces.iter().map(|(offset, len)| {
-                let span = Span { offset: *offset, len: *len, place: SourcePosition { at, ..data.place } };
+                let span =
+                    Span { offset: *offset, len: *len, place: SourcePosition { at, ..data.place } };
                 at += len;
                 span
             });
@@ -256,11 +274,14 @@ impl ArchiveReader<'_> {
     /// of the pieces.
     fn count_chunk_table(&mut self, size: u64, pieces: &[(u64, u64)]) {
         if let Some(chunks) = &self.options.data.chunks {
-            self.layers.count_memory((size / chunks.size.max(1)).saturating_mul(limits::CHUNK_ENTRY));
+            self.layers
+                .count_memory((size / chunks.size.max(1)).saturating_mul(limits::CHUNK_ENTRY));
         } else if self.options.source.data == SourceData::External {
             let boundaries = pieces.iter().flat_map(|(offset, len)| [*offset, offset + len]);
-            let bits = boundaries.filter(|at| *at != 0 && *at != size).map(u64::trailing_zeros).min();
-            self.layers.count_memory((size >> bits.unwrap_or(40)).saturating_mul(limits::TABLE_ENTRY));
+            let bits =
+                boundaries.filter(|at| *at != 0 && *at != size).map(u64::trailing_zeros).min();
+            self.layers
+                .count_memory((size >> bits.unwrap_or(40)).saturating_mul(limits::TABLE_ENTRY));
         }
     }
 

@@ -50,7 +50,9 @@ fn ways() -> Vec<(&'static str, Change)> {
 #[test]
 fn a_panic_of_a_reader_ends_the_build() {
     for (way, set) in ways() {
-        for (workers, len) in [(1, 100), (2, 100), (8, 100), (1, 9 << 20), (2, 9 << 20), (8, 9 << 20)] {
+        for (workers, len) in
+            [(1, 100), (2, 100), (8, 100), (1, 9 << 20), (2, 9 << 20), (8, 9 << 20)]
+        {
             let mut test = TestBuild::new();
             (0..40).for_each(|n| test.write(&format!("file{n}"), content(5000 + n)));
             test.write("panics", content(len));
@@ -136,7 +138,8 @@ fn a_changed_file_is_never_left_out() {
 #[test]
 fn identical_files_do_not_need_the_unreadable_one() {
     for (number, (way, set)) in ways().into_iter().enumerate() {
-        let name = ["original0", "original1", "original2", "original3", "original4", "original5"][number];
+        let name =
+            ["original0", "original1", "original2", "original3", "original4", "original5"][number];
         // One read for the samples and one for the hash; with digests one more before them.
         READS_LEFT.lock().push((name, if way == "digests" { 3 } else { 2 }));
         let mut test = TestBuild::new();
@@ -151,7 +154,10 @@ fn identical_files_do_not_need_the_unreadable_one() {
         test.options.output.verify = true;
         let summary = build(&test.options, test.image()).unwrap();
         assert_eq!((summary.files, summary.warnings.len()), (2, 1), "{way}");
-        assert_eq!(summary.bytes_shared >> 20, if way == "dedupe" { summary.bytes_shared >> 20 } else { 9 });
+        assert_eq!(
+            summary.bytes_shared >> 20,
+            if way == "dedupe" { summary.bytes_shared >> 20 } else { 9 }
+        );
     }
 }
 

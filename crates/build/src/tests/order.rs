@@ -37,14 +37,18 @@ fn data_is_stored_in_the_order_of_reads() {
     let ranges = vec![range(7, "/z"), range(2, "/b/d/x"), range(1, "/gone")];
     test.options.data.hot_files = Some(HotFiles { profile: Profile { ranges }, stored: 30_000 });
     assert_eq!(order(&test), (vec!["b/d/x", "z", "a", "b/c", "b/e"], vec!["z"]));
-    test.options.data.chunks = Some(ChunkOptions { size: 4096, force_indexes: false, device: None });
+    test.options.data.chunks =
+        Some(ChunkOptions { size: 4096, force_indexes: false, device: None });
     assert_eq!(order(&test).0[..2], ["b/d/x", "z"]);
 }
 
 #[test]
 fn nearby_fragments_of_files_with_one_name_are_adjacent() {
-    let fragments =
-        Compression { fragments: Fragments::Tails, pcluster: Some(64 << 10), ..Compression::lz4(3).unwrap() };
+    let fragments = Compression {
+        fragments: Fragments::Tails,
+        pcluster: Some(64 << 10),
+        ..Compression::lz4(3).unwrap()
+    };
     // Six programs' messages in three languages. One language has more bytes than LZ4's window, so that messages of one program
     // compress well only if they are adjacent. `between` other files follow each language.
     let built = |path: fn(u32, u32) -> String, between: u32| {
@@ -57,7 +61,10 @@ fn nearby_fragments_of_files_with_one_name_are_adjacent() {
                 test.write(&path(language, program), [prose(30_000, program), own].concat());
             }
             for number in 0..between {
-                test.write(&format!("{language}/z{language}{number}"), prose(60_000, 1000 + number));
+                test.write(
+                    &format!("{language}/z{language}{number}"),
+                    prose(60_000, 1000 + number),
+                );
             }
         }
         test.build().bytes_out
@@ -74,8 +81,11 @@ fn nearby_fragments_of_files_with_one_name_are_adjacent() {
 fn images_do_not_depend_on_the_number_of_workers() {
     let mut test = TestBuild::new();
     write_files(&test);
-    let setting =
-        Compression { fragments: Fragments::Tails, pcluster: Some(64 << 10), ..Compression::lz4(0).unwrap() };
+    let setting = Compression {
+        fragments: Fragments::Tails,
+        pcluster: Some(64 << 10),
+        ..Compression::lz4(0).unwrap()
+    };
     test.options.data.compression = Some(setting);
     for n in 0..500 {
         fs::create_dir_all(test.options.source.path.join(format!("d{}", n % 50))).unwrap();
@@ -96,12 +106,15 @@ fn versions_of_a_file_are_adjacent_in_the_order_by_similarity() {
     test.options.data.compression = Some(Compression {
         fragments: Fragments::All,
         pcluster: Some(64 << 10),
-        ..Compression::new(ferofs_codec::Params::new(ferofs_codec::Algorithm::Zstd, Some(3)).unwrap())
+        ..Compression::new(
+            ferofs_codec::Params::new(ferofs_codec::Algorithm::Zstd, Some(3)).unwrap(),
+        )
     });
     // Three versions of 60 files of one name, each changed a little: one version is larger than a pcluster decodes to.
     for version in ["monday", "second", "v-3"] {
         for number in 0..60 {
-            fs::create_dir_all(test.options.source.path.join(format!("{version}/{number}"))).unwrap();
+            fs::create_dir_all(test.options.source.path.join(format!("{version}/{number}")))
+                .unwrap();
             let own = prose(50, version.len() as u32 * 1000 + number);
             test.write(&format!("{version}/{number}/text"), [prose(40_000, number), own].concat());
         }

@@ -20,9 +20,11 @@ use crate::{Compression, Error, Fragments, IndexKind, Options, sources};
 
 #[test]
 fn content_is_equal_with_each_block_size() {
-    for (bits, compression) in
-        [(9, Some(Compression::lz4(0).unwrap())), (12, Some(Compression::lz4(0).unwrap())), (12, None)]
-    {
+    for (bits, compression) in [
+        (9, Some(Compression::lz4(0).unwrap())),
+        (12, Some(Compression::lz4(0).unwrap())),
+        (12, None),
+    ] {
         let mut test = TestBuild::new();
         test.options.image.block_size = BlockSize::from_bits(bits).unwrap();
         test.options.data.compression = compression.clone();
@@ -39,7 +41,8 @@ fn links_and_directories_with_blocks_of_their_own_find_them() {
     let mut test = TestBuild::new();
     test.options.image.block_size = BlockSize::from_bits(9).unwrap();
     let root = test.options.source.path.clone();
-    let target = |number: usize| char::from(b'a' + number as u8).to_string().repeat(500 + 137 * number);
+    let target =
+        |number: usize| char::from(b'a' + number as u8).to_string().repeat(500 + 137 * number);
     // Links before, between and behind directories, which are placed before them.
     for number in 0..20 {
         symlink(target(number), root.join(format!("{number:02}"))).unwrap();
@@ -63,10 +66,13 @@ fn links_and_directories_with_blocks_of_their_own_find_them() {
 #[test]
 fn content_is_equal_with_each_kind_of_compression() {
     let mut test = TestBuild::new();
-    let mut files: Vec<(String, Vec<u8>)> = [0, 1, 4000, 4096, 4097, 70_000, 1_000_000, (4 << 20) + 77]
-        .into_iter()
-        .flat_map(|size| [(format!("text{size}"), text(size)), (format!("noise{size}"), noise(size))])
-        .collect();
+    let mut files: Vec<(String, Vec<u8>)> =
+        [0, 1, 4000, 4096, 4097, 70_000, 1_000_000, (4 << 20) + 77]
+            .into_iter()
+            .flat_map(|size| {
+                [(format!("text{size}"), text(size)), (format!("noise{size}"), noise(size))]
+            })
+            .collect();
     for n in 0..60 {
         files.push((format!("small{n}"), text(n * 97)));
     }
@@ -90,7 +96,13 @@ fn content_is_equal_with_each_kind_of_compression() {
 fn odd_names_and_large_directories() {
     let test = TestBuild::new();
     let mut names: Vec<Vec<u8>> = (0..3000).map(|n| format!("{n:0250}").into_bytes()).collect();
-    names.extend([b"-".to_vec(), b"!".to_vec(), b"...".to_vec(), b"\xff\xfe\n".to_vec(), vec![b'x'; 255]]);
+    names.extend([
+        b"-".to_vec(),
+        b"!".to_vec(),
+        b"...".to_vec(),
+        b"\xff\xfe\n".to_vec(),
+        vec![b'x'; 255],
+    ]);
     for name in &names {
         fs::write(test.options.source.path.join(crate::paths::as_path(name)), name).unwrap();
     }
@@ -118,7 +130,8 @@ fn holes_need_no_space() {
         assert!(summary.bytes_out < 64 << 20, "{summary:?}");
         // Nor do they count as work that is left.
         let progress = &test.options.run.progress;
-        let [total, done] = [&progress.bytes_total, &progress.bytes_done].map(|n| n.load(Ordering::Relaxed));
+        let [total, done] =
+            [&progress.bytes_total, &progress.bytes_done].map(|n| n.load(Ordering::Relaxed));
         assert!(total < 16 << 20 && done == total, "{done} of {total}");
         let image = test.open();
         let inode = image.resolve(Path::new("sparse"), false).unwrap();
@@ -136,7 +149,8 @@ fn deep_trees_need_neither_stack_nor_long_paths() {
     let mut at = contents.root().unwrap().try_clone().unwrap();
     for _ in 0..100 {
         rustix::fs::mkdirat(&at, &*name, Mode::RWXU).unwrap();
-        at = rustix::fs::openat(&at, &*name, OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty()).unwrap();
+        at = rustix::fs::openat(&at, &*name, OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty())
+            .unwrap();
     }
     let flags = OFlags::CREATE | OFlags::WRONLY;
     let file = rustix::fs::openat(&at, "bottom", flags, Mode::RUSR | Mode::WUSR).unwrap();
@@ -179,7 +193,8 @@ fn inline_tails_stay_within_a_block_when_shared_extents_make_the_index_longer() 
         let compression = test.options.data.compression.as_mut().unwrap();
         compression.inline_tails = true;
         compression.dedupe = true;
-        let metadata = crate::options::compression::MetadataCompression { method: 0, pcluster: 4096 };
+        let metadata =
+            crate::options::compression::MetadataCompression { method: 0, pcluster: 4096 };
         compression.metadata = in_metabox.then_some(metadata);
         let files = write_similar_files(&test);
         assert!(test.build().bytes_shared > 1_000_000);
@@ -188,14 +203,20 @@ fn inline_tails_stay_within_a_block_when_shared_extents_make_the_index_longer() 
         for (name, content) in files {
             assert!(test.read(&name) == content, "{name}");
             let inode = image.resolve(Path::new(&name), false).unwrap();
-            let last =
-                image.extents(&inode, FileOffset::new(inode.size() - 1)).unwrap().next().unwrap().unwrap();
+            let last = image
+                .extents(&inode, FileOffset::new(inode.size() - 1))
+                .unwrap()
+                .next()
+                .unwrap()
+                .unwrap();
             let inline = matches!(
                 last.data,
                 ExtentData::Encoded { at: Location::Metadata(_), .. }
                     | ExtentData::Stored { at: Location::Metadata(_) }
             );
-            long += usize::from(inline && inode.layout() == ferofs_format::inode::DataLayout::CompressedFull);
+            long += usize::from(
+                inline && inode.layout() == ferofs_format::inode::DataLayout::CompressedFull,
+            );
         }
         // Without this, the test would prove nothing.
         assert!(long > 0, "no inline tail follows a full index");
@@ -273,7 +294,10 @@ fn everything_is_found_behind_two_to_the_32_blocks() {
         compression.metadata = metadata.map(|pcluster| MetadataCompression::new(0, pcluster));
         compression.directories = directories;
         let refused = build_far(&test, &options);
-        assert!(matches!(refused, Err(Error::Option { option: "compressed metadata", .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(Error::Option { option: "compressed metadata", .. })),
+            "{refused:?}"
+        );
     }
     for fragments in [Fragments::None, Fragments::Tails] {
         test.options.data.compression.as_mut().unwrap().fragments = fragments;
@@ -292,7 +316,10 @@ fn everything_is_found_behind_two_to_the_32_blocks() {
         assert_eq!(image.read_dir(&directory).unwrap().count(), 302, "{what}");
         let sparse = image.resolve(Path::new("sparse"), false).unwrap();
         let mut data = [0; 6];
-        assert_eq!(image.read_at(&sparse, FileOffset::new((1000 << 30) - 1), &mut data).unwrap(), 6);
+        assert_eq!(
+            image.read_at(&sparse, FileOffset::new((1000 << 30) - 1), &mut data).unwrap(),
+            6
+        );
         assert_eq!(&data, b"\0data\0", "{what}");
     }
 }

@@ -69,7 +69,11 @@ fn large_identical_files_are_stored_once() {
     for compression in [
         None,
         Some(Compression::lz4(0).unwrap()),
-        Some(Compression { index: IndexKind::Extents, dedupe: true, ..Compression::lz4(0).unwrap() }),
+        Some(Compression {
+            index: IndexKind::Extents,
+            dedupe: true,
+            ..Compression::lz4(0).unwrap()
+        }),
     ] {
         test.options.data.compression = compression.clone();
         test.options.data.share_identical = false;
@@ -105,17 +109,22 @@ fn repeated_data_is_stored_once() {
         test.write(&format!("b{n:02}"), prose(1_100_000 + n, n as u32 + 2));
     }
     test.write("a", &book);
-    let edited = [&book[..1_000_000], b"here", &book[1_000_000..2_000_000], &book[2_000_100..]].concat();
+    let edited =
+        [&book[..1_000_000], b"here", &book[1_000_000..2_000_000], &book[2_000_100..]].concat();
     let moved = [prose(333, 77), book[5000..].to_vec()].concat();
     test.write("y", &edited);
     test.write("z", &moved);
     let small = prose(100_000, 90);
     for n in 0..3 {
-        test.write(&format!("near{n}"), [small.as_slice(), &prose(9000 + n, n as u32 + 95)].concat());
+        test.write(
+            &format!("near{n}"),
+            [small.as_slice(), &prose(9000 + n, n as u32 + 95)].concat(),
+        );
     }
     for index in [IndexKind::Compact, IndexKind::Extents] {
         for pcluster in [4096, 64 << 10] {
-            let mut setting = Compression { index, pcluster: Some(pcluster), ..Compression::lz4(0).unwrap() };
+            let mut setting =
+                Compression { index, pcluster: Some(pcluster), ..Compression::lz4(0).unwrap() };
             test.options.data.compression = Some(setting.clone());
             test.options.run.workers = None;
             let plain = test.build();
@@ -143,7 +152,8 @@ fn stored_content_is_found_again() {
     let (small, large) = (noise(3 << 20), noise(9 << 20)[5 << 20..].repeat(3));
     test.write("a-small", &small);
     // Parts of a large file, which stay uncompressed together.
-    let large: Vec<u8> = large.iter().zip(noise(large.len() + 9)[9..].iter()).map(|(a, b)| a ^ b).collect();
+    let large: Vec<u8> =
+        large.iter().zip(noise(large.len() + 9)[9..].iter()).map(|(a, b)| a ^ b).collect();
     test.write("b-large", &large);
     // A job finds what is some jobs before it.
     for n in 0..40 {
@@ -166,6 +176,9 @@ fn stored_content_is_found_again() {
             built.bytes_out
         });
         let (saved, file) = (sizes[0].saturating_sub(sizes[1]), in_blocks.len() as u64);
-        assert!(saved > finds * file / 100 * 95, "{index:?}: {saved} bytes saved of {finds} x {file}");
+        assert!(
+            saved > finds * file / 100 * 95,
+            "{index:?}: {saved} bytes saved of {finds} x {file}"
+        );
     }
 }

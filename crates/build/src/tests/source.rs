@@ -58,8 +58,10 @@ fn excludes_apply_to_everything_below() {
     test.write("cache/deep/file", b"x");
     test.write("a.o", b"x");
     test.write("a.c", b"x");
-    test.options.source.excludes =
-        vec![Exclude::Path("cache".into()), Exclude::Regex(regex::bytes::Regex::new(r"\.o$").unwrap())];
+    test.options.source.excludes = vec![
+        Exclude::Path("cache".into()),
+        Exclude::Regex(regex::bytes::Regex::new(r"\.o$").unwrap()),
+    ];
     let summary = test.build();
     assert_eq!((summary.directories, summary.files), (1, 1));
     assert_eq!(test.read("a.c"), b"x");
@@ -96,7 +98,8 @@ fn a_failed_build_leaves_no_file() {
     let mut labelled = test.options.clone();
     labelled.image.label = vec![b'x'; 17];
     assert!(matches!(build(&labelled, test.image()), Err(Error::Option { option: "label", .. })));
-    let names: Vec<_> = fs::read_dir(test.dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    let names: Vec<_> =
+        fs::read_dir(test.dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(names, ["source"]);
 }
 
@@ -106,11 +109,17 @@ fn walk(test: &TestBuild) -> (Tree, Contents, XattrPlan) {
     let contents = Contents::directory(source).unwrap();
     let root = contents.root().unwrap();
     let tree = directory::walk(&test.options, source, root, &[], &mut Vec::new()).unwrap();
-    let xattrs = tree.xattrs.plan(&test.options.xattrs, tree.node(NodeId::ROOT).xattrs, false).unwrap();
+    let xattrs =
+        tree.xattrs.plan(&test.options.xattrs, tree.node(NodeId::ROOT).xattrs, false).unwrap();
     (tree, contents, xattrs)
 }
 
-fn inode_sizes(test: &TestBuild, tree: &Tree, xattrs: &XattrPlan, superblock: &Superblock) -> InodeSizes {
+fn inode_sizes(
+    test: &TestBuild,
+    tree: &Tree,
+    xattrs: &XattrPlan,
+    superblock: &Superblock,
+) -> InodeSizes {
     let Options { inodes, source, .. } = &test.options;
     InodeSizes::new(tree, xattrs, superblock, inodes, &source.path).unwrap()
 }
@@ -124,7 +133,8 @@ fn an_error_names_the_file_that_changed() {
     fs::File::options().append(true).open(&path).unwrap().write_all(b"more").unwrap();
     let inode_sizes = inode_sizes(&test, &tree, &xattrs, &new_superblock(&test.options).unwrap());
     let identical_files = IdenticalFiles::none(&tree);
-    let (compression, block_size) = (test.options.data.compression.as_ref(), test.options.image.block_size);
+    let (compression, block_size) =
+        (test.options.data.compression.as_ref(), test.options.image.block_size);
     let order = Order::new(&tree, compression, block_size, &test.options.data);
     let context = WorkerContext {
         options: &test.options,
@@ -170,7 +180,8 @@ fn verify_names_each_difference() {
             .run(Box::new(ferofs_read::FileSource::open(test.image(), 0).unwrap()), Vec::new())
     };
     verify(&whole).unwrap();
-    let find = |wanted: &[u8]| whole.windows(wanted.len()).position(|bytes| bytes == wanted).unwrap();
+    let find =
+        |wanted: &[u8]| whole.windows(wanted.len()).position(|bytes| bytes == wanted).unwrap();
     let image = test.open();
     let place = |name: &str| {
         let nid = image.resolve(Path::new(name), false).unwrap().nid();

@@ -40,8 +40,9 @@ impl Arena {
 
     /// The bytes of `text`; none if it belongs to another arena.
     pub(crate) fn get(&self, text: Text) -> &[u8] {
-        let found =
-            usize::try_from(text.start()).ok().and_then(|start| self.0.get(start..start + text.len()));
+        let found = usize::try_from(text.start())
+            .ok()
+            .and_then(|start| self.0.get(start..start + text.len()));
         found.unwrap_or_default()
     }
 }
@@ -100,7 +101,9 @@ mod tests {
 
     #[test]
     fn each_time_is_kept() {
-        for secs in [0, 1, -1, i64::MIN, i64::MAX, 1 << 32, -(1 << 32), u32::MAX.into(), -5_000_000_001] {
+        for secs in
+            [0, 1, -1, i64::MIN, i64::MAX, 1 << 32, -(1 << 32), u32::MAX.into(), -5_000_000_001]
+        {
             let time = Timestamp { secs, nanos: 999_999_999 };
             assert_eq!(Timestamp::from(CompactTime::from(time)), time);
         }

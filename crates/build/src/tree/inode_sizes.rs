@@ -3,7 +3,9 @@
 
 use std::path::Path;
 
-use ferofs_format::inode::{DataLayout, FileType, Inode, InodeVersion, Place, Timestamp, inline_tail};
+use ferofs_format::inode::{
+    DataLayout, FileType, Inode, InodeVersion, Place, Timestamp, inline_tail,
+};
 use ferofs_format::superblock::Superblock;
 use ferofs_format::{BlockSize, Incompat, xattr};
 
@@ -63,10 +65,13 @@ impl InodeSizes {
             let one_link = inode.nlink == 1 && inode.file_type != FileType::Directory;
             let fits = inode.fits_compact(superblock) && (one_link || !is_wide);
             inode.mtime = shared_time(superblock);
-            let fits_without_time = fits || inode.fits_compact(superblock) && (one_link || !is_wide);
+            let fits_without_time =
+                fits || inode.fits_compact(superblock) && (one_link || !is_wide);
             let version = match options.form {
                 InodeForm::Extended => InodeVersion::Extended,
-                InodeForm::Compact if !fits_without_time => return Err(too_large(tree, source, id)),
+                InodeForm::Compact if !fits_without_time => {
+                    return Err(too_large(tree, source, id));
+                }
                 InodeForm::Smallest if !fits && (options.keep_mtime || !fits_without_time) => {
                     InodeVersion::Extended
                 }
@@ -111,7 +116,10 @@ impl InodeSizes {
 /// metadata follows the data.
 pub(crate) fn is_wide(tree: &Tree, superblock: &Superblock) -> bool {
     let blocks = |bytes: u64| bytes.div_ceil(superblock.block_size.bytes64());
-    let data = tree.nodes.iter().fold(superblock.blocks, |sum, node| sum.saturating_add(blocks(node.size)));
+    let data = tree
+        .nodes
+        .iter()
+        .fold(superblock.blocks, |sum, node| sum.saturating_add(blocks(node.size)));
     superblock.incompat.contains(Incompat::BIT48) && data >= 1 << 31
 }
 
@@ -123,7 +131,11 @@ fn too_large(tree: &Tree, source: &Path, id: NodeId) -> Error {
         ("an owner for compact inodes of", node.uid.into(), u16::MAX.into()),
         ("a group for compact inodes of", node.gid.into(), u16::MAX.into()),
         ("a link count for compact inodes of", node.nlink.into(), u16::MAX.into()),
-        ("a link count for compact inodes, in an image of 2^31 blocks or more, of", node.nlink.into(), 1),
+        (
+            "a link count for compact inodes, in an image of 2^31 blocks or more, of",
+            node.nlink.into(),
+            1,
+        ),
     ];
     let (what, value, limit) =
         values.into_iter().find(|(_, value, limit)| value > limit).unwrap_or(values[0]);
@@ -176,7 +188,8 @@ const fn shared_time(superblock: &Superblock) -> Timestamp {
 /// frequent time from which `build_time` can be counted, or, when inodes hold seconds (`wide`), the first one
 /// with the most frequent nanoseconds.
 pub(crate) fn common_time(tree: &Tree, build_time: i64, wide: bool) -> Timestamp {
-    let countable = |secs: i64| build_time.checked_sub(secs).is_some_and(|d| u32::try_from(d).is_ok());
+    let countable =
+        |secs: i64| build_time.checked_sub(secs).is_some_and(|d| u32::try_from(d).is_ok());
     let mut times: Vec<Timestamp> = tree
         .nodes
         .iter()

@@ -142,7 +142,9 @@ impl LayeredTree {
         match self.sets.get(&set) {
             Some(known) => Rc::clone(known),
             None => {
-                let bytes = set.iter().map(|(name, value)| 2 * (name.len() + value.len()) as u64 + ATTRIBUTE);
+                let bytes = set
+                    .iter()
+                    .map(|(name, value)| 2 * (name.len() + value.len()) as u64 + ATTRIBUTE);
                 self.count_memory(bytes.sum());
                 let set = Rc::new(set);
                 self.sets.insert(Rc::clone(&set));
@@ -192,7 +194,11 @@ impl LayeredTree {
 
     /// Resolves `path` to a directory and a name. Absolute paths and `..` stay within the root; symbolic links are followed to
     /// existing directories; with `make`, missing directories are created.
-    pub(crate) fn resolve(&mut self, path: &[u8], make: bool) -> Result<Option<EntryPosition>, EntryFault> {
+    pub(crate) fn resolve(
+        &mut self,
+        path: &[u8],
+        make: bool,
+    ) -> Result<Option<EntryPosition>, EntryFault> {
         let parts = clean(path);
         let Some((name, parents)) = parts.split_last() else {
             return Ok(Some(EntryPosition { dir: FileId::ROOT, name: None }));
@@ -238,7 +244,8 @@ impl LayeredTree {
                     if target.starts_with(b"/") {
                         way.truncate(1);
                     }
-                    let parts = target.split(|b| *b == b'/').filter(|part| !matches!(*part, b"" | b"."));
+                    let parts =
+                        target.split(|b| *b == b'/').filter(|part| !matches!(*part, b"" | b"."));
                     let parts: Vec<Box<[u8]>> = parts.map(Box::from).collect();
                     rest.extend(parts.into_iter().rev());
                 }
@@ -270,7 +277,11 @@ impl LayeredTree {
 
     /// Puts a file at `path`. A directory that is there keeps its names if `layered_file` is one too; all else is
     /// replaced.
-    pub(crate) fn put(&mut self, path: &[u8], mut layered_file: LayeredFile) -> Result<(), EntryFault> {
+    pub(crate) fn put(
+        &mut self,
+        path: &[u8],
+        mut layered_file: LayeredFile,
+    ) -> Result<(), EntryFault> {
         if let Body::Symlink(target) = &layered_file.body
             && (target.is_empty() || target.len() > TARGET_MAX || target.contains(&0))
         {
@@ -281,7 +292,9 @@ impl LayeredTree {
         {
             return Err(EntryFault::DeviceNumber);
         }
-        let Some(position) = self.resolve(path, true)? else { return Err(EntryFault::NotADirectory) };
+        let Some(position) = self.resolve(path, true)? else {
+            return Err(EntryFault::NotADirectory);
+        };
         let old = match &position.name {
             None => Some(FileId::ROOT),
             Some(name) => self.child(position.dir, name).map(|link| link.file),
@@ -312,7 +325,9 @@ impl LayeredTree {
     /// Whether `path` is a directory with names of the current layer.
     pub(crate) fn has_entries(&mut self, path: &[u8]) -> Result<bool, EntryFault> {
         let layer = self.layer;
-        let Some(EntryPosition { dir, name }) = self.resolve(path, false)? else { return Ok(false) };
+        let Some(EntryPosition { dir, name }) = self.resolve(path, false)? else {
+            return Ok(false);
+        };
         let found = match name {
             None => Some(dir),
             Some(name) => self.child(dir, &name).map(|link| link.file),
@@ -329,9 +344,15 @@ impl LayeredTree {
         if self.names(file).is_some() {
             return Err(EntryFault::LinkToDirectory);
         }
-        let Some(position) = self.resolve(path, true)? else { return Err(EntryFault::NotADirectory) };
+        let Some(position) = self.resolve(path, true)? else {
+            return Err(EntryFault::NotADirectory);
+        };
         self.linked.insert(file);
-        self.insert_name(position.dir, position.name.as_ref().ok_or(EntryFault::RootNotDirectory)?, file)
+        self.insert_name(
+            position.dir,
+            position.name.as_ref().ok_or(EntryFault::RootNotDirectory)?,
+            file,
+        )
     }
 
     /// The file at `path`, if there is one.

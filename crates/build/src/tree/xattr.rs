@@ -4,7 +4,9 @@
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-use ferofs_format::xattr::{self, Entry, LongPrefix, NAME_MAX, NameFilter, NameIndex, NamePrefix, Region};
+use ferofs_format::xattr::{
+    self, Entry, LongPrefix, NAME_MAX, NameFilter, NameIndex, NamePrefix, Region,
+};
 use ferofs_format::{BlockSize, FormatError};
 
 use crate::error::Error;
@@ -70,10 +72,16 @@ pub(crate) fn encode_set(mut attributes: Attributes) -> Result<Vec<u8>, TooLarge
         let Some((prefix, rest)) = NamePrefix::split(name) else { continue };
         let entry = Entry { index: prefix.into(), name: rest, value };
         entry.write(&mut out).map_err(|_| match rest.len() > NAME_MAX {
-            true => TooLarge { what: "an extended attribute's name of", value: rest.len(), limit: NAME_MAX },
-            false => {
-                TooLarge { what: "an extended attribute of", value: value.len(), limit: xattr::VALUE_MAX }
-            }
+            true => TooLarge {
+                what: "an extended attribute's name of",
+                value: rest.len(),
+                limit: NAME_MAX,
+            },
+            false => TooLarge {
+                what: "an extended attribute of",
+                value: value.len(),
+                limit: xattr::VALUE_MAX,
+            },
         })?;
     }
     check_size(&out).map(|()| out)
@@ -181,9 +189,12 @@ impl XattrTable {
         in_metabox: bool,
     ) -> Result<XattrPlan, FormatError> {
         let table = options.table();
-        let ids: HashMap<&[u8], u32> = ids.iter().map(|(bytes, id)| (bytes.as_slice(), *id)).collect();
-        let mut plan =
-            XattrPlan { is_empty: self.sets.iter().all(|(_, uses)| *uses == 0), ..XattrPlan::default() };
+        let ids: HashMap<&[u8], u32> =
+            ids.iter().map(|(bytes, id)| (bytes.as_slice(), *id)).collect();
+        let mut plan = XattrPlan {
+            is_empty: self.sets.iter().all(|(_, uses)| *uses == 0),
+            ..XattrPlan::default()
+        };
         let none = HashMap::new();
         for (set, _) in &self.sets {
             let set = with_prefixes(set, &table);
@@ -206,7 +217,8 @@ impl XattrTable {
         in_metabox: bool,
     ) -> Result<XattrPlan, FormatError> {
         let table = options.table();
-        let sets: Vec<_> = self.sets.iter().map(|(set, uses)| (with_prefixes(set, &table), *uses)).collect();
+        let sets: Vec<_> =
+            self.sets.iter().map(|(set, uses)| (with_prefixes(set, &table), *uses)).collect();
         let mut uses: HashMap<&[u8], u64> = HashMap::new();
         for (set, count) in &sets {
             for (_, bytes) in entries(set) {
@@ -226,7 +238,10 @@ impl XattrTable {
         let mut inline = vec![false; sets.len()];
         if in_metabox {
             let can_share: HashSet<&[u8]> = shared.iter().map(|(_, bytes)| *bytes).collect();
-            inline = sets.iter().map(|(set, _)| is_mixed(set, |bytes| can_share.contains(bytes))).collect();
+            inline = sets
+                .iter()
+                .map(|(set, _)| is_mixed(set, |bytes| can_share.contains(bytes)))
+                .collect();
             let whole = sets.iter().zip(&inline).filter(|(_, inline)| !**inline);
             let used: HashSet<&[u8]> =
                 whole.flat_map(|((set, _), _)| entries(set).map(|(_, bytes)| bytes)).collect();
@@ -346,7 +361,8 @@ mod tests {
     use crate::options::attributes::DIGEST_NAME;
 
     fn set(pairs: &[(&str, &[u8])]) -> Vec<u8> {
-        encode_set(pairs.iter().map(|(n, v)| (n.as_bytes().to_vec(), v.to_vec())).collect()).unwrap()
+        encode_set(pairs.iter().map(|(n, v)| (n.as_bytes().to_vec(), v.to_vec())).collect())
+            .unwrap()
     }
 
     fn plan(table: &XattrTable, options: &XattrOptions) -> XattrPlan {
@@ -411,7 +427,11 @@ mod tests {
         for (limit, shared) in [(0, 1), (1, 1), (2, 0)] {
             let options = XattrOptions { inline_limit: Some(limit), ..XattrOptions::default() };
             let plan = plan(&table, &options);
-            assert_eq!(Region::parse(plan.region(OTHER, id)).unwrap().shared().len(), shared, "{limit}");
+            assert_eq!(
+                Region::parse(plan.region(OTHER, id)).unwrap().shared().len(),
+                shared,
+                "{limit}"
+            );
         }
     }
 
@@ -444,7 +464,10 @@ mod tests {
         let new = table.add_digest(old, 0, &name, b"new").unwrap();
         assert_eq!(
             table.attributes(new, &[name]),
-            [(b"user.digest".to_vec(), b"new".to_vec()), (b"user.digests".to_vec(), b"other".to_vec())]
+            [
+                (b"user.digest".to_vec(), b"new".to_vec()),
+                (b"user.digests".to_vec(), b"other".to_vec())
+            ]
         );
     }
 

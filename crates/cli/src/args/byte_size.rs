@@ -30,8 +30,9 @@ pub(crate) fn limited(text: &str, most: u64) -> Result<u64, String> {
 #[cfg(target_os = "linux")]
 pub(crate) fn block(text: &str) -> Result<BlockSize, String> {
     let bytes = argument(text)?;
-    BlockSize::from_bytes(bytes)
-        .ok_or_else(|| "not a power of two from 512 to 65536; -C is the size of clusters".to_owned())
+    BlockSize::from_bytes(bytes).ok_or_else(|| {
+        "not a power of two from 512 to 65536; -C is the size of clusters".to_owned()
+    })
 }
 
 /// The size of a pcluster, at most the largest that Linux reads.
@@ -79,7 +80,8 @@ fn number(text: &str) -> Option<u128> {
         let is_number = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
         return saturated(digits, 16).filter(|_| is_number);
     }
-    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let (number, unit) =
+        text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
     let number = saturated(number, 10)?;
     let unit = unit.to_ascii_uppercase();
     let Some(letter) = unit.chars().next() else { return Some(number) };

@@ -95,17 +95,21 @@ fn compressor(text: &str) -> Result<Compressor, CompressionError> {
             let nearest = || crate::args::nearest(name, names.clone());
             let hint = here.map(|(_, here)| format!("; {name} is called {here} here"));
             // `zstd19`, or the part `19` of `zstd:19`.
-            let before_level = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '=' || c == '-');
-            let is_level = before_level.is_empty() || names.clone().any(|known| known == before_level);
-            let level =
-                (is_level && !name.is_empty()).then(|| "; a comma precedes the level: zstd,19".to_owned());
+            let before_level =
+                name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '=' || c == '-');
+            let is_level =
+                before_level.is_empty() || names.clone().any(|known| known == before_level);
+            let level = (is_level && !name.is_empty())
+                .then(|| "; a comma precedes the level: zstd,19".to_owned());
             return Err(CompressionError::Compressor(hint.or(level).unwrap_or_else(nearest)));
         }
     };
-    let mut compressor = Compressor { algorithm, level, dictionary: None, bits: LzmaBits::default() };
+    let mut compressor =
+        Compressor { algorithm, level, dictionary: None, bits: LzmaBits::default() };
     for part in parts {
-        let number =
-            |text: &str| text.parse().map(Some).map_err(|_| CompressionError::Number(text.to_owned()));
+        let number = |text: &str| {
+            text.parse().map(Some).map_err(|_| CompressionError::Number(text.to_owned()))
+        };
         match part.split_once('=') {
             None => compressor.level = number(part)?,
             Some(("level", level)) => compressor.level = number(level)?,
@@ -128,7 +132,8 @@ fn compressor(text: &str) -> Result<Compressor, CompressionError> {
 
 impl Compressor {
     fn params(self, pcluster: u32) -> Result<Params, CompressionError> {
-        let mut params = Params::new(self.algorithm, self.level).map_err(CompressionError::Params)?;
+        let mut params =
+            Params::new(self.algorithm, self.level).map_err(CompressionError::Params)?;
         if self.algorithm != Algorithm::Lzma && self.bits != LzmaBits::default() {
             return Err(CompressionError::NotLzma(self.algorithm.name()));
         }
@@ -143,7 +148,8 @@ impl Compressor {
                 lzma.pb = self.bits.pb.unwrap_or(lzma.pb);
             }
             Method::Zstd(zstd) => {
-                let default = pcluster.saturating_mul(16).next_power_of_two().clamp(64 << 10, 1 << 20);
+                let default =
+                    pcluster.saturating_mul(16).next_power_of_two().clamp(64 << 10, 1 << 20);
                 let size = self.dictionary.unwrap_or(default);
                 if !size.is_power_of_two() {
                     return Err(CompressionError::Dictionary);
@@ -155,7 +161,8 @@ impl Compressor {
             Method::Lz4(lz4) => match self.dictionary {
                 None | Some(65536) => {}
                 Some(size) => {
-                    lz4.max_distance = u16::try_from(size).map_err(|_| CompressionError::Distance)?
+                    lz4.max_distance =
+                        u16::try_from(size).map_err(|_| CompressionError::Distance)?
                 }
             },
             // libdeflate's window is always 32 KiB. Every reader of EROFS supports it, so a smaller one would save nothing.
@@ -214,10 +221,12 @@ impl CompressionOptions<'_> {
             };
         };
         let hints = self.hints.map(|text| hints(text, block)).transpose();
-        let hints = hints.map_err(|(line, reason)| ("--compress-hints", format!("line {line}: {reason}")))?;
+        let hints = hints
+            .map_err(|(line, reason)| ("--compress-hints", format!("line {line}: {reason}")))?;
         let hints = hints.unwrap_or_default();
-        let metadata =
-            self.metadata.map(|text| metadata(text).ok_or_else(|| ("-m", WRONG_METADATA.to_owned())));
+        let metadata = self
+            .metadata
+            .map(|text| metadata(text).ok_or_else(|| ("-m", WRONG_METADATA.to_owned())));
         let metadata = metadata.transpose()?;
         let sizes = hints.iter().filter_map(|hint| hint.pcluster).chain(self.pcluster);
         let sizes = sizes.chain(metadata.map(|(size, _)| size));
@@ -234,7 +243,9 @@ impl CompressionOptions<'_> {
             let mut number = 0;
             if let Some(text) = method {
                 number = compression.methods.len();
-                compression.methods.extend(self::methods(text, largest).map_err(|e| ("-m", e.to_string()))?);
+                compression
+                    .methods
+                    .extend(self::methods(text, largest).map_err(|e| ("-m", e.to_string()))?);
             }
             compression.metadata = Some(MetadataCompression::new(number, pcluster));
         }
@@ -245,7 +256,8 @@ impl CompressionOptions<'_> {
                 );
                 return Err(("--compress-large", reason));
             }
-            let large = self::methods(text, largest).map_err(|e| ("--compress-large", e.to_string()))?;
+            let large =
+                self::methods(text, largest).map_err(|e| ("--compress-large", e.to_string()))?;
             if large.len() > 1 {
                 return Err(("--compress-large", "takes one compressor".to_owned()));
             }
@@ -260,7 +272,8 @@ const WRONG_METADATA: &str = "not SIZE or SIZE:COMPRESSOR, for example 16384:zst
 
 /// Splits the value of `-m` into the cluster size and the compressor after the colon.
 fn metadata(text: &str) -> Option<(u32, Option<&str>)> {
-    let (size, method) = text.split_once(':').map_or((text, None), |(size, method)| (size, Some(method)));
+    let (size, method) =
+        text.split_once(':').map_or((text, None), |(size, method)| (size, Some(method)));
     Some((byte_size::parse(size)?, method))
 }
 
@@ -284,10 +297,14 @@ pub(crate) fn hints(text: &str, block: BlockSize) -> Result<Vec<Hint>, (usize, &
         if !u64::from(size).is_multiple_of(block.bytes64()) {
             return Err(refuse("the size is no multiple of the block size"));
         }
-        let (first, second) =
-            (words.next().ok_or_else(|| refuse("the regular expression is missing"))?, words.next());
+        let (first, second) = (
+            words.next().ok_or_else(|| refuse("the regular expression is missing"))?,
+            words.next(),
+        );
         let (method, pattern) = match second {
-            Some(pattern) => (first.parse().map_err(|_| refuse("the algorithm is not a number"))?, pattern),
+            Some(pattern) => {
+                (first.parse().map_err(|_| refuse("the algorithm is not a number"))?, pattern)
+            }
             None => (0, first),
         };
         if words.next().is_some() {
@@ -328,7 +345,10 @@ mod tests {
             one("lz4,dictsize=1").unwrap_err().to_string(),
             "max_distance is 1; it must be 1024 to 65535"
         );
-        assert_eq!(one("lz5").unwrap_err(), CompressionError::Compressor("; the nearest is lz4".into()));
+        assert_eq!(
+            one("lz5").unwrap_err(),
+            CompressionError::Compressor("; the nearest is lz4".into())
+        );
         let xz = one("xz").unwrap_err().to_string();
         assert!(xz.starts_with("unknown compressor; xz is called lzma here; "), "{xz}");
         for text in ["zstd19", "lz4hc12", "zstd=19", "19"] {
@@ -349,9 +369,13 @@ mod tests {
     fn a_refused_option_has_the_name_that_the_user_gave() {
         let directories = Some("--compress-directories");
         let options = CompressionOptions { directories, ..CompressionOptions::default() };
-        assert_eq!(options.compression(BlockSize::DEFAULT).unwrap_err().0, "--compress-directories");
+        assert_eq!(
+            options.compression(BlockSize::DEFAULT).unwrap_err().0,
+            "--compress-directories"
+        );
         let large = Some("none");
-        let options = CompressionOptions { compressors: Some("lz4"), large, ..CompressionOptions::default() };
+        let options =
+            CompressionOptions { compressors: Some("lz4"), large, ..CompressionOptions::default() };
         let (option, reason) = options.compression(BlockSize::DEFAULT).unwrap_err();
         assert!(option == "--compress-large" && reason.contains("not none"), "{reason}");
     }
@@ -362,9 +386,14 @@ mod tests {
         let good = hints("# comment\n\n65536 \\.so$\n 1M 1 ^etc/\n0 \\.jpg$\n", block).unwrap();
         assert_eq!(good.len(), 3);
         assert_eq!((good[1].pcluster, good[1].method), (Some(1 << 20), 1));
-        for (bad, line) in
-            [("x .*", 1), ("\n4095 .*", 2), ("4096", 1), ("4096 a b", 1), ("4096 1 b c", 1), ("4096 (", 1)]
-        {
+        for (bad, line) in [
+            ("x .*", 1),
+            ("\n4095 .*", 2),
+            ("4096", 1),
+            ("4096 a b", 1),
+            ("4096 1 b c", 1),
+            ("4096 (", 1),
+        ] {
             assert_eq!(hints(bad, block).unwrap_err().0, line, "{bad}");
         }
     }

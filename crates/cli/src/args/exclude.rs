@@ -43,7 +43,8 @@ impl ExcludeArgs {
 
     /// The files to leave out.
     pub(crate) fn excludes(&self) -> Result<Vec<Exclude>, Failure> {
-        let mut excludes: Vec<Exclude> = self.exclude_regex.iter().cloned().map(Exclude::Regex).collect();
+        let mut excludes: Vec<Exclude> =
+            self.exclude_regex.iter().cloned().map(Exclude::Regex).collect();
         // Patterns are text. Other names are exact paths.
         let (texts, names): (Vec<&OsString>, Vec<&OsString>) =
             self.exclude.iter().partition(|pattern| pattern.to_str().is_some());
@@ -57,9 +58,11 @@ impl ExcludeArgs {
         }
         excludes.extend(names.into_iter().map(|name| Exclude::Path(relative(name))));
         for file in &self.exclude_from {
-            let text =
-                std::fs::read_to_string(file).map_err(|e| Failure::about(file, format!("read: {e}")))?;
-            excludes.push(Exclude::Patterns(Patterns::parse(&text).map_err(|e| Failure::about(file, e))?));
+            let text = std::fs::read_to_string(file)
+                .map_err(|e| Failure::about(file, format!("read: {e}")))?;
+            excludes.push(Exclude::Patterns(
+                Patterns::parse(&text).map_err(|e| Failure::about(file, e))?,
+            ));
         }
         Ok(excludes)
     }

@@ -97,10 +97,14 @@ pub(crate) const NAMES: [&str; 20] = [
 
 impl ExtendedOptions {
     /// Parses the values of all `-E`; each value is one option, or several separated by commas.
-    pub(crate) fn parse<'a>(values: impl IntoIterator<Item = &'a str>) -> Result<Self, ExtendedError> {
+    pub(crate) fn parse<'a>(
+        values: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, ExtendedError> {
         let mut extended = Self::default();
-        for option in
-            values.into_iter().flat_map(|value| value.split(',')).filter(|option| !option.is_empty())
+        for option in values
+            .into_iter()
+            .flat_map(|value| value.split(','))
+            .filter(|option| !option.is_empty())
         {
             extended.set(option)?;
         }
@@ -140,19 +144,27 @@ impl ExtendedOptions {
             // No effect: the builder always stores the table of prefixes outside the packed inode.
             "plain-xattr-prefixes" => no_value(),
             "force-inode-compact" | "force-inode-extended" => {
-                let form = if name.ends_with("compact") { InodeForm::Compact } else { InodeForm::Extended };
+                let form = if name.ends_with("compact") {
+                    InodeForm::Compact
+                } else {
+                    InodeForm::Extended
+                };
                 self.inode_form = if on { form } else { InodeForm::Smallest };
                 no_value()
             }
             "force-inode-blockmap" | "force-chunk-indexes" => {
-                let entries =
-                    if name.ends_with("indexes") { ChunkEntries::Indexes } else { ChunkEntries::BlockMap };
+                let entries = if name.ends_with("indexes") {
+                    ChunkEntries::Indexes
+                } else {
+                    ChunkEntries::BlockMap
+                };
                 self.chunk_entries = on.then_some(entries);
                 no_value()
             }
             "fragments" | "all-fragments" => {
-                let pcluster = value
-                    .map(|size| byte_size::parse(size).ok_or_else(|| refuse("not a number of bytes".into())));
+                let pcluster = value.map(|size| {
+                    byte_size::parse(size).ok_or_else(|| refuse("not a number of bytes".into()))
+                });
                 let all = name == "all-fragments" || self.fragments.is_some_and(|f| f.all);
                 let pcluster = pcluster.transpose()?.or(self.fragments.and_then(|f| f.pcluster));
                 self.fragments = on.then_some(Fragments { all, pcluster });
@@ -192,7 +204,8 @@ impl ExtendedOptions {
         options.image.wide_addresses = self.layout_48bit;
         options.xattrs.name_filter &= self.name_filter;
         let Some(compression) = &mut options.data.compression else {
-            let given = [(self.tail_packing, "ztailpacking"), (self.fragments.is_some(), "fragments")];
+            let given =
+                [(self.tail_packing, "ztailpacking"), (self.fragments.is_some(), "fragments")];
             return match given.iter().find(|(given, _)| *given) {
                 Some((_, name)) => Err(error(name, "needs a compressor (-z)")),
                 None => Ok(()),
@@ -251,20 +264,29 @@ mod tests {
     fn options_may_be_in_one_list_or_in_several() {
         let extended = parse(&["fragments,dedupe,force-inode-compact", "ztailpacking"]).unwrap();
         assert_eq!(extended.fragments, Some(Fragments { all: false, pcluster: None }));
-        assert!(extended.dedupe && extended.tail_packing && extended.inode_form == InodeForm::Compact);
+        assert!(
+            extended.dedupe && extended.tail_packing && extended.inode_form == InodeForm::Compact
+        );
         let all = parse(&["all-fragments=1048576"]).unwrap();
         assert_eq!(all.fragments, Some(Fragments { all: true, pcluster: Some(1 << 20) }));
         assert!(!parse(&["^inline_data"]).unwrap().inline_data);
         assert!(!parse(&["noinline_data,nosbcrc"]).unwrap().checksum);
         assert!(!parse(&["^xattr-name-filter"]).unwrap().name_filter);
-        assert_eq!(parse(&["force-chunk-indexes"]).unwrap().chunk_entries, Some(ChunkEntries::Indexes));
+        assert_eq!(
+            parse(&["force-chunk-indexes"]).unwrap().chunk_entries,
+            Some(ChunkEntries::Indexes)
+        );
     }
 
     #[test]
     fn options_without_effect_are_checked() {
-        for option in
-            ["fragdedupe", "^fragdedupe", "fragdedupe=inode", "fragdedupe=full", "plain-xattr-prefixes"]
-        {
+        for option in [
+            "fragdedupe",
+            "^fragdedupe",
+            "fragdedupe=inode",
+            "fragdedupe=full",
+            "plain-xattr-prefixes",
+        ] {
             assert_eq!(parse(&[option]), Ok(ExtendedOptions::default()), "{option}");
         }
         for wrong in ["fragdedupe=x", "^fragdedupe=full", "plain-xattr-prefixes=1"] {

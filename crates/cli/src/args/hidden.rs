@@ -48,7 +48,10 @@ pub(crate) fn is_internal(variable: &str) -> bool {
 }
 
 /// This program with these arguments, the program's name first, of which a list of processes shows only `shown`.
-pub(crate) fn with<'a>(args: &[OsString], shown: impl IntoIterator<Item = &'a OsStr>) -> io::Result<Command> {
+pub(crate) fn with<'a>(
+    args: &[OsString],
+    shown: impl IntoIterator<Item = &'a OsStr>,
+) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg0(args.first().map_or(OsStr::new("ferofs"), OsString::as_os_str)).args(shown);
     command.envs(args.iter().enumerate().map(|(number, arg)| (format!("{VARIABLE}{number}"), arg)));

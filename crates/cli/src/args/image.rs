@@ -67,14 +67,21 @@ impl ImageArgs {
     }
 
     /// Opens the image with `options`, and applies these patches to it in memory, in this order.
-    pub(crate) fn open_patched(&self, options: &OpenOptions, patches: &[PathBuf]) -> Result<Image, Failure> {
+    pub(crate) fn open_patched(
+        &self,
+        options: &OpenOptions,
+        patches: &[PathBuf],
+    ) -> Result<Image, Failure> {
         self.open_files(patches)?.decode(options)
     }
 
     /// Opens the files of the image and of these patches. Decodes nothing.
     pub(crate) fn open_files(&self, patches: &[PathBuf]) -> Result<OpenFiles, Failure> {
         if self.seal.root().is_some() && !(self.devices.is_empty() && patches.is_empty()) {
-            return Err(Failure::about(&self.path, "--roothash covers neither extra devices nor patches"));
+            return Err(Failure::about(
+                &self.path,
+                "--roothash covers neither extra devices nor patches",
+            ));
         }
         if self.path.is_remote() {
             return self.open_remote(patches);
@@ -84,7 +91,10 @@ impl ImageArgs {
         }
         let seal = self.seal.open(&self.path, self.offset)?;
         let file = FileSource::open(&*self.path, self.offset).map_err(Failure::without_subject)?;
-        self.with_source(ImageSource { bytes: Arc::new(file), seal, has_end_to_check: false }, patches)
+        self.with_source(
+            ImageSource { bytes: Arc::new(file), seal, has_end_to_check: false },
+            patches,
+        )
     }
 
     #[cfg(not(feature = "remote"))]
@@ -93,7 +103,11 @@ impl ImageArgs {
     }
 
     /// As [`Self::open_files`], with the bytes of the image from `source`.
-    pub(crate) fn with_source(&self, source: ImageSource, patches: &[PathBuf]) -> Result<OpenFiles, Failure> {
+    pub(crate) fn with_source(
+        &self,
+        source: ImageSource,
+        patches: &[PathBuf],
+    ) -> Result<OpenFiles, Failure> {
         // Errors of `FileSource::open` name the file already.
         let open = |path: &PathBuf| FileSource::open(path, 0).map_err(Failure::without_subject);
         Ok(OpenFiles {
@@ -245,7 +259,10 @@ mod tests {
     fn messages_show_no_password() {
         let is_built = cfg!(feature = "remote");
         for (given, shown) in [
-            ("https://me:secret@h/a?key=secret", if is_built { "https://h/a?..." } else { "https://..." }),
+            (
+                "https://me:secret@h/a?key=secret",
+                if is_built { "https://h/a?..." } else { "https://..." },
+            ),
             ("https://me:secret@/a", "https://..."),
             ("dir/me:secret@h", "dir/me:secret@h"),
         ] {

@@ -28,7 +28,8 @@ pub(crate) fn unusable_update(error: ApplyError, path: &Path) -> Failure {
     while let ApplyError::InFile { cause: inner, .. } = cause {
         cause = inner;
     }
-    let is_other = matches!(cause, ApplyError::Patch(PatchFault::NotAPatch | PatchFault::NotADelta));
+    let is_other =
+        matches!(cause, ApplyError::Patch(PatchFault::NotAPatch | PatchFault::NotADelta));
     let failure = match error {
         ApplyError::Patch(_) | ApplyError::InSequence { .. } => Failure::about(path, error),
         error => Failure::without_subject(error),
@@ -37,11 +38,15 @@ pub(crate) fn unusable_update(error: ApplyError, path: &Path) -> Failure {
     match () {
         // What was read of a pipe is gone, and to open it again would wait for a writer.
         () if !is_other || !path.is_file() => failure,
-        () if Patch::open(path).is_ok() => failure.with_hint("it is a patch: ferofs patch apply IMAGE PATCH"),
+        () if Patch::open(path).is_ok() => {
+            failure.with_hint("it is a patch: ferofs patch apply IMAGE PATCH")
+        }
         () if DeltaFile::open(path).is_ok() => {
             failure.with_hint("it is a delta: ferofs delta apply OLD DELTA NEW")
         }
-        () if is_image() => failure.with_hint("it is an image, which comes before the patch or the delta"),
+        () if is_image() => {
+            failure.with_hint("it is an image, which comes before the patch or the delta")
+        }
         () => failure,
     }
 }

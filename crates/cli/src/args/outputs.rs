@@ -35,7 +35,8 @@ pub(crate) fn writes_below(output: &Path, dir: &Path) -> bool {
 
 /// The directory of `path`, without symbolic links.
 fn real_parent(path: &Path) -> Option<PathBuf> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let parent =
+        path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::canonicalize(parent).ok()
 }
 

@@ -67,7 +67,11 @@ impl OverwriteArgs {
     pub(crate) fn check(self, path: &Path, kind: OutputKind) -> Result<(), Failure> {
         if path == Path::new("-") {
             let reason = "this option writes to a file, not to standard output; ./- is a file with this name";
-            return if kind.may_be_standard_output() { Ok(()) } else { Err(Failure::about(path, reason)) };
+            return if kind.may_be_standard_output() {
+                Ok(())
+            } else {
+                Err(Failure::about(path, reason))
+            };
         }
         if names_missing_device(path) {
             let reason = "there is no such device: a file in /dev would only take memory";
@@ -95,19 +99,26 @@ impl OverwriteArgs {
         })?;
         match found {
             None => Ok(()),
-            Some(name) if is_device => {
-                Err(Failure::about(path, format!("has {name}, which would be lost: --force writes over it")))
-            }
+            Some(name) if is_device => Err(Failure::about(
+                path,
+                format!("has {name}, which would be lost: --force writes over it"),
+            )),
             Some(name) => {
                 let kind = kind.name();
-                Err(Failure::about(path, format!("exists and is {name}, not {kind}: --force replaces it")))
+                Err(Failure::about(
+                    path,
+                    format!("exists and is {name}, not {kind}: --force replaces it"),
+                ))
             }
         }
     }
 }
 
 /// Opens a file that a mount writes, without waiting for a program that reads it. Writing to it does not wait either.
-pub(crate) fn open_without_waiting(options: &mut OpenOptions, path: &Path) -> Result<File, Failure> {
+pub(crate) fn open_without_waiting(
+    options: &mut OpenOptions,
+    path: &Path,
+) -> Result<File, Failure> {
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = options.custom_flags(flags.bits() as i32).open(path);
     file.map_err(|error| match error.raw_os_error().map(Errno::from_raw_os_error) {
@@ -135,11 +146,13 @@ fn found(path: &Path, metadata: &Metadata, kind: OutputKind) -> io::Result<Optio
     }
     let here = KnownFormat::of_file(&file, offset)?;
     if metadata.is_file() {
-        let known = if is_tar(&start) { Some("a tar archive") } else { here.map(|format| format.name()) };
+        let known =
+            if is_tar(&start) { Some("a tar archive") } else { here.map(|format| format.name()) };
         return Ok(Some(known.unwrap_or("a file of another kind")));
     }
     // An image behind a partition table leaves the table as it is.
-    let whole = KnownFormat::of_file(&file, 0)?.filter(|format| offset == 0 || !format.is_partition_table());
+    let whole = KnownFormat::of_file(&file, 0)?
+        .filter(|format| offset == 0 || !format.is_partition_table());
     Ok(here.or(whole).filter(KnownFormat::is_storage).map(|format| format.name()))
 }
 
@@ -195,7 +208,9 @@ impl OutputKind {
             Self::Patch => start.starts_with(b"ferofspt"),
             Self::Delta => start.starts_with(b"ferofsdl"),
             Self::Tar => is_tar(start) || is_empty_tar(file, start)?,
-            Self::Html => text().get(..14).is_some_and(|head| head.eq_ignore_ascii_case(b"<!doctype html")),
+            Self::Html => {
+                text().get(..14).is_some_and(|head| head.eq_ignore_ascii_case(b"<!doctype html"))
+            }
             Self::HashTree => start.starts_with(b"verity\0\0"),
             Self::RootHash => is_json() || text().iter().all(u8::is_ascii_hexdigit),
             // A SEQUENCE of more than 127 bytes, as every signature is.
@@ -264,10 +279,14 @@ mod tests {
         for (content, own) in kinds {
             assert_eq!(refusal(content, own), None, "{own:?}");
             assert_eq!(refusal(b"", own), None, "empty, {own:?}");
-            assert!(refusal(&b"The thesis: of words.\n".repeat(1000), own).is_some(), "text, {own:?}");
+            assert!(
+                refusal(&b"The thesis: of words.\n".repeat(1000), own).is_some(),
+                "text, {own:?}"
+            );
             // An image that starts behind the file's end replaces nothing.
             let is_behind = |kind: &OutputKind| matches!(kind, OutputKind::Image { offset } if content.len() as u64 <= *offset);
-            let others = kinds.iter().filter(|(_, other)| other.name() != own.name() && !is_behind(other));
+            let others =
+                kinds.iter().filter(|(_, other)| other.name() != own.name() && !is_behind(other));
             for (_, other) in others {
                 // containerd's file of a root hash is JSON.
                 let is_taken = matches!((own, other), (OutputKind::Json, OutputKind::RootHash));
@@ -293,8 +312,14 @@ mod tests {
         let mut ext4 = vec![0; 4096];
         ext4[1080..1082].copy_from_slice(b"\x53\xef");
         let reason = refusal(&ext4, OutputKind::Image { offset: 0 }).unwrap();
-        assert!(reason.contains("is an ext2, ext3 or ext4 file system, not an EROFS image"), "{reason}");
+        assert!(
+            reason.contains("is an ext2, ext3 or ext4 file system, not an EROFS image"),
+            "{reason}"
+        );
         let reason = refusal(b"text", OutputKind::Patch).unwrap();
-        assert_eq!(reason, "exists and is a file of another kind, not a patch: --force replaces it");
+        assert_eq!(
+            reason,
+            "exists and is a file of another kind, not a patch: --force replaces it"
+        );
     }
 }

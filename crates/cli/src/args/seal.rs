@@ -56,7 +56,9 @@ impl RootArgs {
     /// The root hash.
     pub(crate) fn root(&self) -> Result<Digest, Failure> {
         // The parser wants one of them.
-        self.roothash.or(self.roothash_file).ok_or_else(|| Failure::complete("no root hash is given"))
+        self.roothash
+            .or(self.roothash_file)
+            .ok_or_else(|| Failure::complete("no root hash is given"))
     }
 }
 
@@ -105,7 +107,10 @@ impl SealArgs {
 
 impl OpenSeal {
     /// Gives `image` the checks of the seal.
-    pub(crate) fn verified<S: Source + 'static>(self, image: S) -> Result<impl Source + 'static, Failure> {
+    pub(crate) fn verified<S: Source + 'static>(
+        self,
+        image: S,
+    ) -> Result<impl Source + 'static, Failure> {
         let position = match self.position {
             Some(position) => position,
             None => appended_position(&self.file).about(&self.path)?,

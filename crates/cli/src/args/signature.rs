@@ -34,7 +34,8 @@ impl SignArgs {
     pub(crate) fn sign(&self, text: &str, inputs: &[&Path]) -> Result<(), Failure> {
         refuse_as_output(&self.output, &[inputs, &[&self.key, &self.cert]].concat())?;
         self.overwrite.check(&self.output, OutputKind::Signature)?;
-        let signature = signature::sign(text, &self.key, &self.cert).map_err(Failure::without_subject)?;
+        let signature =
+            signature::sign(text, &self.key, &self.cert).map_err(Failure::without_subject)?;
         let mut output = NewFile::create(&self.output).map_err(Failure::without_subject)?;
         output.write_all(&signature).map_err(|e| Failure::about(&self.output, e))?;
         output.finish().map_err(Failure::without_subject)

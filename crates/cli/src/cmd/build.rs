@@ -21,8 +21,8 @@ use std::sync::Arc;
 use clap::ValueEnum;
 use clap::error::ErrorKind;
 use ferofs::build::{
-    BlockSize, Definitions, HotFiles, Options, Platform, Priorities, SourceData, SourceFormat, Summary,
-    Timestamp, Warning, Whiteouts, block_size as natural_block_size, build,
+    BlockSize, Definitions, HotFiles, Options, Platform, Priorities, SourceData, SourceFormat,
+    Summary, Timestamp, Warning, Whiteouts, block_size as natural_block_size, build,
 };
 
 use ferofs::escape::Escaped;
@@ -114,7 +114,13 @@ pub(crate) struct Args {
     profile: Option<PathBuf>,
 
     /// Order in which the content of files is stored [default: that of --preset, else tree]
-    #[arg(long, hide_short_help = true, value_enum, value_name = "ORDER", conflicts_with = "index_only")]
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_enum,
+        value_name = "ORDER",
+        conflicts_with = "index_only"
+    )]
     order: Option<Order>,
 
     /// Store content in the order of priorities: each line of FILE is `PATH PRIORITY`, as in mksquashfs's sort files, with a number from
@@ -296,7 +302,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
     options.output.others = args.seal.files().cloned().collect();
     let seal = args.seal.apply(&mut options)?;
     let Args { quiet, verbose, json, timings, .. } = *args;
-    let printed = PrintOptions { quiet, verbose, json, timings, hides: |_| false, form: Some(&form) };
+    let printed =
+        PrintOptions { quiet, verbose, json, timings, hides: |_| false, form: Some(&form) };
     let sealed = seal.as_deref().map(|seal| (seal, &args.seal));
     let code = execute(&options, image, like.as_ref(), sealed, printed)?;
     seal.map_or(Ok(()), |seal| SealArgs::print(&seal, image, !args.json))?;
@@ -316,7 +323,8 @@ pub(crate) fn execute(
     cancel_on_signals(&options.run.cancel, GRACE_PERIOD)?;
     let interactive = !printed.quiet && std::io::stderr().is_terminal();
     let progress = Arc::clone(&options.run.progress);
-    let display = interactive.then(|| Display::start(move |bar| summary::show_progress(bar, &progress)));
+    let display =
+        interactive.then(|| Display::start(move |bar| summary::show_progress(bar, &progress)));
     let result = match like {
         Some(like) => build_like(options, like, image),
         None => build(options, image),
@@ -362,7 +370,8 @@ fn is_unreadable(error: &ferofs::build::Error, options: &Options, image: &Path) 
 /// The image may replace a source image, whose files it contains. Any other source would be lost: an archive, an image whose data the new one
 /// refers to, and a device, which is written in place.
 fn refuse_sources_as_output(options: &Options, image: &Path) -> Result<(), Failure> {
-    let in_place = std::fs::metadata(image).is_ok_and(|metadata| metadata.file_type().is_block_device());
+    let in_place =
+        std::fs::metadata(image).is_ok_and(|metadata| metadata.file_type().is_block_device());
     let keeps_data = options.source.data == SourceData::External;
     if options.source.format == SourceFormat::Image && !keeps_data && !in_place {
         return Ok(());
@@ -397,7 +406,8 @@ fn print_summary(
             // Not `message!`, which prints one line. An error here cannot be reported.
             let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{text}\n"));
         }
-    } else if printed.json || printed.timings || printed.verbose || std::io::stdout().is_terminal() {
+    } else if printed.json || printed.timings || printed.verbose || std::io::stdout().is_terminal()
+    {
         print_line!("{text}")?;
     }
     Ok(())
@@ -425,13 +435,19 @@ impl Args {
         })
     }
 
-    fn options(&self, source: &Path, upper: &[PathBuf], image: &Path) -> Result<(Options, Form), Failure> {
+    fn options(
+        &self,
+        source: &Path,
+        upper: &[PathBuf],
+        image: &Path,
+    ) -> Result<(Options, Form), Failure> {
         let mut versions = Vec::new();
         if self.versions {
             let sources = std::iter::once(source).chain(upper.iter().map(PathBuf::as_path));
             versions = sources.map(Version::parse).collect::<Result<Vec<_>, _>>()?;
         }
-        let directories: Vec<PathBuf> = versions.iter().map(|version| version.directory.clone()).collect();
+        let directories: Vec<PathBuf> =
+            versions.iter().map(|version| version.directory.clone()).collect();
         let (source, upper) = match directories.split_first() {
             Some((first, others)) => (first.as_path(), others),
             None => (source, upper),
@@ -461,9 +477,8 @@ impl Args {
         };
         options.image.block_size = match self.block_size {
             Some(size) => size,
-            None if self.index_only => {
-                natural_block_size(options.source.format, source).map_err(Failure::without_subject)?
-            }
+            None if self.index_only => natural_block_size(options.source.format, source)
+                .map_err(Failure::without_subject)?,
             None => BlockSize::DEFAULT,
         };
         if self.index_only {
@@ -474,8 +489,10 @@ impl Args {
         options.data.share_identical = !self.no_share;
         options.data.hot_files = self.hot_files()?;
         if let Some(file) = &self.sort {
-            let text = std::fs::read(file).map_err(|e| Failure::about(file, format!("read: {e}")))?;
-            options.data.priorities = Priorities::parse(&text).map_err(|e| Failure::about(file, e))?;
+            let text =
+                std::fs::read(file).map_err(|e| Failure::about(file, format!("read: {e}")))?;
+            options.data.priorities =
+                Priorities::parse(&text).map_err(|e| Failure::about(file, e))?;
         }
         options.run.workers = self.workers;
         options.run.strict = is_strict();
@@ -485,7 +502,8 @@ impl Args {
         options.image.label = self.label.clone().map(OsString::into_vec).unwrap_or_default();
         options.source.excludes = self.excludes.excludes()?;
         for file in &self.pseudo_file {
-            let text = std::fs::read(file).map_err(|e| Failure::about(file, format!("read: {e}")))?;
+            let text =
+                std::fs::read(file).map_err(|e| Failure::about(file, format!("read: {e}")))?;
             let definitions = Definitions::parse(&text).map_err(|e| Failure::about(file, e))?;
             options.source.definitions.extend(definitions);
         }
@@ -508,8 +526,10 @@ impl Args {
     /// Sets how content is encoded. Messages are about `image`.
     fn apply(&self, form: &Form, options: &mut Options, image: &Path) -> Result<(), Failure> {
         options.data.order = form.order.map(Order::content_order).unwrap_or_default();
-        options.data.compression = self.compress.compression(form, image, options.image.block_size)?;
-        let extended = form.extended().and_then(|extended| extended.apply(options).map(|()| extended));
+        options.data.compression =
+            self.compress.compression(form, image, options.image.block_size)?;
+        let extended =
+            form.extended().and_then(|extended| extended.apply(options).map(|()| extended));
         let extended = extended.map_err(|reason| Failure::about(image, format!("-E {reason}")))?;
         if let Some(chunks) = &mut options.data.chunks {
             chunks.force_indexes = extended.chunk_entries == Some(ChunkEntries::Indexes);
@@ -533,9 +553,13 @@ impl Args {
 }
 
 /// The time of all files: of `--all-time=SECS`, or of `-T` with `--all-time` alone.
-pub(super) fn all_time(option: Option<Option<i64>>, time: Option<i64>) -> Result<Option<Timestamp>, Failure> {
+pub(super) fn all_time(
+    option: Option<Option<i64>>,
+    time: Option<i64>,
+) -> Result<Option<Timestamp>, Failure> {
     let Some(seconds) = option else { return Ok(None) };
-    let missing = || Failure::about("--all-time".as_ref(), "no time: give --all-time=SECS, or -T too");
+    let missing =
+        || Failure::about("--all-time".as_ref(), "no time: give --all-time=SECS, or -T too");
     let secs = seconds.or(time).ok_or_else(missing)?;
     Ok(Some(Timestamp { secs, nanos: 0 }))
 }
@@ -577,7 +601,8 @@ mod tests {
     fn each_form_has_its_own_order() {
         let Line { args } = Line::try_parse_from(["build", "--estimate", "source"]).unwrap();
         let mut options = Options::new("source");
-        for (preset, order) in [(Preset::Backup, ContentOrder::Similar), (Preset::Small, ContentOrder::Tree)]
+        for (preset, order) in
+            [(Preset::Backup, ContentOrder::Similar), (Preset::Small, ContentOrder::Tree)]
         {
             let form = Form::new(Some(preset.settings()), None, None, &[], BlockSize::DEFAULT);
             args.apply(&form, &mut options, Path::new("source")).unwrap();

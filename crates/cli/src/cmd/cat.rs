@@ -41,7 +41,8 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Outcome {
     let image = args.image.open()?;
-    let mut reader = Reader { image: &image, subject: &args.image.path, buffer: vec![0; BUFFER_SIZE] };
+    let mut reader =
+        Reader { image: &image, subject: &args.image.path, buffer: vec![0; BUFFER_SIZE] };
     if args.sums {
         return print_sums(args, &image, reader);
     }
@@ -76,8 +77,9 @@ impl Reader<'_> {
         let mut offset = FileOffset::new(0);
         loop {
             let read = self.image.read_at(file, offset, &mut self.buffer);
-            let len = read
-                .map_err(|error| Failure::about(self.subject, format!("{}: {error}", Escaped::path(path))))?;
+            let len = read.map_err(|error| {
+                Failure::about(self.subject, format!("{}: {error}", Escaped::path(path)))
+            })?;
             if len == 0 {
                 return Ok(());
             }
@@ -99,12 +101,14 @@ struct Sums<'a, W> {
 
 fn print_sums(args: &Args, image: &Image, reader: Reader<'_>) -> Outcome {
     let out = BufWriter::new(io::stdout().lock());
-    let mut sums = Sums { reader, known: HashMap::new(), terminal: io::stdout().is_terminal(), out };
+    let mut sums =
+        Sums { reader, known: HashMap::new(), terminal: io::stdout().is_terminal(), out };
     let root = [PathBuf::from("/")];
     let paths = if args.paths.is_empty() { &root[..] } else { args.paths.as_slice() };
     for path in paths::expand(image, &args.image.path, paths)? {
         let inode = image.resolve(&path, true).about(&args.image.path)?;
-        let is_name = |part: &Component<'_>| matches!(part, Component::Normal(_) | Component::ParentDir);
+        let is_name =
+            |part: &Component<'_>| matches!(part, Component::Normal(_) | Component::ParentDir);
         let name: PathBuf = path.components().filter(is_name).collect();
         match inode.file_type() {
             FileType::Regular => sums.print(&inode, &name)?,

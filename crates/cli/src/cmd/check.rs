@@ -85,7 +85,8 @@ fn run_one(args: &Args, image_args: &ImageArgs) -> Outcome {
         }
         CheckOutcome::NotOpened(code, reason) => {
             if args.json {
-                let object = json!({ "image": path.to_string_lossy(), "sound": false, "refused": reason });
+                let object =
+                    json!({ "image": path.to_string_lossy(), "sound": false, "refused": reason });
                 print_result(format_args!("{}", json_text(&object)))?;
             }
             return Ok(code);

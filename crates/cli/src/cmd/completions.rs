@@ -32,10 +32,15 @@ fn names() -> PossibleValuesParser {
 }
 
 /// Runs `ferofs completions`; `command` is the definition of the whole command line, and `others` are those of other names of the program.
-pub(crate) fn completions(args: &CompletionsArgs, command: Command, others: Vec<(Command, &str)>) -> Outcome {
+pub(crate) fn completions(
+    args: &CompletionsArgs,
+    command: Command,
+    others: Vec<(Command, &str)>,
+) -> Outcome {
     let mut all = std::iter::once(command).chain(others.into_iter().map(|(command, _)| command));
     let command = all.find(|command| command.get_name() == args.name);
-    let command = command.ok_or_else(|| Failure::about(Path::new(&args.name), "has no completions"))?;
+    let command =
+        command.ok_or_else(|| Failure::about(Path::new(&args.name), "has no completions"))?;
     // The generator panics if its writer fails, for example at a broken pipe, so it writes to memory.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut with_values(command), &args.name, &mut script);
@@ -69,7 +74,8 @@ mod tests {
         let mut command = with_values(crate::cmd::Cli::command());
         clap_complete::generate(Shell::Bash, &mut command, FEROFS, &mut script);
         let script = String::from_utf8(script).unwrap();
-        for values in ["lz4 lz4hc lzma deflate", "48bit all-fragments dedupe", "default fast small smallest"]
+        for values in
+            ["lz4 lz4hc lzma deflate", "48bit all-fragments dedupe", "default fast small smallest"]
         {
             assert!(script.contains(values), "{values}");
         }

@@ -157,7 +157,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
 fn create(args: &CreateArgs) -> Outcome {
     args.shown.apply();
     if let Some(dir) = [&args.old, &args.new].into_iter().find(|path| path.is_dir()) {
-        let reason = "is a directory: a delta is made of two images, and `ferofs build` makes one of it";
+        let reason =
+            "is a directory: a delta is made of two images, and `ferofs build` makes one of it";
         return Err(Failure::about(dir, reason));
     }
     refuse_as_output(&args.output, &[&args.old, &args.new])?;
@@ -177,7 +178,9 @@ fn create(args: &CreateArgs) -> Outcome {
         print_line!("{}", json_text(&object))?;
     } else if wants_summary() {
         let [len, new, copied] = [made.len, made.new_size, made.copied].map(HumanBytes);
-        print_line!("{len} for a new image of {new}, of which {copied} are copied from the old one")?;
+        print_line!(
+            "{len} for a new image of {new}, of which {copied} are copied from the old one"
+        )?;
         if made.carried > 0 {
             let (carried, encoded) = (HumanBytes(made.carried), HumanBytes(made.encoded));
             print_line!(

@@ -113,7 +113,8 @@ fn compare(args: &Args) -> Outcome {
     options.xattrs = compares(Aspect::Xattrs);
     options.select = Selection::new(&[], &args.exclude).map_err(Failure::without_subject)?;
     let [first_seal, second_seal] = args.seals()?;
-    let (first, second) = (args.side(&args.first, first_seal)?, args.side(&args.second, second_seal)?);
+    let (first, second) =
+        (args.side(&args.first, first_seal)?, args.side(&args.second, second_seal)?);
     let mut out = BufWriter::new(io::stdout().lock());
     let mut sums = Sums::default();
     let mut written: io::Result<()> = Ok(());
@@ -152,7 +153,9 @@ fn compare(args: &Args) -> Outcome {
     out.flush()?;
     // With --quiet, the comparison ends at the first difference.
     let unused = if args.quiet { Vec::new() } else { options.select.unused() };
-    unused.iter().try_for_each(|pattern| warn(format_args!("{pattern}: no name in the trees matches it")))?;
+    unused
+        .iter()
+        .try_for_each(|pattern| warn(format_args!("{pattern}: no name in the trees matches it")))?;
     Ok(match sums {
         Sums { failed: 1.., .. } => TROUBLE,
         Sums { added: 0, removed: 0, changed: 0, .. } => 0,
@@ -267,7 +270,8 @@ fn details(changed: &Differences) -> Vec<String> {
         all.push(format!("time {} -> {}", time(a), time(b)));
     }
     if !changed.xattrs.is_empty() {
-        let names: Vec<_> = changed.xattrs.iter().map(|name| name.escape_ascii().to_string()).collect();
+        let names: Vec<_> =
+            changed.xattrs.iter().map(|name| name.escape_ascii().to_string()).collect();
         all.push(format!("xattrs {}", names.join(" ")));
     }
     all
@@ -288,7 +292,9 @@ fn json_change(change: &Change) -> Value {
     let path = format!("/{}", change.path.display());
     match &change.kind {
         ChangeKind::Added(added) => json!({ "change": "added", "path": path, "to": stat(added) }),
-        ChangeKind::Removed(removed) => json!({ "change": "removed", "path": path, "from": stat(removed) }),
+        ChangeKind::Removed(removed) => {
+            json!({ "change": "removed", "path": path, "from": stat(removed) })
+        }
         ChangeKind::Changed(changed) => {
             let flags = [
                 ("type", changed.file_type),
@@ -298,9 +304,13 @@ fn json_change(change: &Change) -> Value {
                 ("mtime", changed.mtime),
                 ("xattrs", !changed.xattrs.is_empty()),
             ];
-            let what: Vec<_> = flags.into_iter().filter(|(_, set)| *set).map(|(name, _)| name).collect();
-            let xattrs: Vec<_> =
-                changed.xattrs.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+            let what: Vec<_> =
+                flags.into_iter().filter(|(_, set)| *set).map(|(name, _)| name).collect();
+            let xattrs: Vec<_> = changed
+                .xattrs
+                .iter()
+                .map(|name| String::from_utf8_lossy(name).into_owned())
+                .collect();
             let [from, to] = &changed.stat;
             json!({
                 "change": "changed",

@@ -134,10 +134,12 @@ fn extract(args: &ExtractArgs) -> Outcome {
     let image = args.image.open()?;
     let path = args.path.as_deref().unwrap_or(Path::new("/"));
     let from = image.resolve(path, true).about(&args.image.path)?;
-    let name = path.file_name().map(|name| path_of(bytes_of(name).into_owned())).unwrap_or_default();
+    let name =
+        path.file_name().map(|name| path_of(bytes_of(name).into_owned())).unwrap_or_default();
     let (progress, total) = (options.progress.clone(), image.superblock().inodes);
     let display = Display::on_terminal(move |bar| {
-        let (names, bytes) = (progress.names.load(Ordering::Relaxed), progress.bytes.load(Ordering::Relaxed));
+        let (names, bytes) =
+            (progress.names.load(Ordering::Relaxed), progress.bytes.load(Ordering::Relaxed));
         bar.set_message(format!("{names} of about {total} files, {}", HumanBytes(bytes)));
     });
     let print_error = |path: &Path, error: &Error| match error {
@@ -148,7 +150,8 @@ fn extract(args: &ExtractArgs) -> Outcome {
     };
     let summary = match (&args.tar, &args.dir) {
         (Some(archive), _) => {
-            let write = |out: &mut dyn Write| write_tar(&image, &from, &name, out, &options, &print_error);
+            let write =
+                |out: &mut dyn Write| write_tar(&image, &from, &name, out, &options, &print_error);
             to_archive(&args.image.path, archive, write)?
         }
         (None, Some(dir)) => {
@@ -185,7 +188,8 @@ fn to_archive(
         return write(&mut BufWriter::with_capacity(BUFFER, io::stdout().lock())).map_err(failed);
     }
     let created = OpenOptions::new().write(true).create_new(true).open(archive);
-    let mut file = created.map_err(|e| Failure::without_subject(Error::io("create", archive, e)))?;
+    let mut file =
+        created.map_err(|e| Failure::without_subject(Error::io("create", archive, e)))?;
     let written = write(&mut file).map_err(failed);
     if written.is_err() {
         // A part of an archive must not pass for one. If it cannot be removed, the message about the failure is there.

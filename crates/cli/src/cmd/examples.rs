@@ -133,7 +133,11 @@ static PAGES: [(&str, &[Example], &str); 50] = [
         ],
         "ferofs-delta-create(1), ferofs-verity-verify(1)",
     ),
-    ("ferofs-delta-show", &[("ferofs delta show d", "the digests of both images")], "ferofs-delta-apply(1)"),
+    (
+        "ferofs-delta-show",
+        &[("ferofs delta show d", "the digests of both images")],
+        "ferofs-delta-apply(1)",
+    ),
     (
         "ferofs-delta-sign",
         &[("ferofs delta sign d --key k.pem --cert c.pem -o d.p7s", "sign a delta")],
@@ -166,7 +170,11 @@ static PAGES: [(&str, &[Example], &str); 50] = [
         &[("ferofs patch add image.erofs DIR", "add files in place")],
         "ferofs-patch-rollback(1)",
     ),
-    ("ferofs-patch-show", &[("ferofs patch show --files p", "each changed file")], "ferofs-patch-create(1)"),
+    (
+        "ferofs-patch-show",
+        &[("ferofs patch show --files p", "each changed file")],
+        "ferofs-patch-create(1)",
+    ),
     (
         "ferofs-patch-apply",
         &[
@@ -290,7 +298,11 @@ static PAGES: [(&str, &[Example], &str); 50] = [
         ],
         "ferofs-links(1)",
     ),
-    ("ferofs-man", &[("ferofs man /usr/local/share/man/man1", "all pages")], "ferofs-completions(1)"),
+    (
+        "ferofs-man",
+        &[("ferofs man /usr/local/share/man/man1", "all pages")],
+        "ferofs-completions(1)",
+    ),
     (
         "mkfs.erofs",
         &[
@@ -389,8 +401,9 @@ mod tests {
 
     /// The names of the manual pages of a command, and of all below it.
     fn paths(command: &Command) -> Vec<String> {
-        let below =
-            command.get_subcommands().filter(|below| !below.is_hide_set() && below.get_name() != "help");
+        let below = command
+            .get_subcommands()
+            .filter(|below| !below.is_hide_set() && below.get_name() != "help");
         let below = below.flat_map(paths).map(|name| format!("{}-{name}", command.get_name()));
         std::iter::once(command.get_name().to_owned()).chain(below).collect()
     }
@@ -411,8 +424,10 @@ mod tests {
         }
         for (page, examples, _) in &PAGES {
             let width = examples.iter().map(|(line, _)| line.len()).max().unwrap_or(0);
-            let longest =
-                examples.iter().map(|(_, what)| "  ".len() + width + "  # ".len() + what.len()).max();
+            let longest = examples
+                .iter()
+                .map(|(_, what)| "  ".len() + width + "  # ".len() + what.len())
+                .max();
             assert!(longest.is_none_or(|longest| longest <= 80), "{page}: {longest:?}");
         }
     }

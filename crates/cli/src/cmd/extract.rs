@@ -54,7 +54,13 @@ pub(crate) struct Args {
     metadata: Vec<PathBuf>,
 
     /// Directory on which the tree will be mounted; --metadata writes Android's paths below it
-    #[arg(long, hide_short_help = true, value_name = "PATH", default_value = "/", requires = "metadata")]
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_name = "PATH",
+        default_value = "/",
+        requires = "metadata"
+    )]
     mount_point: PathBuf,
 
     #[command(flatten)]
@@ -132,7 +138,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let mut options = Options::default();
     options.workers = args.workers;
     let include = [&args.select.include[..], &args.patterns].concat();
-    options.select = Selection::new(&include, &args.select.exclude).map_err(Failure::without_subject)?;
+    options.select =
+        Selection::new(&include, &args.select.exclude).map_err(Failure::without_subject)?;
     options.existing = match (args.overwrite, args.skip_existing) {
         (true, _) => Existing::Replace,
         (_, true) => Existing::SkipSame,
@@ -161,8 +168,14 @@ pub(crate) fn run(args: &Args) -> Outcome {
         // A progress of its own: its count of failures gives the exit code of this file.
         let mut options = options.clone();
         options.progress = Default::default();
-        code =
-            code.max(metadata_file::write(&image, &from, file, &args.mount_point, &options, &print_error)?);
+        code = code.max(metadata_file::write(
+            &image,
+            &from,
+            file,
+            &args.mount_point,
+            &options,
+            &print_error,
+        )?);
     }
     if let Some(archive) = &args.tar {
         code = code.max(execute_tar(name, &image, &from, &args.from.name(), archive, &options)?);
@@ -193,7 +206,9 @@ fn refuse_below_target(target: Option<&Path>, outputs: &[&Path]) -> Result<(), F
 /// Warns of patterns that matched nothing.
 fn warn_of_unused(options: &Options) -> Result<(), Failure> {
     let unused = options.select.unused();
-    unused.iter().try_for_each(|pattern| warn(format_args!("{pattern}: no name in the image matches it")))
+    unused
+        .iter()
+        .try_for_each(|pattern| warn(format_args!("{pattern}: no name in the image matches it")))
 }
 
 /// Extensions of archives that tar(1) compresses.
@@ -217,15 +232,20 @@ fn execute_tar(
     }
     let write = |out: &mut dyn Write| {
         let _display = display(image, options);
-        let summary =
-            write_tar(image, from, file, out, options, &|path, error| print_error(name, path, error));
+        let summary = write_tar(image, from, file, out, options, &|path, error| {
+            print_error(name, path, error)
+        });
         summary.map_err(|error| {
             if matches!(error, Error::Io { path: Some(_), .. }) {
                 // The path is that of a file in the image.
                 return Failure::about(name, error);
             }
             let is_output = to_stdout && error.corruption().is_none();
-            Failure::about(archive, error).with_code(if is_output { OUTPUT_FAILURE } else { FAILURE })
+            Failure::about(archive, error).with_code(if is_output {
+                OUTPUT_FAILURE
+            } else {
+                FAILURE
+            })
         })
     };
     let summary = if to_stdout {
@@ -245,17 +265,25 @@ fn execute_tar(
 }
 
 /// Extracts `from` to `target`. Shows progress if standard error is a terminal, and a summary if standard output is one, unless options say otherwise.
-pub(crate) fn execute(name: &Path, image: &Image, from: &Inode, target: &Path, options: &Options) -> Outcome {
+pub(crate) fn execute(
+    name: &Path,
+    image: &Image,
+    from: &Inode,
+    target: &Path,
+    options: &Options,
+) -> Outcome {
     crate::signals::cancel_on_signals(&options.cancel, crate::signals::GRACE_PERIOD)?;
     let display = display(image, options);
-    let result = extract(image, from, target, options, &|path, error| print_error(name, path, error));
+    let result =
+        extract(image, from, target, options, &|path, error| print_error(name, path, error));
     drop(display);
     if let more @ 1.. = EXISTING.load(Ordering::Relaxed).saturating_sub(EXISTING_LINES) {
         message!("{}: {more} more files exist already", Escaped::path(target));
     }
     let summary = result.map_err(|error| match &error {
         Error::Io { source, .. } if is_full(source) => {
-            let hint = format!("{error}; when there is space, `ferofs extract --skip-existing` continues");
+            let hint =
+                format!("{error}; when there is space, `ferofs extract --skip-existing` continues");
             Failure::about(target, hint)
         }
         _ => Failure::without_subject(error),
@@ -279,7 +307,8 @@ fn is_full(error: &std::io::Error) -> bool {
 fn display(image: &Image, options: &Options) -> Option<Display> {
     let (progress, total) = (options.progress.clone(), image.superblock().inodes);
     Display::on_terminal(move |bar| {
-        let names = progress.names.load(Ordering::Relaxed) + progress.skipped.load(Ordering::Relaxed);
+        let names =
+            progress.names.load(Ordering::Relaxed) + progress.skipped.load(Ordering::Relaxed);
         let bytes = HumanBytes(progress.bytes.load(Ordering::Relaxed));
         bar.set_message(format!("{names} of about {total} names, {bytes}"));
     })

@@ -189,8 +189,17 @@ fn show_file(args: &Args, image: &Image, path: &Path, out: &mut impl Write) -> R
     write_extents(image, &inode, subject, out)
 }
 
-fn write_extents(image: &Image, inode: &Inode, subject: &Path, out: &mut impl Write) -> Result<(), Failure> {
-    writeln!(out, "{:>20} {:>12}  {:>20} {:>10}  stored as", "offset", "bytes", "in the image", "bytes")?;
+fn write_extents(
+    image: &Image,
+    inode: &Inode,
+    subject: &Path,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    writeln!(
+        out,
+        "{:>20} {:>12}  {:>20} {:>10}  stored as",
+        "offset", "bytes", "in the image", "bytes"
+    )?;
     let mut sum = (0u64, 0u64);
     let mut count = 0u64;
     for extent in image.extents(inode, FileOffset::new(0)).about(subject)? {
@@ -236,8 +245,14 @@ fn json_extent(extent: &Extent) -> Value {
     json!({ "offset": extent.start.get(), "bytes": extent.len, "kind": kind, "position": at, "stored": len })
 }
 
-fn show_owners(args: &Args, image: &Image, block: u64, out: &mut impl Write) -> Result<(), Failure> {
-    let owners = block_owners(image, DeviceId::new(0), block, MAX_OWNERS).about(&args.image.path)?;
+fn show_owners(
+    args: &Args,
+    image: &Image,
+    block: u64,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let owners =
+        block_owners(image, DeviceId::new(0), block, MAX_OWNERS).about(&args.image.path)?;
     let is_superblock = {
         let superblock = image.superblock();
         let end = 1024 + superblock.size() as u64;
@@ -274,7 +289,8 @@ fn show_owners(args: &Args, image: &Image, block: u64, out: &mut impl Write) -> 
     }
     if owners.is_empty() && !is_superblock {
         let blocks = image.superblock().blocks;
-        let end = if block < blocks { String::new() } else { format!(": the image has {blocks} blocks") };
+        let end =
+            if block < blocks { String::new() } else { format!(": the image has {blocks} blocks") };
         writeln!(out, "no file uses block {block}{end}")?;
     }
     Ok(())

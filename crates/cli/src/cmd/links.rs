@@ -9,7 +9,8 @@ use crate::exit::{Failure, Outcome};
 use crate::print::output::name as shown;
 
 /// The names of the programs of erofs-utils that this program replaces.
-pub(crate) const NAMES: [&str; 5] = ["mkfs.erofs", "fsck.erofs", "dump.erofs", "erofsfuse", "mount.erofs"];
+pub(crate) const NAMES: [&str; 5] =
+    ["mkfs.erofs", "fsck.erofs", "dump.erofs", "erofsfuse", "mount.erofs"];
 
 /// Create links with the names of erofs-utils
 ///
@@ -30,7 +31,11 @@ pub(crate) fn run(args: &Args) -> Outcome {
     for name in NAMES {
         let link = args.dir.join(name);
         let created = symlink(&program, &link).or_else(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists if std::fs::read_link(&link).is_ok_and(|to| to == program) => Ok(()),
+            io::ErrorKind::AlreadyExists
+                if std::fs::read_link(&link).is_ok_and(|to| to == program) =>
+            {
+                Ok(())
+            }
             io::ErrorKind::AlreadyExists if args.force => {
                 std::fs::remove_file(&link)?;
                 symlink(&program, &link)

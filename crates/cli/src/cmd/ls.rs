@@ -83,8 +83,11 @@ pub(crate) fn run(args: &Args) -> Outcome {
             continue;
         }
         // Of several files, the names alone would not tell which is which.
-        let name =
-            if paths.len() == 1 { path.file_name().unwrap_or(path.as_os_str()) } else { path.as_os_str() };
+        let name = if paths.len() == 1 {
+            path.file_name().unwrap_or(path.as_os_str())
+        } else {
+            path.as_os_str()
+        };
         listing.entry(Path::new(name), &inode, &mut out)?;
     }
     for (number, (path, inode)) in directories.iter().enumerate() {
@@ -179,7 +182,8 @@ impl Listing<'_> {
             _ if self.args.human_readable => human(disk.size),
             _ => disk.size.to_string(),
         };
-        let (mode, time) = (mode_string(disk.file_type, disk.permissions), time_string(disk.mtime.secs));
+        let (mode, time) =
+            (mode_string(disk.file_type, disk.permissions), time_string(disk.mtime.secs));
         write!(out, "{mode} {:>3} {:>5} {:>5} {size:>10} {time} ", disk.nlink, disk.uid, disk.gid)?;
         out.write_all(&shown(&bytes_of(name.as_os_str()), self.terminal))?;
         if let Some(target) = target {

@@ -45,7 +45,10 @@ pub(crate) fn man(args: &ManArgs, mut command: Command, others: Vec<(Command, &s
     // Nothing is written if something else would be lost.
     for (path, _) in &pages {
         if std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
-            return Err(Failure::about(path, "not a regular file: a manual page cannot replace it"));
+            return Err(Failure::about(
+                path,
+                "not a regular file: a manual page cannot replace it",
+            ));
         }
         args.overwrite.check(path, OutputKind::ManPage)?;
     }
@@ -58,9 +61,15 @@ pub(crate) fn man(args: &ManArgs, mut command: Command, others: Vec<(Command, &s
 }
 
 /// Adds the page `name` of `command`, and those of its subcommands: `ferofs-patch-create` is the page of `ferofs patch create`.
-fn add_pages(pages: &mut Pages, args: &ManArgs, name: &str, command: &Command) -> Result<(), Failure> {
+fn add_pages(
+    pages: &mut Pages,
+    args: &ManArgs,
+    name: &str,
+    command: &Command,
+) -> Result<(), Failure> {
     pages.push((args.dir.join(format!("{name}.1")), page(name, "1", command.clone())?));
-    let subcommands = command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help");
+    let subcommands =
+        command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help");
     for sub in subcommands {
         add_pages(pages, args, &format!("{name}-{}", sub.get_name()), sub)?;
     }
@@ -105,7 +114,8 @@ fn page(name: &str, section: &str, mut command: Command) -> Result<Vec<u8>, Fail
     add_list(&mut roff, "EXIT STATUS", exit_status(name));
     add_list(&mut roff, "FILES", &files);
     let others = if name == "ferofs" { "" } else { "ferofs(1)" };
-    let pages: Vec<&str> = [others, see_also].into_iter().filter(|pages| !pages.is_empty()).collect();
+    let pages: Vec<&str> =
+        [others, see_also].into_iter().filter(|pages| !pages.is_empty()).collect();
     roff.control("SH", ["SEE ALSO"]).text([roman(pages.join(", "))]);
     roff.to_writer(&mut page)?;
     Ok(page)
@@ -146,7 +156,11 @@ fn exit_status(name: &str) -> &'static [(&'static str, &'static str)] {
 /// Files that the command uses beside those that the command line names.
 fn files(command: &Command) -> Vec<(&'static str, &'static str)> {
     let known = [
-        ("dir", "/etc/fstab", "Images that are mounted at the start of the system: the type erofs.ferofs."),
+        (
+            "dir",
+            "/etc/fstab",
+            "Images that are mounted at the start of the system: the type erofs.ferofs.",
+        ),
         (
             "dir",
             "/run/ferofs",
@@ -157,7 +171,11 @@ fn files(command: &Command) -> Vec<(&'static str, &'static str)> {
             "/var/cache/ferofs",
             "What was fetched from servers by root; ~/.cache/ferofs for users.",
         ),
-        ("auth_file", "~/.docker/config.json", "Credentials of registries, beside podman's auth.json."),
+        (
+            "auth_file",
+            "~/.docker/config.json",
+            "Credentials of registries, beside podman's auth.json.",
+        ),
         ("netrc", "~/.netrc", "Users and passwords of web servers, with --netrc."),
         ("paths", "$TMPDIR", "Archives from pipes and compressed archives, unpacked (/tmp)."),
     ];
@@ -168,5 +186,9 @@ fn files(command: &Command) -> Vec<(&'static str, &'static str)> {
         "paths" => is_build,
         id => command.get_arguments().any(|arg| arg.get_id() == id),
     };
-    known.into_iter().filter(|(id, ..)| has(id)).map(|(_, file, use_of_it)| (file, use_of_it)).collect()
+    known
+        .into_iter()
+        .filter(|(id, ..)| has(id))
+        .map(|(_, file, use_of_it)| (file, use_of_it))
+        .collect()
 }

@@ -82,10 +82,16 @@ pub(crate) fn run(args: &Args) -> Outcome {
                 }
                 return Ok(0);
             }
-            Err(failure) if args.kernel && rustix::process::geteuid().is_root() => return Err(failure),
+            Err(failure) if args.kernel && rustix::process::geteuid().is_root() => {
+                return Err(failure);
+            }
             Err(failure) if args.kernel => {
-                let hint = "only root mounts by the kernel's driver; without --kernel, FUSE mounts it";
-                return Err(Failure::about(&args.image.path, format!("{}; {hint}", failure.reason())));
+                let hint =
+                    "only root mounts by the kernel's driver; without --kernel, FUSE mounts it";
+                return Err(Failure::about(
+                    &args.image.path,
+                    format!("{}; {hint}", failure.reason()),
+                ));
             }
             Err(failure) => {
                 let text = format!("the kernel does not mount it ({})", failure.reason());

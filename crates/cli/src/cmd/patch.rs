@@ -10,7 +10,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Subcommand;
 use ferofs::build::build;
-use ferofs::patch::{FileMedium, Patch, Repaired, log, repair, rollback, squash_in_place, squash_options};
+use ferofs::patch::{
+    FileMedium, Patch, Repaired, log, repair, rollback, squash_in_place, squash_options,
+};
 use ferofs::read::{FileSource, Hex};
 use indicatif::HumanBytes;
 
@@ -149,8 +151,9 @@ struct SquashArgs {
 
 pub(crate) fn run(args: &Args) -> Outcome {
     run_command(&args.command).map_err(|failure| match failure.is_no_image() {
-        true => failure
-            .with_hint("an image that is patched starts at the first byte of its file: there is no --offset"),
+        true => failure.with_hint(
+            "an image that is patched starts at the first byte of its file: there is no --offset",
+        ),
         false => failure,
     })
 }
@@ -179,7 +182,8 @@ fn run_sign(args: &PatchSignArgs) -> Outcome {
 fn run_log(args: &LogArgs) -> Outcome {
     let source = FileSource::open(&args.image, 0).map_err(Failure::without_subject)?;
     let states = log(&source).about(&args.image)?;
-    let text = if args.json { json_text(&show::log_json(&states)) } else { show::log_text(&states) };
+    let text =
+        if args.json { json_text(&show::log_json(&states)) } else { show::log_text(&states) };
     print_line!("{text}")?;
     Ok(0)
 }

@@ -15,7 +15,11 @@ use crate::exit::{About, Failure};
 ///
 /// # Errors
 /// A pattern matches nothing or is broken, or a directory cannot be read.
-pub(super) fn expand(image: &Image, subject: &Path, paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+pub(super) fn expand(
+    image: &Image,
+    subject: &Path,
+    paths: &[PathBuf],
+) -> Result<Vec<PathBuf>, Failure> {
     let mut all = Vec::with_capacity(paths.len());
     for path in paths {
         // A file may have such a name.
@@ -50,8 +54,9 @@ fn matches(image: &Image, subject: &Path, path: &Path) -> Result<Vec<PathBuf>, F
             continue;
         };
         // With a slash, it is not a name at any depth.
-        let patterns = Patterns::new(&[format!("/{pattern}")])
-            .map_err(|error| Failure::about(subject, format!("{}: {}", Escaped::path(path), error.reason)))?;
+        let patterns = Patterns::new(&[format!("/{pattern}")]).map_err(|error| {
+            Failure::about(subject, format!("{}: {}", Escaped::path(path), error.reason))
+        })?;
         let mut entries = Vec::new();
         for dir in &found {
             list(image, dir, &patterns, pattern.starts_with('.'), &mut entries).about(subject)?;
@@ -100,8 +105,15 @@ mod tests {
     fn patterns_match_as_in_a_shell() {
         let dir = tempfile::tempdir().unwrap();
         let (source, target) = (dir.path().join("source"), dir.path().join("image"));
-        for file in ["etc/a.conf", "etc/b.conf", "etc/.c.conf", "etc/a.txt", "lib/x/a.conf", "odd[1]", "odd1"]
-        {
+        for file in [
+            "etc/a.conf",
+            "etc/b.conf",
+            "etc/.c.conf",
+            "etc/a.txt",
+            "lib/x/a.conf",
+            "odd[1]",
+            "odd1",
+        ] {
             let path = source.join(file);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, "").unwrap();

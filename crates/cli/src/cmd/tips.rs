@@ -59,7 +59,11 @@ const OPTIONS: [(&str, &str, &str); 38] = [
     ),
     ("build", "-f", "images replace images; `--force` replaces files of other kinds"),
     ("build", "-i -o --input --output", "without options: ferofs build DIR IMAGE"),
-    ("build", "-l --compress-level --level", "`-0` to `-9` are levels, and so is the number in `-z zstd,19`"),
+    (
+        "build",
+        "-l --compress-level --level",
+        "`-0` to `-9` are levels, and so is the number in `-z zstd,19`",
+    ),
     (
         "build",
         "-p --device-table --devtable",
@@ -73,7 +77,11 @@ const OPTIONS: [(&str, &str, &str); 38] = [
     ),
     ("build", "--clean --incremental", "`ferofs patch add IMAGE SOURCE` adds to an image"),
     ("build", "--blobdev", "`--chunk-device FILE` takes the data"),
-    ("build", "--fs-config-file --ovlfs-strip", "mkfs.erofs takes it: `ferofs links DIR` makes that name"),
+    (
+        "build",
+        "--fs-config-file --ovlfs-strip",
+        "mkfs.erofs takes it: `ferofs links DIR` makes that name",
+    ),
     (
         "check",
         "--repair",
@@ -87,7 +95,11 @@ const OPTIONS: [(&str, &str, &str); 38] = [
     ),
     ("check", "-a -d -n -p -y", "`check` only reads, and takes the image: ferofs check IMAGE"),
     ("check", "-i --input", "the image needs no option: ferofs check IMAGE"),
-    ("extract", "-C -d -i -o --input --output", "the directory follows the image: ferofs extract IMAGE DIR"),
+    (
+        "extract",
+        "-C -d -i -o --input --output",
+        "the directory follows the image: ferofs extract IMAGE DIR",
+    ),
     ("extract", "-f", "`--overwrite` replaces files that exist"),
     ("extract", "-x", "ferofs extract IMAGE DIR, or some files: ferofs extract IMAGE DIR PATTERN"),
     ("extract", "-l -t --list", "ferofs ls -lR IMAGE lists the files"),
@@ -129,7 +141,11 @@ const LONG_OPTIONS: [(&str, &str, &str); 32] = [
         "`-z` chooses the compressor, as in `-z zstd,15`; xz is called lzma, gzip deflate",
     ),
     ("build", "-no-compression -noD -noDataCompression", "`-z none` stores data uncompressed"),
-    ("build", "-tailends -always-use-fragments", "`-E fragments` packs the tails of files together"),
+    (
+        "build",
+        "-tailends -always-use-fragments",
+        "`-E fragments` packs the tails of files together",
+    ),
     (
         "build",
         "-no-fragments -no-tailends -noF -noFragmentCompression",
@@ -137,8 +153,16 @@ const LONG_OPTIONS: [(&str, &str, &str); 32] = [
     ),
     ("build", "-no-duplicates", "`--no-share` stores the data of each file"),
     ("build", "-tar", "tar archives are recognised by their content; `-` is standard input"),
-    ("build", "-wildcards", "`--exclude` takes patterns: '/*.o' holds at the top, '*.o' everywhere"),
-    ("build", "-ef", "`--exclude-from FILE` takes a pattern a line: /NAME at the top, NAME everywhere"),
+    (
+        "build",
+        "-wildcards",
+        "`--exclude` takes patterns: '/*.o' holds at the top, '*.o' everywhere",
+    ),
+    (
+        "build",
+        "-ef",
+        "`--exclude-from FILE` takes a pattern a line: /NAME at the top, NAME everywhere",
+    ),
     ("build", "-regex -max-depth", "`--exclude-regex REGEX` leaves out paths that it matches"),
     ("build", "-one-file-system -one-file-system-x", "`--one-file-system` does this"),
     ("build", "-no-hardlinks", "`--hard-dereference` stores each hard link as a file"),
@@ -181,10 +205,14 @@ const WITHOUT_COUNTERPART: &str = "-noI -noId -noX -noInodeCompression -noIdTabl
     -mem-percent -mem-default -single-reader -small-readers -block-readers -overcommit -throttle -limit -Xbcj -Xdict-size";
 
 /// The error of a word that is an option of mksquashfs or unsquashfs, with what does the same. `program` is the definition of the command line.
-pub(crate) fn option_of_squashfs_tools(program: &clap::Command, args: &[OsString]) -> Option<clap::Error> {
+pub(crate) fn option_of_squashfs_tools(
+    program: &clap::Command,
+    args: &[OsString],
+) -> Option<clap::Error> {
     let command = args.get(1)?.to_str()?;
     let words = args.get(2..)?.iter().map_while(|word| word.to_str().filter(|word| *word != "--"));
-    let (word, tip) = words.into_iter().find_map(|word| Some((word, long_option(command, word)?)))?;
+    let (word, tip) =
+        words.into_iter().find_map(|word| Some((word, long_option(command, word)?)))?;
     let mut program = program.clone();
     program.build();
     let definition = program.find_subcommand_mut(command)?;
@@ -199,8 +227,9 @@ fn long_option(command: &str, word: &str) -> Option<&'static str> {
     let has = |words: &str| words.split_whitespace().any(|known| known == word);
     let known = LONG_OPTIONS.iter().find(|(name, words, _)| *name == command && has(words));
     known.map(|(.., tip)| *tip).or_else(|| {
-        (command == "build" && has(WITHOUT_COUNTERPART))
-            .then_some("ferofs has no such option; docs/guide/squashfs-tools.md says what it does instead")
+        (command == "build" && has(WITHOUT_COUNTERPART)).then_some(
+            "ferofs has no such option; docs/guide/squashfs-tools.md says what it does instead",
+        )
     })
 }
 
@@ -213,7 +242,9 @@ pub(crate) fn with_tips(mut error: clap::Error, args: &[OsString]) -> clap::Erro
     }
     if let Some(ContextValue::Strings(mut names)) = error.remove(ContextKind::SuggestedSubcommand) {
         let commands = super::Cli::command();
-        names.retain(|name| commands.find_subcommand(name).is_none_or(|command| !command.is_hide_set()));
+        names.retain(|name| {
+            commands.find_subcommand(name).is_none_or(|command| !command.is_hide_set())
+        });
         if !names.is_empty() {
             error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(names));
         }
@@ -232,28 +263,40 @@ pub(crate) fn with_tips(mut error: clap::Error, args: &[OsString]) -> clap::Erro
 }
 
 fn tip(error: &clap::Error, command: &str, args: &[OsString]) -> Option<&'static str> {
-    let find =
-        |table: &[(&str, &'static str)]| table.iter().find(|(name, _)| *name == command).map(|(_, tip)| *tip);
+    let find = |table: &[(&str, &'static str)]| {
+        table.iter().find(|(name, _)| *name == command).map(|(_, tip)| *tip)
+    };
     let word = text_of(error, ContextKind::InvalidArg);
     match error.kind() {
         // `convert` exists, and takes two names of registries.
         ErrorKind::MissingRequiredArgument if command == "convert" => find(&COMMANDS),
-        ErrorKind::InvalidSubcommand if args.get(2).is_none_or(|next| next != command) => find(&COMMANDS)
-            .or_else(|| {
-                error.get(ContextKind::SuggestedSubcommand).is_none().then(|| find(&FIRST_COMMANDS)).flatten()
-            }),
-        ErrorKind::ValueValidation if word.to_lowercase().contains("roothash") && !word.contains("file") => {
+        ErrorKind::InvalidSubcommand if args.get(2).is_none_or(|next| next != command) => {
+            find(&COMMANDS).or_else(|| {
+                error
+                    .get(ContextKind::SuggestedSubcommand)
+                    .is_none()
+                    .then(|| find(&FIRST_COMMANDS))
+                    .flatten()
+            })
+        }
+        ErrorKind::ValueValidation
+            if word.to_lowercase().contains("roothash") && !word.contains("file") =>
+        {
             Some("`--roothash-file FILE` takes the root hash of a file")
         }
         ErrorKind::ValueValidation if word.contains("<SECS>") => {
             Some("`date -d 2026-01-31 +%s` prints the seconds since 1970")
         }
-        ErrorKind::UnknownArgument if matches!(command, "delta" | "patch") && !word.starts_with('-') => {
+        ErrorKind::UnknownArgument
+            if matches!(command, "delta" | "patch") && !word.starts_with('-') =>
+        {
             Some("`-o FILE` names the output of `create`")
         }
         ErrorKind::UnknownArgument => OPTIONS
             .iter()
-            .find(|(name, words, _)| *name == command && words.split(' ').any(|known| known == word))
+            .find(|(name, words, _)| {
+                *name == command && words.split(' ').any(|known| known == word)
+            })
             .map(|(.., tip)| *tip),
         _ => None,
     }
@@ -313,7 +356,8 @@ mod tests {
     use crate::cmd::Cli;
 
     fn message(words: &[&str]) -> String {
-        let args: Vec<OsString> = [&["ferofs"], words].concat().into_iter().map(OsString::from).collect();
+        let args: Vec<OsString> =
+            [&["ferofs"], words].concat().into_iter().map(OsString::from).collect();
         with_tips(Cli::try_parse_from(&args).err().unwrap(), &args).to_string()
     }
 
@@ -348,7 +392,9 @@ mod tests {
     fn values_of_another_kind_get_a_tip() {
         let date = message(&["build", "-T", "2026-01-31", "DIR", "IMAGE"]);
         assert!(date.contains("tip: `date -d 2026-01-31 +%s`"), "{date}");
-        for words in [&["verity", "verify", "IMAGE", "FILE"][..], &["check", "--roothash", "FILE", "IMAGE"]] {
+        for words in
+            [&["verity", "verify", "IMAGE", "FILE"][..], &["check", "--roothash", "FILE", "IMAGE"]]
+        {
             let message = message(words);
             assert!(message.contains("tip: `--roothash-file FILE`"), "{message}");
         }
@@ -364,29 +410,47 @@ mod tests {
             &["extract", "--inputs", "A"],
         ] {
             let message = message(words);
-            assert!(message.contains("unexpected argument") && !message.contains("tip:"), "{message}");
-            assert!(message.contains(&format!("Usage: ferofs {} [OPTIONS]", words[0])), "{message}");
+            assert!(
+                message.contains("unexpected argument") && !message.contains("tip:"),
+                "{message}"
+            );
+            assert!(
+                message.contains(&format!("Usage: ferofs {} [OPTIONS]", words[0])),
+                "{message}"
+            );
         }
-        for (word, suggested) in
-            [("--verbos", "--verbose"), ("--exlude", "--exclude"), ("--roothashfile", "--roothash-file")]
-        {
+        for (word, suggested) in [
+            ("--verbos", "--verbose"),
+            ("--exlude", "--exclude"),
+            ("--roothashfile", "--roothash-file"),
+        ] {
             let message = message(&["build", word, "A", "B"]);
-            assert!(message.contains(&format!("a similar argument exists: '{suggested}'")), "{message}");
+            assert!(
+                message.contains(&format!("a similar argument exists: '{suggested}'")),
+                "{message}"
+            );
         }
     }
 
     #[test]
     fn options_with_one_dash_get_a_tip_before_they_are_parsed() {
         let error = |words: &[&str]| {
-            let args: Vec<OsString> = [&["ferofs"], words].concat().into_iter().map(OsString::from).collect();
+            let args: Vec<OsString> =
+                [&["ferofs"], words].concat().into_iter().map(OsString::from).collect();
             option_of_squashfs_tools(&Cli::command(), &args).map(|error| error.to_string())
         };
         for (command, options, tip) in LONG_OPTIONS {
             for option in options.split(' ') {
                 let message = error(&[command, "A", "B", option, "0"]).unwrap();
-                assert!(message.contains(&format!("unexpected argument '{option}' found")), "{message}");
+                assert!(
+                    message.contains(&format!("unexpected argument '{option}' found")),
+                    "{message}"
+                );
                 assert!(message.contains(&format!("tip: {tip}")), "{message}");
-                assert!(message.contains(&format!("Usage: ferofs {command} [OPTIONS]")), "{message}");
+                assert!(
+                    message.contains(&format!("Usage: ferofs {command} [OPTIONS]")),
+                    "{message}"
+                );
             }
         }
         for words in [

@@ -166,7 +166,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
         Verb::Sign(args) => args.sign.sign(&args.root.root()?.to_string(), &[]).map(|()| 0),
         Verb::VerifySignature(args) => {
             let text = args.root.root()?.to_string();
-            signature::check(&text, &args.signature, &args.cert).map_err(Failure::without_subject)?;
+            signature::check(&text, &args.signature, &args.cert)
+                .map_err(Failure::without_subject)?;
             Ok(0)
         }
     }
@@ -214,7 +215,9 @@ fn stated_root(image: &Path, file: &FileSource, seal: &Seal) -> Result<Digest, F
     let layout = TreeLayout::new(seal.superblock.data_blocks, &params).about(image)?;
     let read = |file: &FileSource, position: u64, len: u32| {
         let mut block = vec![0; len as usize];
-        file.read_exact_at(position, &mut block).map(|()| block).map_err(|e| Failure::about(image, e))
+        file.read_exact_at(position, &mut block)
+            .map(|()| block)
+            .map_err(|e| Failure::about(image, e))
     };
     let block = if layout.is_empty() {
         read(&open(image)?, 0, params.data_block_size)?

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use clap::Parser;
 use ferofs::inspect::path_of;
 use ferofs::read::{
-    Algorithm, Compat, DataLayout, DeviceId, Extent, ExtentData, Extents, FileOffset, FileType, Image,
-    Incompat, Inode, Location, Nid, OpenOptions, Place, Superblock, Uuid,
+    Algorithm, Compat, DataLayout, DeviceId, Extent, ExtentData, Extents, FileOffset, FileType,
+    Image, Incompat, Inode, Location, Nid, OpenOptions, Place, Superblock, Uuid,
 };
 
 use super::number::number;
@@ -81,7 +81,10 @@ impl Args {
             (Some(path), _) => image.resolve(path, false),
             (None, Some(nid)) => image.inode(Nid::new(nid)),
             (None, None) => {
-                return Err(Failure::about(&self.image.path, "-e, --ls and --cat need --nid or --path"));
+                return Err(Failure::about(
+                    &self.image.path,
+                    "-e, --ls and --cat need --nid or --path",
+                ));
             }
         };
         found.about(&self.image.path)
@@ -109,7 +112,10 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
     }
     if args.cat {
         if args.superblock || args.statistics || args.ls {
-            return Err(Failure::about(subject, "--cat writes nothing else: remove -s, -S and --ls"));
+            return Err(Failure::about(
+                subject,
+                "--cat writes nothing else: remove -s, -S and --ls",
+            ));
         }
         write_content(subject, &image, &args.find(&image)?, &mut out)?;
         out.flush()?;
@@ -159,13 +165,17 @@ fn shown(name: &[u8]) -> std::borrow::Cow<'_, [u8]> {
 
 fn write_udev(superblock: &Superblock, out: &mut impl Write) -> io::Result<()> {
     let uuid = Uuid(superblock.uuid);
-    let label: String = String::from_utf8_lossy(&superblock.volume_name).trim_end_matches('\0').to_owned();
+    let label: String =
+        String::from_utf8_lossy(&superblock.volume_name).trim_end_matches('\0').to_owned();
     // udev reads one property per line: a label must not add a line.
     let label: String = label.chars().map(|c| if c.is_ascii_graphic() { c } else { '_' }).collect();
     if !label.is_empty() {
         writeln!(out, "ID_FS_LABEL={label}\nID_FS_LABEL_ENC={label}")?;
     }
-    writeln!(out, "ID_FS_UUID={uuid}\nID_FS_UUID_ENC={uuid}\nID_FS_TYPE=erofs\nID_FS_USAGE=filesystem")
+    writeln!(
+        out,
+        "ID_FS_UUID={uuid}\nID_FS_UUID_ENC={uuid}\nID_FS_TYPE=erofs\nID_FS_USAGE=filesystem"
+    )
 }
 
 fn write_superblock(image: &Image, out: &mut impl Write) -> io::Result<()> {
@@ -190,7 +200,11 @@ fn write_superblock(image: &Image, out: &mut impl Write) -> io::Result<()> {
     match superblock.compression {
         ferofs::read::Compression::Configured { .. } => {
             let used = Algorithm::ALL.into_iter().filter(|a| image.configs().contains(*a));
-            field(out, "Filesystem compr_algs", &used.map(Algorithm::name).collect::<Vec<_>>().join(", "))?;
+            field(
+                out,
+                "Filesystem compr_algs",
+                &used.map(Algorithm::name).collect::<Vec<_>>().join(", "),
+            )?;
         }
         ferofs::read::Compression::Lz4Only { max_distance } => {
             field(out, "Filesystem lz4_max_distance", &max_distance)?;
@@ -249,14 +263,16 @@ fn names<'a>(all: impl Iterator<Item = (bool, &'a str)>) -> String {
 
 fn required_kernel(image: &Image) -> Option<(u32, u32)> {
     let incompat = image.superblock().incompat;
-    let features = INCOMPAT.iter().filter(|(bit, ..)| incompat.contains(*bit)).map(|(.., kernel)| *kernel);
+    let features =
+        INCOMPAT.iter().filter(|(bit, ..)| incompat.contains(*bit)).map(|(.., kernel)| *kernel);
     let configs = image.configs();
-    let algorithms = Algorithm::ALL.into_iter().filter(|a| configs.contains(*a)).filter_map(|a| match a {
-        Algorithm::Lz4 => None,
-        Algorithm::Lzma => Some((5, 16)),
-        Algorithm::Deflate => Some((6, 6)),
-        Algorithm::Zstd => Some((6, 10)),
-    });
+    let algorithms =
+        Algorithm::ALL.into_iter().filter(|a| configs.contains(*a)).filter_map(|a| match a {
+            Algorithm::Lz4 => None,
+            Algorithm::Lzma => Some((5, 16)),
+            Algorithm::Deflate => Some((6, 6)),
+            Algorithm::Zstd => Some((6, 10)),
+        });
     features.chain(algorithms).max()
 }
 
@@ -306,12 +322,19 @@ pub(super) fn percent(part: u64, whole: u64) -> String {
 /// compressed.
 fn on_disk_size(image: &Image, file: &Inode) -> u64 {
     match file.on_disk().place {
-        Place::Compressed { blocks } => blocks.saturating_mul(image.superblock().block_size.bytes64()),
+        Place::Compressed { blocks } => {
+            blocks.saturating_mul(image.superblock().block_size.bytes64())
+        }
         _ => file.size(),
     }
 }
 
-fn write_directory(subject: &Path, image: &Image, file: &Inode, out: &mut impl Write) -> Result<(), Failure> {
+fn write_directory(
+    subject: &Path,
+    image: &Image,
+    file: &Inode,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
     writeln!(out, "\n       NID TYPE  FILENAME")?;
     for entry in image.read_dir(file).about(subject)? {
         let entry = entry.about(subject)?;
@@ -323,7 +346,12 @@ fn write_directory(subject: &Path, image: &Image, file: &Inode, out: &mut impl W
     Ok(())
 }
 
-fn write_content(subject: &Path, image: &Image, file: &Inode, out: &mut impl Write) -> Result<(), Failure> {
+fn write_content(
+    subject: &Path,
+    image: &Image,
+    file: &Inode,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
     let mut buffer = vec![0; 1 << 20];
     let mut offset = FileOffset::new(0);
     loop {
@@ -354,8 +382,11 @@ fn write_extents(
         if len > extent.len && !file.layout().is_compressed() {
             extent.len = len;
         }
-        let device =
-            if device == DeviceId::new(0) { String::new() } else { format!("  # device {}", device.get()) };
+        let device = if device == DeviceId::new(0) {
+            String::new()
+        } else {
+            format!("  # device {}", device.get())
+        };
         writeln!(
             out,
             "{count:>4}: {:>8}..{:>8} | {:>7} : {start:>10}..{:>10} | {len:>7}{device}",
@@ -395,7 +426,9 @@ pub(super) fn placed(image: &Image, extents: ExtentForm, extent: &Extent) -> (De
             (device, pos.get(), extent.len)
         }
         ExtentData::Stored { at: Location::Device(device, pos) }
-        | ExtentData::Interlaced { at: Location::Device(device, pos) } => (device, pos.get(), blocks),
+        | ExtentData::Interlaced { at: Location::Device(device, pos) } => {
+            (device, pos.get(), blocks)
+        }
         ExtentData::Encoded { at: Location::Device(device, pos), encoded_len, .. } => {
             (device, pos.get(), encoded_len)
         }

@@ -132,7 +132,10 @@ impl PreserveOptions {
             line.index_of(flag).filter(|_| given)
         };
         let last = |yes: [&'static str; 2], no: [&'static str; 2]| {
-            let flags = yes.map(|flag| (at(flag), true)).into_iter().chain(no.map(|flag| (at(flag), false)));
+            let flags = yes
+                .map(|flag| (at(flag), true))
+                .into_iter()
+                .chain(no.map(|flag| (at(flag), false)));
             flags.filter_map(|(at, keep)| Some((at?, keep))).max().map(|(_, keep)| keep)
         };
         Self {
@@ -159,7 +162,10 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
     let image = args.open();
     if let (Ok(_), true) = (&image, args.informs()) {
         for (number, device) in args.image.devices.iter().enumerate() {
-            inform(&format!("erofs_io: successfully to open blob{number} {}", Escaped::path(device)));
+            inform(&format!(
+                "erofs_io: successfully to open blob{number} {}",
+                Escaped::path(device)
+            ));
         }
         inform(&format!("erofs_io: successfully to open {}", Escaped::path(&args.image.path)));
     }
@@ -190,7 +196,9 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
 }
 
 impl Args {
-    fn parse_line(line: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
+    fn parse_line(
+        line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+    ) -> Result<Self, clap::Error> {
         let matches = with_negative_values(Self::command()).try_get_matches_from(line)?;
         let mut args = Self::from_arg_matches(&matches)?;
         args.preserve_options = PreserveOptions::new(&matches);
@@ -236,7 +244,8 @@ impl Args {
         if self.informs() {
             inform(&format!("erofs: {result}"));
             if self.print_ratio {
-                let ratio = compression_ratio(image, self.extract.is_some()).about(&self.image.path)?;
+                let ratio =
+                    compression_ratio(image, self.extract.is_some()).about(&self.image.path)?;
                 inform(&format!("erofs: Compression ratio: {ratio}(%)"));
             }
         }
@@ -345,9 +354,13 @@ mod tests {
 
     #[test]
     fn options_about_extraction_need_a_directory() {
-        for line in
-            ["--force", "--overwrite", "--preserve", "--no-preserve-owner --extract", "--no-preserve-perms"]
-        {
+        for line in [
+            "--force",
+            "--overwrite",
+            "--preserve",
+            "--no-preserve-owner --extract",
+            "--no-preserve-perms",
+        ] {
             let parsed = Args::parse_line(format!("fsck.erofs {line} IMG").split_whitespace());
             assert!(parsed.unwrap_err().to_string().contains("needs --extract=DIR"), "{line}");
         }

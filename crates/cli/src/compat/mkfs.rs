@@ -23,8 +23,8 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches};
 use ferofs::NewFile;
 use ferofs::build::{
-    BlockSize, ChunkOptions, Exclude, FsConfig, Labels, Options, SourceData, SourceFormat, Timestamp,
-    Warning, XattrOptions, block_size,
+    BlockSize, ChunkOptions, Exclude, FsConfig, Labels, Options, SourceData, SourceFormat,
+    Timestamp, Warning, XattrOptions, block_size,
 };
 
 use ferofs::escape::Escaped;
@@ -47,7 +47,10 @@ use args::Args;
 const COMPRESSORS: [(&str, &str); 6] = [
     ("lz4", ""),
     ("lz4hc", "[,level=<0-12>] (default=9)"),
-    ("lzma", "[,level=<0-9>|<100-109>] (default=6) [,dictsize=<4096-8388608>] [,lc=#] [,lp=#] [,pb=#]"),
+    (
+        "lzma",
+        "[,level=<0-9>|<100-109>] (default=6) [,dictsize=<4096-8388608>] [,lc=#] [,lp=#] [,pb=#]",
+    ),
     ("deflate", "[,level=<0-12>] (default=6) [,dictsize=<1-32768> (without effect)]"),
     ("libdeflate", " (the same as deflate)"),
     ("zstd", "[,level=<0-22>] (default=3) [,dictsize=<1024-1048576>]"),
@@ -69,7 +72,8 @@ fn refusal(option: &'static str, value: String, reason: impl Into<String>) -> Re
 /// The definition of the command line.
 pub(crate) fn definition() -> clap::Command {
     // Callers search the help for these words.
-    let mut after_help = String::from("A tar is taken with --tar=f, --tar=i or --tar=headerball.\n\n");
+    let mut after_help =
+        String::from("A tar is taken with --tar=f, --tar=i or --tar=headerball.\n\n");
     after_help += "Available compressors / supported compressors, and their options:";
     for (name, options) in COMPRESSORS {
         after_help += &format!("\n  {name}{options}");
@@ -79,10 +83,13 @@ pub(crate) fn definition() -> clap::Command {
 
 impl Args {
     /// Parses a command line, the program's name first.
-    fn parse_line(line: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
+    fn parse_line(
+        line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+    ) -> Result<Self, clap::Error> {
         let command = definition();
         let help = usage::help(command.clone());
-        let matches = with_negative_values(command.override_help(help)).try_get_matches_from(line)?;
+        let matches =
+            with_negative_values(command.override_help(help)).try_get_matches_from(line)?;
         Self::from_arg_matches(&matches)
     }
 
@@ -94,14 +101,14 @@ impl Args {
     fn options(&self) -> Result<Options, Refusal> {
         self.refuse_unsupported()?;
         let refuse = |option| move |e: ExtendedError| refusal(option, e.option, e.reason);
-        let mut extended =
-            ExtendedOptions::parse(self.extended.iter().map(String::as_str)).map_err(refuse("-E"))?;
+        let mut extended = ExtendedOptions::parse(self.extended.iter().map(String::as_str))
+            .map_err(refuse("-E"))?;
         extended.set_bits(self.zfeature_bits.unwrap_or(0)).map_err(refuse("--zfeature-bits"))?;
         let mut options = self.sources()?;
         if let Some(size) = self.block_size {
             let reason = "not a power of two from 512 to 65536";
-            options.image.block_size =
-                BlockSize::from_bytes(size).ok_or_else(|| refusal("-b", size.to_string(), reason))?;
+            options.image.block_size = BlockSize::from_bytes(size)
+                .ok_or_else(|| refusal("-b", size.to_string(), reason))?;
         }
         if let Some(size) = self.pcluster_size
             && (size == 0 || !size.is_multiple_of(options.image.block_size.bytes64()))
@@ -130,10 +137,11 @@ impl Args {
         options.output.offset = self.offset;
         options.data.alignment = self.dsunit.and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN);
         options.output.size_alignment = match self.fsalignblks {
-            Some(unit) => unit
-                .checked_next_power_of_two()
-                .and_then(NonZeroU32::new)
-                .ok_or_else(|| refusal("--fsalignblks", unit.to_string(), "more than 2147483648"))?,
+            Some(unit) => {
+                unit.checked_next_power_of_two().and_then(NonZeroU32::new).ok_or_else(|| {
+                    refusal("--fsalignblks", unit.to_string(), "more than 2147483648")
+                })?
+            }
             None => NonZeroU32::MIN,
         };
         options.run.workers = self.workers.and_then(NonZeroUsize::new);
@@ -158,7 +166,8 @@ impl Args {
             ));
         }
         if let Some(zone) = self.metadata_zone.as_ref().filter(|zone| {
-            zone.as_str() != "0" && (zone.is_empty() || zone.bytes().any(|kind| !b"id".contains(&kind)))
+            zone.as_str() != "0"
+                && (zone.is_empty() || zone.bytes().any(|kind| !b"id".contains(&kind)))
         }) {
             return Err(refusal("--MZ", zone.clone(), "not 0, or i and d"));
         }
@@ -181,16 +190,20 @@ impl Args {
         let hints = match &self.compress_hints {
             None => None,
             Some(path) => Some(std::fs::read_to_string(path).map_err(|e| {
-                refusal("--compress-hints", path.display().to_string(), format!("cannot be read: {e}"))
+                refusal(
+                    "--compress-hints",
+                    path.display().to_string(),
+                    format!("cannot be read: {e}"),
+                )
             })?),
         };
         let hints = hints.map(|text| {
             let (text, warnings) = hints::without_wrong_sizes(&text, options.image.block_size);
             if !self.is_quiet() {
                 let path = self.compress_hints.as_deref().unwrap_or("".as_ref());
-                warnings
-                    .iter()
-                    .for_each(|warning| message!("{}: {warning}", Escaped(path.as_os_str().as_bytes())));
+                warnings.iter().for_each(|warning| {
+                    message!("{}: {warning}", Escaped(path.as_os_str().as_bytes()))
+                });
             }
             text
         });
@@ -205,7 +218,11 @@ impl Args {
             hints: hints.as_deref(),
             max_extent: self.max_extent_bytes.map(|most| u32::try_from(most).unwrap_or(u32::MAX)),
             metadata: metadata.as_deref(),
-            directories: self.compress_directories.as_deref().filter(|value| *value != "0").map(|_| "--zD"),
+            directories: self
+                .compress_directories
+                .as_deref()
+                .filter(|value| *value != "0")
+                .map(|_| "--zD"),
             ..CompressionOptions::default()
         };
         options.data.compression =
@@ -225,8 +242,12 @@ impl Args {
     /// The compressors of all `-z`, and the value of `-m` with the name of its compressor. As erofs-utils: without `-z`, the
     /// compressor of `-m` compresses data, too, and without any compressor `-m` has no effect.
     fn compressors(&self) -> Result<(Option<String>, Option<String>), Refusal> {
-        let mut names: Vec<&str> =
-            self.compressor.iter().flat_map(|list| list.split(':')).filter(|name| !name.is_empty()).collect();
+        let mut names: Vec<&str> = self
+            .compressor
+            .iter()
+            .flat_map(|list| list.split(':'))
+            .filter(|name| !name.is_empty())
+            .collect();
         let metadata = match self.metadata.as_deref().map(|text| (text, text.split_once(':'))) {
             None => None,
             Some((text, None)) => Some(text.to_owned()),
@@ -234,7 +255,8 @@ impl Args {
                 (true, _) | (_, Ok(0)) => Some(size.to_owned()),
                 (_, Ok(number)) => {
                     let reason = "-z has no compressor of this number; the first one is 0";
-                    let name = names.get(number).ok_or_else(|| refusal("-m", text.to_owned(), reason))?;
+                    let name =
+                        names.get(number).ok_or_else(|| refusal("-m", text.to_owned(), reason))?;
                     Some(format!("{size}:{name}"))
                 }
                 (_, Err(_)) if names.is_empty() => {
@@ -263,7 +285,9 @@ impl Args {
             let reason = "not a power of two, or smaller than a block";
             return Err(refusal("--chunksize", size.to_string(), reason));
         }
-        if let (Some(ChunkEntries::BlockMap), Some(device)) = (extended.chunk_entries, &self.blobdev) {
+        if let (Some(ChunkEntries::BlockMap), Some(device)) =
+            (extended.chunk_entries, &self.blobdev)
+        {
             let reason = "chunk indexes of 4 bytes name no device; remove -E force-inode-blockmap";
             return Err(refusal("--blobdev", path(device), reason));
         }
@@ -283,14 +307,19 @@ impl Args {
                 return Err(refusal("-x", "-1".into(), "leaves out the labels of --file-contexts"));
             }
             Some(..0) => xattrs.keep = false,
-            limit => xattrs.inline_limit = limit.map(|limit| u32::try_from(limit).unwrap_or(u32::MAX)),
+            limit => {
+                xattrs.inline_limit = limit.map(|limit| u32::try_from(limit).unwrap_or(u32::MAX))
+            }
         }
         // The format has these prefixes already.
-        let is_new = |prefix: &&String| !["user.", "trusted.", "security."].contains(&prefix.as_str());
+        let is_new =
+            |prefix: &&String| !["user.", "trusted.", "security."].contains(&prefix.as_str());
         for prefix in self.xattr_prefix.iter().filter(is_new) {
             let parsed = XattrOptions::prefix(prefix.as_bytes());
             let reason = "not a prefix of attribute names, for example trusted.overlay.";
-            xattrs.prefixes.push(parsed.ok_or_else(|| refusal("--xattr-prefix", prefix.clone(), reason))?);
+            xattrs
+                .prefixes
+                .push(parsed.ok_or_else(|| refusal("--xattr-prefix", prefix.clone(), reason))?);
         }
         if let Some(name) = &self.xattr_inode_digest {
             let parsed = XattrOptions::digest_name(name.as_bytes());
@@ -350,10 +379,11 @@ impl Args {
     fn read_files(&self, options: &mut Options) -> Result<(), Failure> {
         // As erofs-utils: an index of an archive always has blocks of 512 bytes, also with -b, because members start at
         // multiples of 512.
-        let index = options.source.data == SourceData::External && options.source.format == SourceFormat::Tar;
+        let index = options.source.data == SourceData::External
+            && options.source.format == SourceFormat::Tar;
         if index || (options.source.data, self.block_size) == (SourceData::External, None) {
-            options.image.block_size =
-                block_size(options.source.format, &options.source.path).map_err(Failure::without_subject)?;
+            options.image.block_size = block_size(options.source.format, &options.source.path)
+                .map_err(Failure::without_subject)?;
         }
         let mount_point = self.mount_point.as_bytes();
         let inner = mount_point.iter().position(|b| *b != b'/').map(|start| &mount_point[start..]);
@@ -386,12 +416,12 @@ impl Args {
     fn files(&self, options: &Options, option: &'static str) -> Result<ImageArgs, Refusal> {
         let mut devices: Vec<PathBuf> = self.blobdev.iter().cloned().collect();
         if options.source.data == SourceData::External {
-            devices.push(options.source.plain_copy.as_ref().unwrap_or(&options.source.path).clone());
+            devices
+                .push(options.source.plain_copy.as_ref().unwrap_or(&options.source.path).clone());
             devices.extend(options.source.upper_layers.iter().cloned());
         }
         if devices.iter().any(|device| device.as_os_str() == "-") {
-            let reason =
-                "needs the file of each extra device; give the archive as a file, not on standard input";
+            let reason = "needs the file of each extra device; give the archive as a file, not on standard input";
             return Err(refusal(option, String::new(), reason));
         }
         Ok(ImageArgs { offset: self.offset, devices, ..ImageArgs::of(self.image.clone()) })
@@ -423,7 +453,8 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
             remove_guesses(&mut error, args, definition);
             error.print()?;
             // As erofs-utils: every error has exit code 1.
-            let requested = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+            let requested =
+                matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
             return Ok(u8::from(!requested));
         }
     };
@@ -441,8 +472,9 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
     options.output.others = args.block_list_file.iter().chain(&args.vmdk_desc).cloned().collect();
     let mut descriptor = None;
     if let Some(path) = &args.vmdk_desc {
-        let files =
-            args.files(&options, "--vmdk-desc").map_err(|refusal| Failure::about(&args.image, refusal))?;
+        let files = args
+            .files(&options, "--vmdk-desc")
+            .map_err(|refusal| Failure::about(&args.image, refusal))?;
         // Created before the build, so that an unwritable path fails early.
         let file = NewFile::create(path).map_err(Failure::without_subject)?;
         descriptor = Some((path, files, file));
@@ -462,13 +494,16 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
             .files(&options, "--block-list-file")
             .map_err(|refusal| Failure::about(&args.image, refusal))?
             .open()?;
-        let mut list = std::io::BufWriter::new(NewFile::create(path).map_err(Failure::without_subject)?);
-        lists::write_block_list(&image, &options.attributes.target.mount_point, &mut list).about(path)?;
+        let mut list =
+            std::io::BufWriter::new(NewFile::create(path).map_err(Failure::without_subject)?);
+        lists::write_block_list(&image, &options.attributes.target.mount_point, &mut list)
+            .about(path)?;
         let list = list.into_inner().map_err(|e| Failure::about(path, e.into_error()))?;
         list.finish().map_err(Failure::without_subject)?;
     }
     if let Some((path, files, mut file)) = descriptor {
-        lists::write_descriptor(&files.open()?, &files, &mut file).map_err(|e| Failure::about(path, e))?;
+        lists::write_descriptor(&files.open()?, &files, &mut file)
+            .map_err(|e| Failure::about(path, e))?;
         file.finish().map_err(Failure::without_subject)?;
     }
     Ok(code)

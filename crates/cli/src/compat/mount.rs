@@ -131,7 +131,8 @@ pub(crate) fn definition() -> clap::Command {
 
 /// Runs `mount.erofs` with these arguments, the program's name first.
 pub(crate) fn run(args: &[OsString]) -> Outcome {
-    let is_target = |arg: &OsString| ["-u", "--reattach", "--disconnect"].iter().any(|name| arg == name);
+    let is_target =
+        |arg: &OsString| ["-u", "--reattach", "--disconnect"].iter().any(|name| arg == name);
     if args.iter().skip(1).take_while(|arg| *arg != "--").any(is_target) {
         return run_target(&super::parse(args));
     }
@@ -157,7 +158,10 @@ fn run_with(args: Args, subtype: &'static str) -> Outcome {
     if let Some(missing) = args.kind.and_then(Kind::missing)
         && !mount::is_daemon()
     {
-        message!("{}: ferofs has no {missing}; mounting through FUSE", Escaped::path(&args.image.path));
+        message!(
+            "{}: ferofs has no {missing}; mounting through FUSE",
+            Escaped::path(&args.image.path)
+        );
     }
     if let Some(namespace) = &args.namespace {
         enter(namespace).map_err(|e| Failure::about(namespace, e))?;

@@ -60,7 +60,10 @@ mod tests {
             assert!(number::<i64>(wrong).is_err(), "{wrong}");
         }
         assert!(number::<u32>("-1").is_err() && number::<u32>("0x100000000").is_err());
-        assert_eq!(number::<u32>("-1").unwrap_err(), format!("not a number from 0 to {}", u32::MAX));
+        assert_eq!(
+            number::<u32>("-1").unwrap_err(),
+            format!("not a number from 0 to {}", u32::MAX)
+        );
         let of_time = format!("not a number from {} to {}", i64::MIN, i64::MAX);
         assert_eq!(number::<i64>("x").unwrap_err(), of_time);
     }

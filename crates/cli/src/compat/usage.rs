@@ -78,8 +78,14 @@ mod tests {
     #[test]
     fn options_are_spelled_as_in_erofs_utils() {
         let flag = |name: &'static str| Arg::new(name).long(name);
-        assert_eq!(spelling(&Arg::new("b").short('b').value_name("#").action(ArgAction::Set)), "-b#");
-        assert_eq!(spelling(&flag("chunksize").value_name("#").action(ArgAction::Set)), "--chunksize=#");
+        assert_eq!(
+            spelling(&Arg::new("b").short('b').value_name("#").action(ArgAction::Set)),
+            "-b#"
+        );
+        assert_eq!(
+            spelling(&flag("chunksize").value_name("#").action(ArgAction::Set)),
+            "--chunksize=#"
+        );
         assert_eq!(spelling(&flag("tar").value_name("X").num_args(0..=1)), "--tar[=X]");
         assert_eq!(spelling(&flag("aufs").action(ArgAction::SetTrue)), "--aufs");
         assert_eq!(spelling(&flag("help").short('h').action(ArgAction::Help)), "-h, --help");
@@ -88,7 +94,10 @@ mod tests {
     #[test]
     fn lines_are_not_longer_than_a_terminal() {
         let text = entry("--a-very-long-name-of-an-option[=X]", &"word ".repeat(60));
-        assert!(text.lines().count() > 3 && text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+        assert!(
+            text.lines().count() > 3 && text.lines().all(|line| line.chars().count() <= WIDTH),
+            "{text}"
+        );
         assert!(text.lines().skip(1).all(|line| line.starts_with(&" ".repeat(COLUMN))), "{text}");
         assert_eq!(entry("-b#", "size"), format!(" -b#{}size\n", " ".repeat(COLUMN - 4)));
     }

@@ -31,12 +31,14 @@ mod tests {
     /// The compiler does not see a name that is missing in a text.
     #[test]
     fn texts_name_each_algorithm() {
-        let mut texts = vec![COMPRESSORS.to_owned(), super::MKFS.to_owned(), super::FSCK.to_owned()];
+        let mut texts =
+            vec![COMPRESSORS.to_owned(), super::MKFS.to_owned(), super::FSCK.to_owned()];
         texts.push(crate::compat::mkfs::definition().render_help().to_string());
         let mut commands = vec![Cli::command()];
         while let Some(command) = commands.pop() {
             commands.extend(command.get_subcommands().cloned());
-            let compress = command.get_arguments().filter(|argument| argument.get_id() == "compress");
+            let compress =
+                command.get_arguments().filter(|argument| argument.get_id() == "compress");
             texts.extend(compress.filter_map(|argument| Some(argument.get_help()?.to_string())));
         }
         texts.retain(|text| !text.contains("`ferofs build --help` lists the values"));

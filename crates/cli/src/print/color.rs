@@ -27,7 +27,10 @@ pub(crate) fn find(args: &[OsString]) -> ColorChoice {
         "--color" => args.get(number + 1)?.to_str(),
         arg => arg.strip_prefix("--color="),
     });
-    let when = values.filter_map(|value| When::from_str(value, false).ok()).next_back().unwrap_or_default();
+    let when = values
+        .filter_map(|value| When::from_str(value, false).ok())
+        .next_back()
+        .unwrap_or_default();
     WHEN.store(when as u8, Ordering::Relaxed);
     match when {
         When::Auto => ColorChoice::Auto,
@@ -54,8 +57,12 @@ mod tests {
 
     #[test]
     fn the_last_valid_value_counts() {
-        let find = |args: &[&str]| super::find(&args.iter().map(OsString::from).collect::<Vec<_>>());
-        assert_eq!(find(&["ferofs", "ls", "--color=always", "--color", "never"]), ColorChoice::Never);
+        let find =
+            |args: &[&str]| super::find(&args.iter().map(OsString::from).collect::<Vec<_>>());
+        assert_eq!(
+            find(&["ferofs", "ls", "--color=always", "--color", "never"]),
+            ColorChoice::Never
+        );
         assert_eq!(find(&["ferofs", "ls", "--color"]), ColorChoice::Auto);
         assert_eq!(find(&["ferofs", "ls", "--color=x"]), ColorChoice::Auto);
     }

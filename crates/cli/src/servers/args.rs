@@ -97,16 +97,19 @@ impl std::str::FromStr for OnError {
 impl CacheArgs {
     /// The directory of the cache.
     pub(crate) fn folder(&self) -> PathBuf {
-        let home =
-            |variable: &str| std::env::var_os(variable).filter(|dir| !dir.is_empty()).map(PathBuf::from);
+        let home = |variable: &str| {
+            std::env::var_os(variable).filter(|dir| !dir.is_empty()).map(PathBuf::from)
+        };
         let default = || {
             if rustix::process::geteuid().is_root() {
                 return PathBuf::from("/var/cache/ferofs");
             }
-            let cache = home("XDG_CACHE_HOME").or_else(|| home("HOME").map(|home| home.join(".cache")));
+            let cache =
+                home("XDG_CACHE_HOME").or_else(|| home("HOME").map(|home| home.join(".cache")));
             // Without a home, the system's folder for temporary files: `Cache::open` refuses what others can write to.
-            let fallback =
-                || std::env::temp_dir().join(format!("ferofs-{}", rustix::process::geteuid().as_raw()));
+            let fallback = || {
+                std::env::temp_dir().join(format!("ferofs-{}", rustix::process::geteuid().as_raw()))
+            };
             cache.map_or_else(fallback, |cache| cache.join("ferofs"))
         };
         self.cache_dir.clone().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or_else(default)
@@ -131,7 +134,10 @@ impl ServerArgs {
         // The variable holds for all commands.
         let of_environment = std::env::var_os("FEROFS_CACHE_DIR").map(PathBuf::from);
         let given = [
-            (self.cache.cache_dir.is_some() && self.cache.cache_dir != of_environment, "--cache-dir"),
+            (
+                self.cache.cache_dir.is_some() && self.cache.cache_dir != of_environment,
+                "--cache-dir",
+            ),
             (self.cache.cache_size.is_some(), "--cache-size"),
             (self.insecure_no_verify, "--insecure-no-verify"),
             (self.offline, "--offline"),
@@ -150,7 +156,11 @@ impl ServerArgs {
     }
 
     /// Opens the image `location`: with what the cache knows of it, or else by asking the server.
-    pub(crate) fn open_image(&self, location: &Path, seal: &SealArgs) -> Result<RemoteImage, Failure> {
+    pub(crate) fn open_image(
+        &self,
+        location: &Path,
+        seal: &SealArgs,
+    ) -> Result<RemoteImage, Failure> {
         let name = self.name(location)?;
         let connect = self.connect(location)?;
         let options = self.open_options(seal);
@@ -228,7 +238,11 @@ impl ServerArgs {
     }
 
     /// Starts to fetch `image` in this process, at first the metadata near its root if that is wanted.
-    pub(crate) fn fetcher(&self, image: &RemoteImage, prefetch_metadata: bool) -> Result<Fetcher, Failure> {
+    pub(crate) fn fetcher(
+        &self,
+        image: &RemoteImage,
+        prefetch_metadata: bool,
+    ) -> Result<Fetcher, Failure> {
         let mut options = self.options();
         options.prefetch_metadata = prefetch_metadata;
         image.fetcher(options).map_err(Failure::complete)

@@ -79,7 +79,8 @@ fn list(cache: &Cache, as_json: bool) -> Outcome {
 }
 
 fn entry_json(entry: &Usage) -> serde_json::Value {
-    let seconds = entry.last_use.duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let seconds =
+        entry.last_use.duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_secs());
     json!({
         "key": entry.key,
         "location": entry.info.as_ref().map(|info| &info.location),
@@ -126,7 +127,10 @@ fn verify(cache: &Cache) -> Outcome {
         let name = Path::new(&entry.key);
         match verified {
             None => {
-                warn(format_args!("{}: has no root hash: nothing to verify it against", name.display()))?;
+                warn(format_args!(
+                    "{}: has no root hash: nothing to verify it against",
+                    name.display()
+                ))?;
             }
             Some(verified) => {
                 let right = byte_size::human(verified.right);

@@ -76,11 +76,17 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Outcome {
     args.shown.apply();
     if args.from.exists() {
-        return Err(Failure::about(&args.from, "is a file or a directory: use ferofs build SOURCE IMAGE"));
+        return Err(Failure::about(
+            &args.from,
+            "is a file or a directory: use ferofs build SOURCE IMAGE",
+        ));
     }
     let (from, to) = (registry_name(&args.from)?, registry_name(&args.to)?);
     if to.digest.is_some() {
-        return Err(Failure::about(&args.to, "an image is pushed to a tag: its digest follows from it"));
+        return Err(Failure::about(
+            &args.to,
+            "an image is pushed to a tag: its digest follows from it",
+        ));
     }
     let cancel = Arc::new(AtomicBool::new(false));
     cancel_on_signals(&cancel)?;
@@ -91,8 +97,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
         (reading.user, reading.token) = (None, None);
     }
     let client = Client::new(&remote.tls).map_err(Failure::complete)?;
-    let image =
-        RegistryImage::open(client.clone(), &from, &reading, deadline()).map_err(Failure::complete)?;
+    let image = RegistryImage::open(client.clone(), &from, &reading, deadline())
+        .map_err(Failure::complete)?;
     let config = image.config(deadline()).map_err(Failure::complete)?;
     let scratch = Scratch::new(args.cache.open()?.folder())?;
     let mut pulled = PullOptions::default();
@@ -135,7 +141,8 @@ impl Args {
                 continue;
             }
             let path = folder.join(format!("built{number}.erofs"));
-            let target = Target { path: &path, whiteouts: Whiteouts::Overlay, identity: &layer.diff_id };
+            let target =
+                Target { path: &path, whiteouts: Whiteouts::Overlay, identity: &layer.diff_id };
             build(std::slice::from_ref(layer), &target, &self.form, cancel)?;
             files.push(path);
         }

@@ -27,7 +27,13 @@ pub(super) struct FormArgs {
     cluster_size: Option<u32>,
 
     /// Turn on features, separated by commas, as `ferofs build -E`
-    #[arg(short = 'E', long, hide_short_help = true, value_name = "X[,...]", allow_hyphen_values = true)]
+    #[arg(
+        short = 'E',
+        long,
+        hide_short_help = true,
+        value_name = "X[,...]",
+        allow_hyphen_values = true
+    )]
     features: Vec<String>,
 
     /// Number of worker threads; the image does not depend on it [default: one for each processor]
@@ -43,16 +49,23 @@ impl FormArgs {
 
     /// Sets the options. `image` is for messages.
     pub(super) fn apply(&self, image: &Path, options: &mut Options) -> Result<(), Failure> {
-        let refuse = |option: &str, reason: String| Failure::about(image, format!("{option}: {reason}"));
+        let refuse =
+            |option: &str, reason: String| Failure::about(image, format!("{option}: {reason}"));
         let preset = self.preset.unwrap_or(Preset::Default).settings();
         let block = options.image.block_size;
-        let form =
-            Form::new(Some(preset), self.compress.as_deref(), self.cluster_size, &self.features, block);
+        let form = Form::new(
+            Some(preset),
+            self.compress.as_deref(),
+            self.cluster_size,
+            &self.features,
+            block,
+        );
         let compression = form.compression().compression(block);
         if let Some(order) = form.order {
             options.data.order = order.content_order();
         }
-        options.data.compression = compression.map_err(|(option, reason)| refuse(option, reason))?;
+        options.data.compression =
+            compression.map_err(|(option, reason)| refuse(option, reason))?;
         let extended = form.extended().and_then(|extended| extended.apply(options));
         extended.map_err(|error| refuse("-E", error.to_string()))?;
         options.run.workers = self.workers;

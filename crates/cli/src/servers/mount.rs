@@ -70,5 +70,10 @@ fn open(args: &Args) -> Result<Served, Failure> {
         let background = plan.start(image, &client);
         counters::start(&entry, &client, background, is_offline)
     };
-    Ok(Served { source: image.path.to_path_buf(), files, memory_files, start: Some(Box::new(start)) })
+    Ok(Served {
+        source: image.path.to_path_buf(),
+        files,
+        memory_files,
+        start: Some(Box::new(start)),
+    })
 }

@@ -107,7 +107,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Outcome {
     args.shown.apply();
     let from = location(&args.from)?;
-    if args.file == Path::new("-") || std::fs::metadata(&args.file).is_ok_and(|metadata| !metadata.is_file())
+    if args.file == Path::new("-")
+        || std::fs::metadata(&args.file).is_ok_and(|metadata| !metadata.is_file())
     {
         return Err(Failure::about(
             &args.file,
@@ -133,10 +134,14 @@ pub(crate) fn run(args: &Args) -> Outcome {
                 args.fetch(&from, &image.open_layer(number).map_err(Failure::complete)?)
             }
             Some(_) => args.assemble(reference, &image),
-            None => Err(Failure::about(&args.from, "has no layer that is an EROFS image or a tar archive")),
+            None => Err(Failure::about(
+                &args.from,
+                "has no layer that is an EROFS image or a tar archive",
+            )),
         };
     }
-    let connected = from.open(&args.remote.options()?, args.deadline()).map_err(Failure::complete)?;
+    let connected =
+        from.open(&args.remote.options()?, args.deadline()).map_err(Failure::complete)?;
     args.fetch(&from, &connected)
 }
 
@@ -252,11 +257,13 @@ impl Args {
             .and_then(|new| keep_access(&new, &self.file, new.metadata()?.permissions().mode()))
             .and_then(|()| std::fs::rename(&file, &self.file));
         renamed.map_err(|error| Failure::about(&self.file, error))?;
-        let synced = File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all());
+        let synced =
+            File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all());
         synced.map_err(|error| Failure::about(&self.file, error))?;
         if self.json {
-            let size =
-                std::fs::metadata(&self.file).map_err(|error| Failure::about(&self.file, error))?.len();
+            let size = std::fs::metadata(&self.file)
+                .map_err(|error| Failure::about(&self.file, error))?
+                .len();
             let object = json!({
                 "location": format!("oci://{reference}"),
                 "manifest": image.digest(),

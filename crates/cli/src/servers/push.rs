@@ -95,7 +95,10 @@ fn annotation(text: &str) -> Result<(String, String), &'static str> {
 pub(crate) fn run(args: &Args) -> Outcome {
     args.shown.apply();
     let Location::Oci(reference) = location(&args.to)? else {
-        return Err(Failure::about(&args.to, "images are pushed to registries: oci://HOST/REPOSITORY:TAG"));
+        return Err(Failure::about(
+            &args.to,
+            "images are pushed to registries: oci://HOST/REPOSITORY:TAG",
+        ));
     };
     let remote = args.remote.options()?;
     let mut options = PushOptions::default();
@@ -149,7 +152,8 @@ impl Difference {
     fn make(args: &Args, base: &RegistryImage) -> Result<Self, Failure> {
         let location = PathBuf::from(format!("oci://{}", base.reference()));
         if !base.layers().all(|layer| layer.kind == LayerKind::Erofs) || base.layers().len() == 0 {
-            let problem = "a base has EROFS images as layers: `ferofs convert` makes it of other images";
+            let problem =
+                "a base has EROFS images as layers: `ferofs convert` makes it of other images";
             return Err(Failure::about(&location, problem));
         }
         let cancel = Arc::new(AtomicBool::new(false));
@@ -163,7 +167,8 @@ impl Difference {
             [only] => only.path.clone(),
             files => {
                 let path = scratch.path().join("base.erofs");
-                let target = Target { path: &path, whiteouts: Whiteouts::Apply, identity: base.digest() };
+                let target =
+                    Target { path: &path, whiteouts: Whiteouts::Apply, identity: base.digest() };
                 build(files, &target, &FormArgs::uncompressed(), &cancel)?;
                 path
             }

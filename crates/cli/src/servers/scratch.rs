@@ -40,7 +40,8 @@ const ATTEMPTS: u32 = 100;
 impl Scratch {
     /// Makes a folder in `parent`, and removes those that killed processes have left there.
     pub(super) fn new(parent: &Path) -> Result<Self, Failure> {
-        let failed = |error: std::io::Error| Failure::about(parent, format!("temporary folder: {error}"));
+        let failed =
+            |error: std::io::Error| Failure::about(parent, format!("temporary folder: {error}"));
         for entry in std::fs::read_dir(parent).map_err(failed)?.flatten() {
             if entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes())
                 && lock(&entry.path()).is_some()
@@ -52,7 +53,8 @@ impl Scratch {
         for _ in 0..ATTEMPTS {
             // A signal in the middle waits for the lock.
             let mut folders = FOLDERS.lock();
-            let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent).map_err(failed)?;
+            let folder =
+                tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent).map_err(failed)?;
             folders.push(folder.path().to_owned());
             drop(folders);
             // Until it is locked, another process may take it for one that a killed process has left.

@@ -64,7 +64,8 @@ pub(super) fn store(
     drop(transfer);
     let pushed = pushed.map_err(Failure::complete)?;
     if pushed.root.is_none() && options.base.is_none() && layers.len() == 1 {
-        let hint = "seal it with `ferofs verity format`, or build it with --verity, and push it again";
+        let hint =
+            "seal it with `ferofs verity format`, or build it with --verity, and push it again";
         message!("{}: no root hash, which mounts need: {hint}", Escaped::path(&layers[0]));
     }
     let name = format!("oci://{}/{}@{}", to.host, to.repository, pushed.manifest);

@@ -18,7 +18,12 @@ use crate::exit::{About, Failure};
 const MARKS: &[u8] = b"trusted.overlay.";
 
 /// Adds the difference to `builder`. `name` is the second image's, for messages. Returns whether there is one.
-pub(super) fn add(base: &Image, image: &Image, name: &Path, builder: &mut Builder) -> Result<bool, Failure> {
+pub(super) fn add(
+    base: &Image,
+    image: &Image,
+    name: &Path,
+    builder: &mut Builder,
+) -> Result<bool, Failure> {
     refuse_marks(image, name)?;
     let mut changes = Changes::find(base, image, name)?;
     changes.add_links(base, image, name)?;
@@ -55,10 +60,16 @@ fn refuse_marks(image: &Image, name: &Path) -> Result<(), Failure> {
     for entry in image.walk() {
         let entry = entry.about(name)?;
         let inode = entry.inode.about(name)?;
-        let is_null = matches!(inode.on_disk().place, Place::Device(device) if device == Rdev::default());
+        let is_null =
+            matches!(inode.on_disk().place, Place::Device(device) if device == Rdev::default());
         let what = if inode.file_type() == FileType::CharDevice && is_null {
             "a whiteout"
-        } else if image.xattrs(&inode).about(name)?.iter().any(|xattr| xattr.name.starts_with(MARKS)) {
+        } else if image
+            .xattrs(&inode)
+            .about(name)?
+            .iter()
+            .any(|xattr| xattr.name.starts_with(MARKS))
+        {
             "marked with an attribute"
         } else {
             continue;
@@ -123,8 +134,10 @@ impl Changes {
         }
         // Files that had several names, and have one now.
         let now: BTreeSet<&PathBuf> = after.values().flatten().collect();
-        let lost =
-            before.values().flatten().filter(|path| !now.contains(path) && !self.removed.contains(*path));
+        let lost = before
+            .values()
+            .flatten()
+            .filter(|path| !now.contains(path) && !self.removed.contains(*path));
         let lost: Vec<PathBuf> = lost.cloned().collect();
         self.changed.extend(lost);
         Ok(())
@@ -165,7 +178,13 @@ fn with_parents<'a>(paths: impl Iterator<Item = &'a PathBuf>) -> BTreeSet<PathBu
 }
 
 /// Adds a file of the second image.
-fn put(builder: &mut Builder, image: &Image, path: &Path, inode: &Inode, name: &Path) -> Result<(), Failure> {
+fn put(
+    builder: &mut Builder,
+    image: &Image,
+    path: &Path,
+    inode: &Inode,
+    name: &Path,
+) -> Result<(), Failure> {
     let disk = inode.on_disk();
     let mut attributes =
         Attributes::default().mode(disk.permissions).owner(disk.uid, disk.gid).mtime(disk.mtime);

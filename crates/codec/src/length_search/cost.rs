@@ -25,7 +25,13 @@ pub(crate) struct CostEstimate {
 impl CostEstimate {
     /// Estimates for a compressor whose matches reach back at most `distance` bytes.
     pub(crate) fn new(distance: usize) -> Self {
-        Self { table: Box::new([0; 1 << TABLE_LOG]), distance, prefix_costs: Vec::new(), at: 0, cost: 0 }
+        Self {
+            table: Box::new([0; 1 << TABLE_LOG]),
+            distance,
+            prefix_costs: Vec::new(),
+            at: 0,
+            cost: 0,
+        }
     }
 
     /// Starts another input.
@@ -65,7 +71,10 @@ impl CostEstimate {
             self.advance(start, (start - self.at) as u32 * LITERAL);
             if let Some(from) = from {
                 let len = 4 + common_prefix(&src[from + 4..], &src[start + 4..]);
-                self.advance(start + len, (MATCH + MATCH_BIT * len.ilog2()).min(LITERAL * len as u32));
+                self.advance(
+                    start + len,
+                    (MATCH + MATCH_BIT * len.ilog2()).min(LITERAL * len as u32),
+                );
             }
         }
     }
@@ -77,7 +86,8 @@ impl CostEstimate {
         for tries in 0..64 {
             let Some(here) = src.get(at..at + 4) else { return (src.len(), None) };
             let word = u32::from_le_bytes([here[0], here[1], here[2], here[3]]);
-            let slot = &mut self.table[(word.wrapping_mul(0x9E37_79B1) >> (32 - TABLE_LOG)) as usize];
+            let slot =
+                &mut self.table[(word.wrapping_mul(0x9E37_79B1) >> (32 - TABLE_LOG)) as usize];
             let from = *slot as usize;
             *slot = at as u32;
             if from < at && at - from <= self.distance && src.get(from..from + 4) == Some(here) {
@@ -93,7 +103,8 @@ impl CostEstimate {
         let (start, len) = (self.at, (end - self.at) as u64);
         while self.prefix_costs.len() * STRIDE <= end {
             let part = (self.prefix_costs.len() * STRIDE).saturating_sub(start) as u64;
-            self.prefix_costs.push(self.cost + (u64::from(cost) * part).checked_div(len).unwrap_or(0) as u32);
+            self.prefix_costs
+                .push(self.cost + (u64::from(cost) * part).checked_div(len).unwrap_or(0) as u32);
         }
         (self.at, self.cost) = (end, self.cost.saturating_add(cost));
     }

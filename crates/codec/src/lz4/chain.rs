@@ -276,7 +276,12 @@ impl Finder {
     /// # Panics
     /// If no match may start at `at`.
     #[inline(always)]
-    pub(super) fn longest_of_newest(&mut self, cluster: Cluster<'_>, at: usize, attempts: u32) -> Match {
+    pub(super) fn longest_of_newest(
+        &mut self,
+        cluster: Cluster<'_>,
+        at: usize,
+        attempts: u32,
+    ) -> Match {
         assert!(at + MATCH_LIMIT <= cluster.total(), "a match's start");
         let end = cluster.total() - LAST_LITERALS;
         let src = cluster.src();
@@ -331,7 +336,8 @@ impl Finder {
                 is_useful |= earlier.differs(cluster, distance) == 0;
             }
             if reach < last {
-                is_useful |= between.differs(cluster, distance) | further.differs(cluster, distance) == 0;
+                is_useful |=
+                    between.differs(cluster, distance) | further.differs(cluster, distance) == 0;
             }
             if !(is_useful & (here.differs(cluster, distance) == 0)) {
                 continue;
@@ -339,8 +345,11 @@ impl Finder {
             let from = at - distance;
             // SAFETY: distances are positive, so `from < at`; and `at + 4 = end + 1 <= most`.
             let more = unsafe { mem::common(cluster.src(), at + 4, from + 4, most) };
-            let span =
-                Span { first: at - cluster.before(at, distance, at - floor), end: at + 4 + more, distance };
+            let span = Span {
+                first: at - cluster.before(at, distance, at - floor),
+                end: at + 4 + more,
+                distance,
+            };
             let before = |start: usize| cluster.probe(start.max(1) - 1);
             // No match ends after `most`.
             let beyond = |end: usize| cluster.probe(end.min(most - 1) - 3);

@@ -245,14 +245,17 @@ mod tests {
     fn long_matches_before_many_literals_decode_in_place() {
         // Copies of 32 bytes write as many as possible too much if a byte is left of the match; the literals behind it are almost all of the input.
         for (distance, len) in [(16, 33), (19, 33), (17, 65), (20, 34), (8, 33), (3, 33)] {
-            for count in (12..300).chain((0..260).flat_map(|n| [14, 15, 16].map(|first| first + 255 * n))) {
+            for count in
+                (12..300).chain((0..260).flat_map(|n| [14, 15, 16].map(|first| first + 255 * n)))
+            {
                 let (mut encoded, mut plain) = (Vec::new(), (0..20).collect::<Vec<u8>>());
                 put_literals(&mut encoded, &plain.clone(), len - 4);
                 put_match(&mut encoded, &mut plain, distance, len);
                 let literals: Vec<u8> = (0..count).map(|at| (at % 251) as u8 | 1).collect();
                 put_literals(&mut encoded, &literals, 0);
                 plain.extend(&literals);
-                let mut buffer = vec![0; plain.len().max(encoded.len()) + lz4_in_place_margin(encoded.len())];
+                let mut buffer =
+                    vec![0; plain.len().max(encoded.len()) + lz4_in_place_margin(encoded.len())];
                 let start = buffer.len() - encoded.len();
                 buffer[start..].copy_from_slice(&encoded);
                 for decode in [unchecked::decode_with_margin, liblz4::decode_with_margin] {

@@ -51,7 +51,13 @@ impl Lz4 {
         Self { parse, window }
     }
 
-    fn run(&mut self, src: &[u8], pos: usize, dst: &mut [u8], window: usize) -> Result<Fit, EncodeError> {
+    fn run(
+        &mut self,
+        src: &[u8],
+        pos: usize,
+        dst: &mut [u8],
+        window: usize,
+    ) -> Result<Fit, EncodeError> {
         let end = fit::check(src, pos, dst, window)?;
         // Positions count from the cluster's start.
         let (src, end) = (&src[pos..], end - pos);
@@ -115,10 +121,19 @@ mod tests {
             vec![0; 300_000],
             noise(70_000, 256, 1),
             noise(40_000, 2, 2),
-            [far.clone(), noise(62_535, 256, 6), far.clone(), noise(62_536, 256, 7), far.clone()].concat(),
-            [noise(5000, 256, 8), vec![1; 70_000], noise(5000, 256, 8), vec![1; 1023], far[..9].to_vec()]
+            [far.clone(), noise(62_535, 256, 6), far.clone(), noise(62_536, 256, 7), far.clone()]
                 .concat(),
-            (0..40_000u32).flat_map(|n| [b'a', b'b', (n % 7) as u8, b'a', (n / 5 % 3) as u8]).collect(),
+            [
+                noise(5000, 256, 8),
+                vec![1; 70_000],
+                noise(5000, 256, 8),
+                vec![1; 1023],
+                far[..9].to_vec(),
+            ]
+            .concat(),
+            (0..40_000u32)
+                .flat_map(|n| [b'a', b'b', (n % 7) as u8, b'a', (n / 5 % 3) as u8])
+                .collect(),
         ];
         for period in [3, 63, 65, 1024, 1025, 4096, 65_535, 65_536] {
             let mut input = noise(period, 256, period as u32).repeat(140_000 / period + 1);
@@ -205,9 +220,14 @@ mod tests {
     fn every_level_size_and_distance_round_trips_adversarial_input() {
         for input in adversarial() {
             for level in 0..=12 {
-                for (size, max_distance) in
-                    [(64, 1024), (333, 65535), (4096, 65535), (4096, 4095), (65536, 1024), (65536, 65535)]
-                {
+                for (size, max_distance) in [
+                    (64, 1024),
+                    (333, 65535),
+                    (4096, 65535),
+                    (4096, 4095),
+                    (65536, 1024),
+                    (65536, 65535),
+                ] {
                     check(&input, level, max_distance, size);
                 }
             }
@@ -234,7 +254,9 @@ mod tests {
         for level in 1..=12 {
             let mut lz4 = Lz4::new(Lz4Params { level, max_distance: 65535 }, 1 << 20);
             let mut dst = vec![0; 1 << 16];
-            let Fit::Encoded { produced, .. } = lz4.fit_exact(&input, &mut dst).unwrap() else { panic!() };
+            let Fit::Encoded { produced, .. } = lz4.fit_exact(&input, &mut dst).unwrap() else {
+                panic!()
+            };
             // All literals and their length bytes, three copies, and the last match and bytes.
             assert!(produced < 4500 + 18 + 3 * 12 + 20, "level {level}: {produced}");
         }

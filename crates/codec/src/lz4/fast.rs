@@ -70,7 +70,12 @@ impl Fast {
     }
 
     #[inline(never)]
-    fn encode<const BYTES: u32, const LOG: u32>(&mut self, src: &[u8], end: usize, dst: &mut [u8]) -> Fit {
+    fn encode<const BYTES: u32, const LOG: u32>(
+        &mut self,
+        src: &[u8],
+        end: usize,
+        dst: &mut [u8],
+    ) -> Fit {
         let most = dst.len();
         let mut writer = SequenceWriter::new(dst);
         let mut anchor = 0;
@@ -146,7 +151,8 @@ mod tests {
 
     #[test]
     fn large_clusters_of_short_matches_are_encoded() {
-        let numbers: Vec<u8> = (10_000..40_000).flat_map(|n: u32| format!("{n}\n").into_bytes()).collect();
+        let numbers: Vec<u8> =
+            (10_000..40_000).flat_map(|n: u32| format!("{n}\n").into_bytes()).collect();
         let mut fast = Fast::new(u16::MAX);
         for (end, size) in [(numbers.len(), LARGE), (numbers.len(), 64 << 10), (40_000, 64 << 10)] {
             let mut out = vec![0; size];

@@ -53,7 +53,8 @@ impl Lazy {
                     taken = better;
                     continue;
                 }
-                next = alternatives.next.and_then(|next| shortened(&mut taken, next, cluster.last()));
+                next =
+                    alternatives.next.and_then(|next| shortened(&mut taken, next, cluster.last()));
                 break;
             }
             let len = taken.end - taken.first;
@@ -111,7 +112,9 @@ impl Lazy {
         }
         let (mut best, last) = ((0, 0), cluster.last());
         self.finder.all_beyond(cluster, first, end, self.attempts, |span| {
-            if span.first <= first + MAX_SHORT && alternatives.next.is_none_or(|next| span.end > next.end) {
+            if span.first <= first + MAX_SHORT
+                && alternatives.next.is_none_or(|next| span.end > next.end)
+            {
                 alternatives.next = Some(span);
             }
             let more = span.end - end;
@@ -132,7 +135,10 @@ fn shortened(taken: &mut Span, next: Span, last: usize) -> Option<Span> {
     let end = taken.first + MAX_SHORT;
     let follows = next.end.checked_sub(taken.end).filter(|len| *len >= MIN_MATCH)?;
     let has_length_byte = |len| len > MAX_SHORT;
-    if taken.end <= end || end > last || has_length_byte(next.end - end) && !has_length_byte(follows) {
+    if taken.end <= end
+        || end > last
+        || has_length_byte(next.end - end) && !has_length_byte(follows)
+    {
         return None;
     }
     taken.end = end;

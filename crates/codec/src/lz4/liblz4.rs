@@ -29,7 +29,9 @@ pub(crate) fn decode(src: &[u8], dst: &mut [u8], portion: Portion) -> Result<usi
         // SAFETY: liblz4 reads only `src_len` bytes at `from` and writes only `dst_len` at `to`; both are the slices' own.
         Portion::Whole => unsafe { LZ4_decompress_safe(from, to, src_len, dst_len) },
         // SAFETY: as above; `target` equals the capacity.
-        Portion::Prefix => unsafe { LZ4_decompress_safe_partial(from, to, src_len, dst_len, dst_len) },
+        Portion::Prefix => unsafe {
+            LZ4_decompress_safe_partial(from, to, src_len, dst_len, dst_len)
+        },
     };
     let got = usize::try_from(got).map_err(|_| CORRUPT)?;
     if got < dst.len() {

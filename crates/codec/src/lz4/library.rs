@@ -60,7 +60,9 @@ impl Library {
         } else {
             let state = self.state.as_mut_ptr().cast::<c_void>();
             // SAFETY: as above. `state` has `LZ4_sizeofStateHC` bytes, is aligned to 8 bytes as lz4hc.h asks, and liblz4 initialises it.
-            unsafe { LZ4_compress_HC_destSize(state, from, to, &raw mut taken, target, self.level.into()) }
+            unsafe {
+                LZ4_compress_HC_destSize(state, from, to, &raw mut taken, target, self.level.into())
+            }
         };
         let (taken, produced) = (usize::try_from(taken).ok()?, usize::try_from(produced).ok()?);
         (produced > 0 && produced <= dst.len() && taken <= src.len()).then_some((taken, produced))
@@ -100,7 +102,9 @@ impl Compressor for Library {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Algorithm, Decoder, LIBLZ4, Lz4Params, Method, Params, Portion, compressor, right_align};
+    use crate::{
+        Algorithm, Decoder, LIBLZ4, Lz4Params, Method, Params, Portion, compressor, right_align,
+    };
 
     #[test]
     fn liblz4_fills_clusters_of_each_level() {
@@ -113,21 +117,28 @@ mod tests {
             let (mut at, mut clusters) = (0, 0);
             while at < text.len() {
                 let mut block = vec![0; 4096];
-                let Fit::Encoded { consumed, produced } = encoder.fit(&text, at, &mut block).unwrap() else {
+                let Fit::Encoded { consumed, produced } =
+                    encoder.fit(&text, at, &mut block).unwrap()
+                else {
                     // The last bytes.
                     assert!(text.len() - at < 100, "level {level} does not compress text at {at}");
                     break;
                 };
                 right_align(&mut block, produced);
                 let mut out = vec![0; consumed];
-                Decoder::default().decode(Algorithm::Lz4, &block, &mut out, Portion::Whole).unwrap();
+                Decoder::default()
+                    .decode(Algorithm::Lz4, &block, &mut out, Portion::Whole)
+                    .unwrap();
                 assert!(out == text[at..at + consumed]);
                 assert!(produced > 4000 || at + consumed == text.len(), "{produced}");
                 (at, clusters) = (at + consumed, clusters + 1);
             }
             let mut all = vec![0; text.len()];
             let fit = encoder.fit_exact(&text, &mut all).unwrap();
-            assert!(matches!(fit, Fit::Encoded { consumed, .. } if consumed == text.len()), "{fit:?}");
+            assert!(
+                matches!(fit, Fit::Encoded { consumed, .. } if consumed == text.len()),
+                "{fit:?}"
+            );
             assert_eq!(encoder.fit_exact(&text, &mut all[..1024]), Ok(Fit::Incompressible));
             assert!(clusters > 1);
         }

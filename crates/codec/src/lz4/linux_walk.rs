@@ -35,7 +35,8 @@ pub(crate) fn farthest_match(src: &[u8], decoded: usize, portion: Portion) -> Op
                 }
             }
         }
-        let at_end = op + literals + MATCH_LIMIT > output || ip + literals + LAST_LITERALS + 3 > input;
+        let at_end =
+            op + literals + MATCH_LIMIT > output || ip + literals + LAST_LITERALS + 3 > input;
         if at_end && !is_short {
             if is_prefix {
                 literals = literals.min(output - op);

@@ -156,7 +156,8 @@ impl Optimal {
         let mut state = self.begin(cluster, budget);
         loop {
             let is_list_full = self.parse(cluster, &mut state, budget);
-            let matches = self.trace(if is_list_full { End::at(self.settled.len() - 1) } else { state.best });
+            let matches =
+                self.trace(if is_list_full { End::at(self.settled.len() - 1) } else { state.best });
             let mut is_full = false;
             for &Span { first, end, distance } in self.path[..matches].iter().rev() {
                 let written = writer.sequence(src, anchor, first, distance as u16, end - first);
@@ -235,7 +236,11 @@ impl Optimal {
                 }
                 (known_start, known_end) = (found.first, found.end);
                 // No match ends after the input's end.
-                at = if known_end + LAST_LITERALS >= total { known_end } else { (at + 1).max(known_end - 3) };
+                at = if known_end + LAST_LITERALS >= total {
+                    known_end
+                } else {
+                    (at + 1).max(known_end - 3)
+                };
             }
             // A match found later may be extended to an earlier start, but not before the start of the known match.
             let settled = if at < known_end { known_start } else { at };
@@ -289,7 +294,8 @@ impl Optimal {
             if last.is_none_or(|last| span.end > last.end) {
                 last = Some(span);
             }
-            let begins_first = |long: Span| (span.first, Reverse(span.end)) < (long.first, Reverse(long.end));
+            let begins_first =
+                |long: Span| (span.first, Reverse(span.end)) < (long.first, Reverse(long.end));
             if span.is_long() && long.is_none_or(begins_first) {
                 long = Some(span);
             }
@@ -301,7 +307,13 @@ impl Optimal {
     /// whether the budget is enough for all of it.
     #[cold]
     #[inline(never)]
-    fn take_long(&mut self, state: &mut ParseState, found: Span, known_end: usize, budget: usize) -> bool {
+    fn take_long(
+        &mut self,
+        state: &mut ParseState,
+        found: Span,
+        known_end: usize,
+        budget: usize,
+    ) -> bool {
         let Span { first, end, distance } = found;
         node(&mut self.nodes, &mut self.marks, first);
         self.advance(state, first + 1, budget);
@@ -470,7 +482,8 @@ impl Optimal {
             let Settled { at, from, by } = settled[node];
             node = from as usize;
             // The next entry overwrites one for literals: a branch on that would be unpredictable.
-            path[len] = Span { first: settled[node].at as usize, end: at as usize, distance: by.into() };
+            path[len] =
+                Span { first: settled[node].at as usize, end: at as usize, distance: by.into() };
             len += usize::from(by > 0);
         }
         len

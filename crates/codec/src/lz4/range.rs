@@ -143,7 +143,8 @@ impl RangeWriter<'_> {
         while len > 0 && self.len < self.out.len() && distance > self.len {
             // The match starts before the range: up to `distance - self.len` bytes of it are in the window.
             let back = self.back(distance - self.len);
-            let n = len.min(self.out.len() - self.len).min(distance - self.len).min(self.ring - back);
+            let n =
+                len.min(self.out.len() - self.len).min(distance - self.len).min(self.ring - back);
             mem::copy(self.out, self.len, self.window, back, n);
             self.len += n;
             self.total += n;
@@ -209,11 +210,14 @@ mod tests {
     /// One encoded cluster, and its decoded content.
     fn cluster(content: &[u8], max_distance: u16) -> (Vec<u8>, Vec<u8>) {
         let method = Method::Lz4(Lz4Params { level: 3, max_distance });
-        let mut encoder =
-            crate::compressor(&Params { method, ..Params::new(crate::Algorithm::Lz4, None).unwrap() })
-                .unwrap();
+        let mut encoder = crate::compressor(&Params {
+            method,
+            ..Params::new(crate::Algorithm::Lz4, None).unwrap()
+        })
+        .unwrap();
         let mut block = vec![0; 1 << 16];
-        let Fit::Encoded { consumed, produced, .. } = encoder.fit(content, 0, &mut block).unwrap() else {
+        let Fit::Encoded { consumed, produced, .. } = encoder.fit(content, 0, &mut block).unwrap()
+        else {
             return (Vec::new(), Vec::new());
         };
         block.truncate(produced);
@@ -233,10 +237,12 @@ mod tests {
         let piece = prop_oneof![
             proptest::collection::vec(any::<u8>(), 1..300),
             (any::<u8>(), 1usize..5000).prop_map(|(byte, len)| vec![byte; len]),
-            (proptest::collection::vec(0u8..9, 1..60), 1usize..90).prop_map(|(text, n)| text.repeat(n)),
+            (proptest::collection::vec(0u8..9, 1..60), 1usize..90)
+                .prop_map(|(text, n)| text.repeat(n)),
         ];
         // The same bytes twice, so that matches reach far back.
-        proptest::collection::vec(piece, 1..60).prop_map(|pieces| [pieces.concat(), pieces.concat()].concat())
+        proptest::collection::vec(piece, 1..60)
+            .prop_map(|pieces| [pieces.concat(), pieces.concat()].concat())
     }
 
     proptest! {
@@ -289,11 +295,19 @@ mod tests {
         // Three times the same 50,000 random bytes, in one match as our encoders do not write it.
         let part = noise(50_000);
         let expected = [part.as_slice(), &part, &part, &[9; 12]].concat();
-        let length = |len: usize| [vec![255; len / 255], vec![u8::try_from(len % 255).unwrap()]].concat();
+        let length =
+            |len: usize| [vec![255; len / 255], vec![u8::try_from(len % 255).unwrap()]].concat();
         let distance = 50_000u16.to_le_bytes();
-        let encoded =
-            [&[0xff], &*length(50_000 - 15), &part, &distance, &*length(100_000 - 19), &[0xc0], &[9; 12]]
-                .concat();
+        let encoded = [
+            &[0xff],
+            &*length(50_000 - 15),
+            &part,
+            &distance,
+            &*length(100_000 - 19),
+            &[0xc0],
+            &[9; 12],
+        ]
+        .concat();
         let mut window = vec![0; lz4_window(u16::MAX)];
         let ring = window.len() - SLACK;
         for skip in [0, 1, 49_999, 65_535, 65_536, ring - 1, ring, ring + 1, 2 * ring, 149_000] {

@@ -99,7 +99,10 @@ impl<'a> SequenceWriter<'a> {
             let spare = (room - head).saturating_sub(1 + LAST_LITERALS);
             let longest = if spare == 0 { 14 } else { 14 + spare * 255 } + MIN_MATCH;
             len = len.min(longest);
-            if head + length_bytes(len - MIN_MATCH) + 1 + LAST_LITERALS.max(MATCH_LIMIT.saturating_sub(len))
+            if head
+                + length_bytes(len - MIN_MATCH)
+                + 1
+                + LAST_LITERALS.max(MATCH_LIMIT.saturating_sub(len))
                 > room
             {
                 len = len.min(MIN_MATCH);

@@ -25,7 +25,8 @@ const BACK: [usize; 8] = [0, 8, 8, 9, 8, 10, 12, 14];
 /// Decodes `src` into the whole of `dst`.
 pub(super) fn decode(src: &[u8], dst: &mut [u8], portion: Portion) -> Result<usize, DecodeError> {
     let wanted = dst.len();
-    let buffers = Buffers { src: src.as_ptr(), end: src.len(), dst: dst.as_mut_ptr(), stop: wanted };
+    let buffers =
+        Buffers { src: src.as_ptr(), end: src.len(), dst: dst.as_mut_ptr(), stop: wanted };
     // SAFETY: the pointers and lengths are those of the two slices.
     let got = unsafe { run(&buffers, portion == Portion::Prefix) };
     finish(got, wanted)
@@ -247,7 +248,8 @@ unsafe fn long_length(buffers: &Buffers, ip: &mut usize) -> Option<usize> {
 unsafe fn run(buffers: &Buffers, is_prefix: bool) -> Option<usize> {
     let (end, stop) = (buffers.end, buffers.stop);
     // Before both, a sequence whose lengths have no further bytes needs no other checks.
-    let (short_input, short_output) = (end.saturating_sub(SHORT_INPUT), stop.saturating_sub(SHORT_OUTPUT));
+    let (short_input, short_output) =
+        (end.saturating_sub(SHORT_INPUT), stop.saturating_sub(SHORT_OUTPUT));
     let (mut ip, mut op) = (0, 0);
     let mut unfinished = None;
     while ip < short_input && op < short_output {

@@ -42,10 +42,17 @@ impl Encoder {
         Ok(Self { stream: Stream::default(), options, dict_size: params.dict_size, window })
     }
 
-    fn run(&mut self, src: &[u8], dst: &mut [u8], dict: usize) -> Result<(usize, usize), EncodeError> {
-        self.options.dict_size = self.dict_size.min(u32::try_from(dict).unwrap_or(u32::MAX)).max(4096);
+    fn run(
+        &mut self,
+        src: &[u8],
+        dst: &mut [u8],
+        dict: usize,
+    ) -> Result<(usize, usize), EncodeError> {
+        self.options.dict_size =
+            self.dict_size.min(u32::try_from(dict).unwrap_or(u32::MAX)).max(4096);
         // SAFETY: the stream is zeroed or of an earlier run, which liblzma reuses; the options outlive the call.
-        let code = unsafe { lzma_microlzma_encoder(&raw mut *self.stream.0, &raw const self.options) };
+        let code =
+            unsafe { lzma_microlzma_encoder(&raw mut *self.stream.0, &raw const self.options) };
         if code != LZMA_OK {
             return Err(failure(code));
         }
@@ -87,7 +94,11 @@ impl Compressor for Encoder {
     fn fit_exact(&mut self, src: &[u8], dst: &mut [u8]) -> Result<Fit, EncodeError> {
         fit::check(src, 0, dst, usize::MAX)?;
         let (consumed, produced) = self.run(src, dst, src.len().next_power_of_two())?;
-        Ok(if consumed == src.len() { classify(consumed, produced, 0, true) } else { Fit::Incompressible })
+        Ok(if consumed == src.len() {
+            classify(consumed, produced, 0, true)
+        } else {
+            Fit::Incompressible
+        })
     }
 }
 
@@ -100,7 +111,9 @@ fn classify(consumed: usize, produced: usize, output: usize, at_end: bool) -> Fi
 
 #[cfg(test)]
 mod tests {
-    use liblzma_sys::{LZMA_FILTER_LZMA1, LZMA_VLI_UNKNOWN, lzma_filter, lzma_raw_encoder_memusage};
+    use liblzma_sys::{
+        LZMA_FILTER_LZMA1, LZMA_VLI_UNKNOWN, lzma_filter, lzma_raw_encoder_memusage,
+    };
 
     use super::*;
     use crate::{Algorithm, Method, Params, encoder_memory};

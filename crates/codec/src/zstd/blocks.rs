@@ -61,7 +61,12 @@ impl Blocks {
 
     /// Encodes the start of `src` into `dst`, which is stored in blocks of `block` bytes: as much as fits, or a little less. Returns the bytes of
     /// content and of output; both are 0 if encoding does not make the content smaller, and `None` if libzstd fails.
-    pub(super) fn fill(&mut self, src: &[u8], dst: &mut [u8], block: usize) -> Option<(usize, usize)> {
+    pub(super) fn fill(
+        &mut self,
+        src: &[u8],
+        dst: &mut [u8],
+        block: usize,
+    ) -> Option<(usize, usize)> {
         let mut most = PIECE;
         loop {
             let (mut taken, mut produced) = self.pieces(src, dst, &mut most, block)?;
@@ -154,7 +159,8 @@ fn store(src: &[u8], taken: usize, dst: &mut [u8], produced: usize) -> Option<(u
 /// Where the frame header of `frame` has the content size, if it takes four bytes: the size of any input from 64 KiB + 256 bytes on.
 fn content_size(frame: &[u8]) -> Option<Range<usize>> {
     let descriptor = *frame.get(MAGIC)?;
-    let (size_flag, single_segment, dictionary) = (descriptor >> 6, descriptor >> 5 & 1, descriptor & 3);
+    let (size_flag, single_segment, dictionary) =
+        (descriptor >> 6, descriptor >> 5 & 1, descriptor & 3);
     let start = MAGIC + 1 + usize::from(single_segment == 0);
     (size_flag == 2 && dictionary == 0).then_some(start..start + 4)
 }

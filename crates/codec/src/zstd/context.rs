@@ -6,10 +6,10 @@ use std::ops::Range;
 use std::ptr::NonNull;
 
 use zstd_safe::zstd_sys::{
-    ZSTD_CCtx, ZSTD_CCtx_reset, ZSTD_CCtx_setParameter, ZSTD_CCtx_setPledgedSrcSize, ZSTD_EndDirective,
-    ZSTD_ResetDirective, ZSTD_adjustCParams, ZSTD_cParameter, ZSTD_compressStream2,
-    ZSTD_compressionParameters, ZSTD_createCCtx, ZSTD_freeCCtx, ZSTD_getCParams, ZSTD_inBuffer, ZSTD_isError,
-    ZSTD_outBuffer,
+    ZSTD_CCtx, ZSTD_CCtx_reset, ZSTD_CCtx_setParameter, ZSTD_CCtx_setPledgedSrcSize,
+    ZSTD_EndDirective, ZSTD_ResetDirective, ZSTD_adjustCParams, ZSTD_cParameter,
+    ZSTD_compressStream2, ZSTD_compressionParameters, ZSTD_createCCtx, ZSTD_freeCCtx,
+    ZSTD_getCParams, ZSTD_inBuffer, ZSTD_isError, ZSTD_outBuffer,
 };
 
 use crate::params::ZstdParams;
@@ -126,7 +126,8 @@ pub(super) fn estimate(params: ZstdParams, len: u64) -> u64 {
     const OTHERS: u64 = 1 << 20;
     let chosen = chosen(params, len);
     let hash_3_log = if chosen.minMatch == 3 { HASH_3_LOG.min(chosen.windowLog) } else { 0 };
-    let tables: u64 = [chosen.hashLog, chosen.chainLog, hash_3_log].into_iter().map(|log| 4 << log).sum();
+    let tables: u64 =
+        [chosen.hashLog, chosen.chainLog, hash_3_log].into_iter().map(|log| 4 << log).sum();
     tables + OTHERS
 }
 
@@ -153,13 +154,18 @@ mod tests {
 
     #[test]
     fn the_memory_is_bounded_without_the_sizes_of_structs() {
-        for (level, window_log) in (1..=22).flat_map(|level| (10..=24).map(move |log| (level, log))) {
+        for (level, window_log) in (1..=22).flat_map(|level| (10..=24).map(move |log| (level, log)))
+        {
             for len in [1, 4 << 10, 100_000, 1 << 20, 5 << 20, 14 << 20] {
                 let params = ZstdParams { level, window_log };
                 // SAFETY: the function has no conditions.
-                let libzstd = unsafe { ZSTD_estimateCCtxSize_usingCParams(chosen(params, len)) } as u64;
+                let libzstd =
+                    unsafe { ZSTD_estimateCCtxSize_usingCParams(chosen(params, len)) } as u64;
                 let own = estimate(params, len);
-                assert!((libzstd..libzstd + (3 << 20)).contains(&own), "{params:?}, {len}: {own}, {libzstd}");
+                assert!(
+                    (libzstd..libzstd + (3 << 20)).contains(&own),
+                    "{params:?}, {len}: {own}, {libzstd}"
+                );
             }
         }
     }

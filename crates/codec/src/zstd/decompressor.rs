@@ -54,7 +54,9 @@ impl Decompressor {
         while filled < dst.len() {
             // SAFETY: the context is valid, and a frame has begun.
             let next = unsafe { ZSTD_nextSrcSizeToDecompress(self.context.as_ptr()) };
-            let Some((block, rest)) = src.split_at_checked(next).filter(|_| next > 0) else { break };
+            let Some((block, rest)) = src.split_at_checked(next).filter(|_| next > 0) else {
+                break;
+            };
             src = rest;
             let free = dst.len() - filled;
             if free >= MAX_BLOCK {
@@ -102,7 +104,9 @@ mod tests {
         // Lines that refer back by more than a block, and noise in which blocks are not compressed.
         let mut content = Vec::new();
         for number in 0..40_000u32 {
-            content.extend(format!("line {} {}\n", number % 9000, number.wrapping_mul(number)).bytes());
+            content.extend(
+                format!("line {} {}\n", number % 9000, number.wrapping_mul(number)).bytes(),
+            );
         }
         let noise = content.iter().scan(1u32, |state, byte| {
             *state = state.wrapping_mul(1_664_525).wrapping_add(u32::from(*byte) | 1);

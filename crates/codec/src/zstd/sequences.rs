@@ -7,8 +7,8 @@
 use std::ffi::c_int;
 
 use zstd_safe::zstd_sys::{
-    ZSTD_Sequence, ZSTD_SequenceFormat_e, ZSTD_cParameter, ZSTD_compressSequences, ZSTD_generateSequences,
-    ZSTD_sequenceBound,
+    ZSTD_Sequence, ZSTD_SequenceFormat_e, ZSTD_cParameter, ZSTD_compressSequences,
+    ZSTD_generateSequences, ZSTD_sequenceBound,
 };
 
 use super::context::{Context, common, is_ok};
@@ -19,7 +19,8 @@ const MIN_MATCH: usize = 3;
 /// log2 of the entries in the tables of the context that only encodes: it searches nothing, so these are the smallest that libzstd accepts.
 const NO_TABLES: c_int = 6;
 
-const END_OF_BLOCK: ZSTD_Sequence = ZSTD_Sequence { offset: 0, litLength: 0, matchLength: 0, rep: 0 };
+const END_OF_BLOCK: ZSTD_Sequence =
+    ZSTD_Sequence { offset: 0, litLength: 0, matchLength: 0, rep: 0 };
 
 /// The matches of one input.
 pub(super) struct Sequences {
@@ -61,7 +62,8 @@ impl Sequences {
         self.sequences.reserve(most + 1);
         let (to, from) = (self.sequences.as_mut_ptr(), src.as_ptr().cast());
         // SAFETY: there is room for `most` sequences, and `src` is readable; the context is valid.
-        let count = unsafe { ZSTD_generateSequences(self.finder.as_ptr(), to, most, from, src.len()) };
+        let count =
+            unsafe { ZSTD_generateSequences(self.finder.as_ptr(), to, most, from, src.len()) };
         if !is_ok(count) || count > most {
             return false;
         }

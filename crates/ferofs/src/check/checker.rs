@@ -61,7 +61,9 @@ impl<'a> Checker<'a> {
     /// The value of `result`. An error that [ends all work](ferofs_read::Error::ends_all) ends the check, others are ignored.
     pub(super) fn unless_ended<T>(&self, result: Result<T>) -> Option<T> {
         match result {
-            Err(error) if error.ends_all() => self.findings.value_of(PathBuf::new, None, Err(error)),
+            Err(error) if error.ends_all() => {
+                self.findings.value_of(PathBuf::new, None, Err(error))
+            }
             result => result.ok(),
         }
     }

@@ -116,7 +116,10 @@ impl Checker<'_> {
             match entry.index.resolve(table) {
                 Some((prefix, infix)) => {
                     if prefix.is_whole_name() && !acl::is_valid(entry.value) {
-                        faults.insert(("ACL size", u64::try_from(entry.value.len()).unwrap_or(u64::MAX)));
+                        faults.insert((
+                            "ACL size",
+                            u64::try_from(entry.value.len()).unwrap_or(u64::MAX),
+                        ));
                     }
                     names.push((prefix, [infix, entry.name].concat()));
                 }
@@ -137,18 +140,25 @@ impl Checker<'_> {
             && confuses_attributes(end, *first)
         {
             const WHAT: &str = "shared attributes that Linux looks for among those of the inode";
-            self.report(name, Corruption::new(Structure::Xattr, Fault::LinuxReads(WHAT)).of(inode.nid()));
+            self.report(
+                name,
+                Corruption::new(Structure::Xattr, Fault::LinuxReads(WHAT)).of(inode.nid()),
+            );
         }
         let filtered = self.image.superblock().xattr_filter;
         if filtered && names.iter().any(|(prefix, rest)| !filter.may_contain(*prefix, rest)) {
             self.report(name, Corruption::new(Structure::Xattr, Fault::NameFilter).of(inode.nid()));
         }
         let count = names.len();
-        let mut sorted: Vec<_> = names.into_iter().map(|(prefix, rest)| (prefix.index(), rest)).collect();
+        let mut sorted: Vec<_> =
+            names.into_iter().map(|(prefix, rest)| (prefix.index(), rest)).collect();
         sorted.sort_unstable();
         sorted.dedup();
         if sorted.len() < count {
-            self.report(name, Corruption::new(Structure::Xattr, Fault::DuplicateName).of(inode.nid()));
+            self.report(
+                name,
+                Corruption::new(Structure::Xattr, Fault::DuplicateName).of(inode.nid()),
+            );
         }
         let mut used = self.used_space();
         for (place, size) in shared {
@@ -167,7 +177,10 @@ impl Checker<'_> {
         let limit = self.image.device_size(ferofs_format::DeviceId::new(0)).unwrap_or(0);
         if !end.in_metabox && end.pos.get() > limit {
             let fault = Fault::OutOfRange { field: "map", value: end.pos.get(), limit };
-            self.report(name, Corruption::new(Structure::Inode, fault).at(inode.place().pos).of(inode.nid()));
+            self.report(
+                name,
+                Corruption::new(Structure::Inode, fault).at(inode.place().pos).of(inode.nid()),
+            );
             return;
         }
         // In the metabox, the end cannot be compared with a device's size: ranges of more than 16 MiB are not added.
@@ -176,7 +189,8 @@ impl Checker<'_> {
         }
         // Linux reads chunk-based files without this flag, and erofs-utils 1.9.4 does not set it for tar indexes.
         let announced = superblock.incompat | Incompat::CHUNKED_FILE;
-        let padded = if inode.layout().is_compressed() { Incompat::LZ4_0PADDING } else { Incompat::empty() };
+        let padded =
+            if inode.layout().is_compressed() { Incompat::LZ4_0PADDING } else { Incompat::empty() };
         let missing = extents.map(|extents| (extents.features() | padded).difference(announced));
         if let Some((feature, _)) = missing.and_then(|missing| missing.iter_names().next()) {
             let fault = Fault::FeatureNotSet(feature);
@@ -210,16 +224,25 @@ impl Checker<'_> {
             match self.location(inode.nid(), &extent) {
                 Ok(range) => ranges.extend(range),
                 Err(error) => {
-                    self.findings.value_of::<()>(|| self.paths.path(name), Some(&extent), Err(error));
+                    self.findings.value_of::<()>(
+                        || self.paths.path(name),
+                        Some(&extent),
+                        Err(error),
+                    );
                     continue;
                 }
             }
-            let in_device = matches!(extent.data, ExtentData::Stored { .. } | ExtentData::Interlaced { .. });
+            let in_device =
+                matches!(extent.data, ExtentData::Stored { .. } | ExtentData::Interlaced { .. });
             if in_device && decoded {
                 // A stored extent can be divided.
                 let start = extent.start.get().max(from.get());
                 let end = extent.end().min(start.saturating_add(PIECE_BYTES.saturating_sub(bytes)));
-                extent = Extent { start: FileOffset::new(start), len: end.saturating_sub(start), ..extent };
+                extent = Extent {
+                    start: FileOffset::new(start),
+                    len: end.saturating_sub(start),
+                    ..extent
+                };
             }
             let next = extent.end();
             if !matches!(extent.data, ExtentData::Hole | ExtentData::Fragment { .. }) {
@@ -235,7 +258,8 @@ impl Checker<'_> {
                 piece.holes.push(extent);
             }
             if next < inode.size()
-                && (bytes >= PIECE_BYTES || piece.extents.len().max(piece.holes.len()) >= PIECE_EXTENTS)
+                && (bytes >= PIECE_BYTES
+                    || piece.extents.len().max(piece.holes.len()) >= PIECE_EXTENTS)
             {
                 piece.next = Some(FileOffset::new(next));
                 break;
@@ -310,14 +334,17 @@ impl Checker<'_> {
     /// Checks that the pcluster of a marked hole decodes to zeroes, which Linux before 7.2 reads.
     fn check_hole(&self, inode: &Inode, hole: &Extent, buffer: &mut [u8]) -> Result<()> {
         let mut reader = self.image.reader(inode).without_hole_marks()?;
-        let other =
-            || Corruption::new(Structure::Extent, Fault::OlderLinux(OTHER_THAN_ZEROES)).of(inode.nid());
+        let other = || {
+            Corruption::new(Structure::Extent, Fault::OlderLinux(OTHER_THAN_ZEROES)).of(inode.nid())
+        };
         let mut at = hole.start.get();
         while at < hole.end() {
             let wanted = usize::try_from(hole.end().saturating_sub(at)).unwrap_or(usize::MAX);
             let (part, _) = buffer.split_at_mut(wanted.min(buffer.len()));
             match reader.read_at(FileOffset::new(at), part) {
-                Ok(read) if part.iter().all(|byte| *byte == 0) => at = at.saturating_add(to_u64(read.max(1))),
+                Ok(read) if part.iter().all(|byte| *byte == 0) => {
+                    at = at.saturating_add(to_u64(read.max(1)))
+                }
                 Ok(_) | Err(Error::Corrupt(_)) => return Err(other().into()),
                 Err(error) => return Err(error),
             }
@@ -329,10 +356,15 @@ impl Checker<'_> {
     /// [`Self::check_fields`] read their content, and report clusters that ferofs cannot decode.
     fn check_linux(&self, name: &Name, inode: &Inode, piece: &FilePiece, buffer: &mut [u8]) {
         let mut linux = LinuxDecoders::new(self.image);
-        for extent in piece.extents.iter().filter(|extent| matches!(extent.data, ExtentData::Encoded { .. }))
+        for extent in
+            piece.extents.iter().filter(|extent| matches!(extent.data, ExtentData::Encoded { .. }))
         {
             match self.read_extent(inode, extent.start.get(), extent.end(), buffer) {
-                Ok(()) => self.findings.value_of(|| self.paths.path(name), Some(extent), linux.check(extent)),
+                Ok(()) => self.findings.value_of(
+                    || self.paths.path(name),
+                    Some(extent),
+                    linux.check(extent),
+                ),
                 Err(error) => self.unless_ended::<()>(Err(error)),
             };
         }

@@ -26,13 +26,14 @@ impl ChunkOrder {
     /// # Errors
     /// Linux would read it from the device of the extent before.
     pub(super) fn check(&mut self, extent: &Extent) -> Result<()> {
-        let ExtentData::Stored { at: Location::Device(device, pos) } = extent.data else { return Ok(()) };
+        let ExtentData::Stored { at: Location::Device(device, pos) } = extent.data else {
+            return Ok(());
+        };
         let end = BytePos::new(pos.get().saturating_add(extent.len));
         let last = self.last.replace((device, end));
         match last {
             Some((other, last_end)) if other != device && last_end == pos => {
-                const WHAT: &str =
-                    "follows the chunk before, but on another device: Linux reads it from that one's";
+                const WHAT: &str = "follows the chunk before, but on another device: Linux reads it from that one's";
                 Err(Corruption::new(Structure::ChunkIndex, Fault::LinuxReads(WHAT)).at(pos).into())
             }
             _ => Ok(()),
@@ -44,7 +45,8 @@ impl ChunkOrder {
 /// page numbers, without comparing whether both are in the metabox.
 pub(super) fn confuses_attributes(end: MetadataPlace, shared: MetadataPlace) -> bool {
     let page = |pos: u64| pos.checked_div(to_u64(LINUX_PAGE));
-    end.in_metabox != shared.in_metabox && page(end.pos.get().saturating_sub(1)) == page(shared.pos.get())
+    end.in_metabox != shared.in_metabox
+        && page(end.pos.get().saturating_sub(1)) == page(shared.pos.get())
 }
 
 /// Checks whether Linux's decoders accept an image's clusters.
@@ -64,10 +66,13 @@ impl<'a> LinuxDecoders<'a> {
     /// # Errors
     /// Linux refuses it, or it cannot be read.
     pub(super) fn check(&mut self, extent: &Extent) -> Result<()> {
-        let ExtentData::Encoded { algorithm, at, encoded_len, partial } = extent.data else { return Ok(()) };
+        let ExtentData::Encoded { algorithm, at, encoded_len, partial } = extent.data else {
+            return Ok(());
+        };
         let superblock = self.image.superblock();
         // Without LZ4_0PADDING, more bytes may follow LZ4 data.
-        let is_legacy = algorithm == Algorithm::Lz4 && !superblock.incompat.contains(Incompat::LZ4_0PADDING);
+        let is_legacy =
+            algorithm == Algorithm::Lz4 && !superblock.incompat.contains(Incompat::LZ4_0PADDING);
         let block = superblock.block_size;
         let (pos, unit) = match at {
             Location::Device(_, pos) => (pos, block.bytes()),
@@ -76,10 +81,12 @@ impl<'a> LinuxDecoders<'a> {
         let whole = usize::try_from(encoded_len).unwrap_or(usize::MAX);
         let decoded = usize::try_from(extent.len).unwrap_or(usize::MAX);
         let configs = self.image.configs();
-        let offset = pos.get().checked_rem(to_u64(unit)).and_then(|offset| usize::try_from(offset).ok());
+        let offset =
+            pos.get().checked_rem(to_u64(unit)).and_then(|offset| usize::try_from(offset).ok());
         let offset = offset.unwrap_or(usize::MAX);
         let portion = if partial || is_legacy { Portion::Prefix } else { Portion::Whole };
-        let needs_whole_cluster = LinuxChecker::needs_whole_cluster(algorithm, decoded, portion, configs);
+        let needs_whole_cluster =
+            LinuxChecker::needs_whole_cluster(algorithm, decoded, portion, configs);
         let is_framed = algorithm == Algorithm::Zstd;
         // A cluster within one block that ferofs decodes is not all padding, which is all that Linux checks in it here.
         if !needs_whole_cluster
@@ -88,8 +95,11 @@ impl<'a> LinuxDecoders<'a> {
         {
             return Ok(());
         }
-        let wanted =
-            if needs_whole_cluster { whole } else { whole.min(block.bytes().saturating_add(HEADER_MAX)) };
+        let wanted = if needs_whole_cluster {
+            whole
+        } else {
+            whole.min(block.bytes().saturating_add(HEADER_MAX))
+        };
         self.encoded.resize(wanted, 0);
         match at {
             Location::Device(device, pos) => {
@@ -100,9 +110,13 @@ impl<'a> LinuxDecoders<'a> {
             }
         }
         let place = ClusterPlace { block: block.bytes(), offset };
-        self.checker.check(algorithm, &self.encoded, place, decoded, portion, configs).map_err(|refusal| {
-            Corruption::new(Structure::Extent, Fault::LinuxDecoder(refusal.message())).at(pos).into()
-        })
+        self.checker.check(algorithm, &self.encoded, place, decoded, portion, configs).map_err(
+            |refusal| {
+                Corruption::new(Structure::Extent, Fault::LinuxDecoder(refusal.message()))
+                    .at(pos)
+                    .into()
+            },
+        )
     }
 }
 
@@ -126,7 +140,9 @@ mod tests {
             start: FileOffset::new(0),
             len: 4096,
             data: match data {
-                true => ExtentData::Stored { at: Location::Device(DeviceId::new(device), BytePos::new(at)) },
+                true => ExtentData::Stored {
+                    at: Location::Device(DeviceId::new(device), BytePos::new(at)),
+                },
                 false => ExtentData::Hole,
             },
         };

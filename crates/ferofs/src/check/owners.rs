@@ -49,7 +49,11 @@ impl Checker<'_> {
         for (number, owners) in &owners {
             let Some((_, range)) = overlaps.get(*number) else { continue };
             for (at, owner) in owners.iter().enumerate() {
-                let other = owners.iter().enumerate().find(|(other, _)| *other != at).map(|(_, other)| other);
+                let other = owners
+                    .iter()
+                    .enumerate()
+                    .find(|(other, _)| *other != at)
+                    .map(|(_, other)| other);
                 let what = match other {
                     Some(other) if other.metadata => "metadata",
                     Some(_) => "data",
@@ -78,7 +82,9 @@ impl Checker<'_> {
         for file in self.names().filter(|file| file.first) {
             let Some(inode) = self.unless_ended(file.inode) else { continue };
             let extents = self.unless_ended(self.image.extents(&inode, FileOffset::new(0)));
-            for extent in extents.into_iter().flatten().map_while(|extent| self.unless_ended(extent)) {
+            for extent in
+                extents.into_iter().flatten().map_while(|extent| self.unless_ended(extent))
+            {
                 let ExtentData::Fragment { offset } = extent.data else { continue };
                 if self.unless_ended(self.image.budget().charge(work)).is_none() {
                     return;
@@ -105,22 +111,30 @@ impl Checker<'_> {
         owners: &mut BTreeMap<usize, Vec<Owner>>,
     ) {
         let budget = &self.image.budget();
-        let mut add = |space, range: std::ops::Range<u64>, content: Option<std::ops::Range<u64>>| {
-            let numbers = touched(overlaps, space, &range);
-            // The number of extents times the number of overlaps can be large.
-            budget.charge(to_u64(numbers.len()).saturating_mul(2))?;
-            for number in numbers {
-                let owners = owners.entry(number).or_default();
-                let metadata = content.is_none();
-                let known = owners.iter().any(|owner| owner.nid == inode.nid() && owner.metadata == metadata);
-                // A file that overlaps with itself is reported twice.
-                if owners.len() < MAX_OWNERS && (!known || owners.len() < 2) {
-                    let content = content.clone();
-                    owners.push(Owner { path: Arc::clone(path), nid: inode.nid(), metadata, content });
+        let mut add =
+            |space, range: std::ops::Range<u64>, content: Option<std::ops::Range<u64>>| {
+                let numbers = touched(overlaps, space, &range);
+                // The number of extents times the number of overlaps can be large.
+                budget.charge(to_u64(numbers.len()).saturating_mul(2))?;
+                for number in numbers {
+                    let owners = owners.entry(number).or_default();
+                    let metadata = content.is_none();
+                    let known = owners
+                        .iter()
+                        .any(|owner| owner.nid == inode.nid() && owner.metadata == metadata);
+                    // A file that overlaps with itself is reported twice.
+                    if owners.len() < MAX_OWNERS && (!known || owners.len() < 2) {
+                        let content = content.clone();
+                        owners.push(Owner {
+                            path: Arc::clone(path),
+                            nid: inode.nid(),
+                            metadata,
+                            content,
+                        });
+                    }
                 }
-            }
-            Ok(())
-        };
+                Ok(())
+            };
         let extents = self.image.extents(inode, FileOffset::new(0));
         let end = match &extents {
             Ok(extents) => extents.metadata_end(),

@@ -102,7 +102,8 @@ impl Report {
     /// A line for each finding and warning, and one for those that are not listed.
     pub fn lines(&self, block_size: BlockSize) -> impl Iterator<Item = String> {
         let findings = self.findings.iter().map(move |finding| finding.line("", block_size));
-        let warnings = self.warnings.iter().map(move |finding| finding.line("warning: ", block_size));
+        let warnings =
+            self.warnings.iter().map(move |finding| finding.line("warning: ", block_size));
         let unlisted = (self.unlisted > 0).then(|| format!("{} more findings", self.unlisted));
         findings.chain(warnings).chain(unlisted)
     }
@@ -205,7 +206,9 @@ impl Findings {
     pub(super) fn damaged_parts(&self, path: &Path) -> Vec<(Range<u64>, Corruption)> {
         let state = self.0.lock();
         let of_file = state.findings.iter().filter(|finding| finding.path == path);
-        of_file.filter_map(|finding| Some((finding.content.clone()?, finding.corruption.clone()))).collect()
+        of_file
+            .filter_map(|finding| Some((finding.content.clone()?, finding.corruption.clone())))
+            .collect()
     }
 
     /// Whether an error ended the check.
@@ -263,8 +266,9 @@ mod tests {
         }
         let (report, result) = findings.into_report(Report::default());
         assert!(result.is_ok() && !report.is_sound());
-        let listed =
-            |path: &str| report.findings.iter().filter(|found| found.path == Path::new(path)).count();
+        let listed = |path: &str| {
+            report.findings.iter().filter(|found| found.path == Path::new(path)).count()
+        };
         assert_eq!([listed("all"), listed("many"), listed("few")], [PER_FILE, PER_FILE, 2]);
         assert_eq!((report.warnings.len(), report.unlisted), (2, 4));
     }
@@ -277,7 +281,12 @@ mod tests {
             if pos % 2 == 0 {
                 findings.add(|| path.clone(), corruption, None);
             } else {
-                findings.push(Finding { path: path.clone(), corruption, content: None, also: None });
+                findings.push(Finding {
+                    path: path.clone(),
+                    corruption,
+                    content: None,
+                    also: None,
+                });
             }
         }
         let (report, _) = findings.into_report(Report::default());

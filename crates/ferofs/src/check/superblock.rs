@@ -26,7 +26,12 @@ impl Checker<'_> {
         let primary = 0..superblock.blocks;
         let mut ranges = vec![primary];
         for (number, slot) in (1u16..).zip(self.image.device_slots()) {
-            self.check_size(DeviceId::new(number), "device blocks", slot.blocks, Structure::DeviceTable);
+            self.check_size(
+                DeviceId::new(number),
+                "device blocks",
+                slot.blocks,
+                Structure::DeviceTable,
+            );
             if let Some(start) = slot.start {
                 let range = start.get()..start.get().saturating_add(slot.blocks);
                 if ranges.iter().any(|other| other.start < range.end && range.start < other.end) {
@@ -49,7 +54,10 @@ impl Checker<'_> {
             Compression::Configured { .. } => self.image.configs().to_bytes().len(),
             Compression::Lz4Only { .. } => 0,
         };
-        used.add_system(to_u64(superblock::OFFSET), to_u64(superblock.size().saturating_add(configs)));
+        used.add_system(
+            to_u64(superblock::OFFSET),
+            to_u64(superblock.size().saturating_add(configs)),
+        );
         let slots = to_u64(self.image.device_slots().len().saturating_mul(DEVICE_SLOT_SIZE));
         used.add_system(superblock.device_table.get(), slots);
         let plain = superblock.compat.contains(Compat::PLAIN_XATTR_PFX)
@@ -64,8 +72,12 @@ impl Checker<'_> {
     /// Checks features that need another one, or a field.
     fn check_features(&self) {
         let superblock = self.image.superblock();
-        if superblock.compat.contains(Compat::SHARED_EA_IN_METABOX) && superblock.metabox.is_none() {
-            self.report_image(Corruption::new(Structure::Superblock, Fault::FeatureNotSet("METABOX")));
+        if superblock.compat.contains(Compat::SHARED_EA_IN_METABOX) && superblock.metabox.is_none()
+        {
+            self.report_image(Corruption::new(
+                Structure::Superblock,
+                Fault::FeatureNotSet("METABOX"),
+            ));
         }
         // Linux 7.0 and later do not mount such an image.
         let number = superblock.ishare_xattr_prefix_id;

@@ -17,8 +17,11 @@ fn image_bytes() -> Vec<u8> {
     fs::create_dir_all(source.join("below/deeper")).unwrap();
     // LZ4 needs several clusters for this, and stores what is random.
     let number = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 44;
-    let digits: String = (0..9000).map(|n| format!("line {n} of some words and {}\n", number(n))).collect();
-    let random = |n: u64| n.wrapping_mul(0xd6e8_feb8_6659_fd93).rotate_left(29).wrapping_mul(n).to_le_bytes();
+    let digits: String =
+        (0..9000).map(|n| format!("line {n} of some words and {}\n", number(n))).collect();
+    let random = |n: u64| {
+        n.wrapping_mul(0xd6e8_feb8_6659_fd93).rotate_left(29).wrapping_mul(n).to_le_bytes()
+    };
     fs::write(source.join("text"), digits).unwrap();
     fs::write(source.join("plain"), (1u64..1025).flat_map(random).collect::<Vec<_>>()).unwrap();
     fs::write(source.join("below/small"), "small").unwrap();
@@ -89,7 +92,10 @@ fn a_check_that_is_stopped_reports_what_it_found() {
     let (report, result) = run();
     assert!(matches!(result, Err(crate::Error::Interrupted)), "{result:?}");
     let rules: Vec<_> = report.findings.iter().map(|found| found.corruption.fault.rule()).collect();
-    assert_eq!(rules, [ferofs_format::Fault::OutOfRange { field: "blocks", value: 0, limit: 0 }.rule()]);
+    assert_eq!(
+        rules,
+        [ferofs_format::Fault::OutOfRange { field: "blocks", value: 0, limit: 0 }.rule()]
+    );
 }
 
 /// Linux's LZ4 decoder keeps as many bytes for matches as the superblock says, for every cluster.
@@ -125,7 +131,10 @@ fn all_compressed_data_is_checked_by_linux_s_rules() {
     assert_eq!(bytes[at..at + 4], [14, 0, 255, 255]);
     bytes[at + 2..at + 4].copy_from_slice(&[16, 0]);
     let found = findings(bytes);
-    assert!(found.iter().all(|found| found.corruption.fault.rule() == "linux-decoder"), "{found:#?}");
+    assert!(
+        found.iter().all(|found| found.corruption.fault.rule() == "linux-decoder"),
+        "{found:#?}"
+    );
     let (fragments, own): (Vec<_>, Vec<_>) = found.iter().partition(|found| found.also.is_some());
     let mut paths: Vec<_> = own.iter().map(|found| found.path.display().to_string()).collect();
     paths.dedup();
@@ -149,7 +158,8 @@ impl Tampered {
 
     /// The position of the inode of `path`.
     fn inode(&self, path: &str) -> usize {
-        usize::try_from(self.image.resolve(path.as_ref(), false).unwrap().place().pos.get()).unwrap()
+        usize::try_from(self.image.resolve(path.as_ref(), false).unwrap().place().pos.get())
+            .unwrap()
     }
 
     fn put<const N: usize>(&mut self, at: usize, bytes: [u8; N]) {
@@ -157,7 +167,8 @@ impl Tampered {
     }
 
     fn rules(self) -> Vec<(String, &'static str)> {
-        let finding = |found: Finding| (found.path.display().to_string(), found.corruption.fault.rule());
+        let finding =
+            |found: Finding| (found.path.display().to_string(), found.corruption.fault.rule());
         findings(self.bytes).into_iter().map(finding).collect()
     }
 }
@@ -179,7 +190,8 @@ fn a_device_that_overlaps_the_image_is_found() {
     let mut bytes = fs::read(path).unwrap();
     let open = |bytes: &[u8]| {
         let extra: Vec<Box<dyn crate::read::Source>> = vec![Box::new(fs::read(&device).unwrap())];
-        Image::open_with(Box::new(bytes.to_vec()), extra, &crate::read::OpenOptions::default()).unwrap()
+        Image::open_with(Box::new(bytes.to_vec()), extra, &crate::read::OpenOptions::default())
+            .unwrap()
     };
     let image = open(&bytes);
     let (table, blocks) = (image.superblock().device_table.get(), image.superblock().blocks);
@@ -190,7 +202,9 @@ fn a_device_that_overlaps_the_image_is_found() {
         let start = u32::try_from(start).unwrap();
         bytes[uniaddr..uniaddr + 4].copy_from_slice(&start.to_le_bytes());
         let found = check(&open(&bytes), &Options::default()).unwrap().findings;
-        found.iter().any(|found| found.corruption.fault == ferofs_format::Fault::Overlap("another device"))
+        found
+            .iter()
+            .any(|found| found.corruption.fault == ferofs_format::Fault::Overlap("another device"))
     };
     assert!(!finds(blocks) && finds(blocks - 1));
 }
@@ -227,11 +241,14 @@ fn overlaps_name_both_sides() {
 fn every_damaged_extent_is_listed() {
     let mut tampered = Tampered::new();
     let text = tampered.image.resolve("text".as_ref(), false).unwrap();
-    let extents: Vec<_> = tampered.image.extents(&text, FileOffset::new(0)).unwrap().flatten().collect();
+    let extents: Vec<_> =
+        tampered.image.extents(&text, FileOffset::new(0)).unwrap().flatten().collect();
     assert!(extents.len() >= 3, "{extents:?}");
     for extent in [extents[0], extents[2]] {
-        let at =
-            usize::try_from(DeviceRange::of(&tampered.image, &extent).unwrap().unwrap().start.get()).unwrap();
+        let at = usize::try_from(
+            DeviceRange::of(&tampered.image, &extent).unwrap().unwrap().start.get(),
+        )
+        .unwrap();
         tampered.put(at, [0xff; 4096]);
     }
     let found = findings(tampered.bytes);
@@ -248,7 +265,8 @@ fn links_and_parents_are_counted() {
     assert_eq!(tampered.bytes[below] & 1, 0);
     tampered.put(below + 6, 7u16.to_le_bytes());
     let report = check(&Image::open(tampered.bytes.clone()).unwrap(), &Options::default()).unwrap();
-    let warnings: Vec<_> = report.warnings.iter().map(|found| found.corruption.fault.rule()).collect();
+    let warnings: Vec<_> =
+        report.warnings.iter().map(|found| found.corruption.fault.rule()).collect();
     assert!(report.is_sound() && warnings == ["link-count"], "{report:?}");
     tampered.put(below + 6, 2u16.to_le_bytes());
     assert_eq!(tampered.rules(), [("below".to_owned(), "link-count")]);
@@ -261,10 +279,13 @@ fn each_file_with_a_damaged_fragment_is_named() {
     fs::create_dir(&source).unwrap();
     // Three clusters of 4 KiB: `first` and `second` are in the first one.
     let text = |seed: u64, len: usize| {
-        let digit = |n: u64| b'0' + (n.wrapping_add(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60) as u8;
+        let digit =
+            |n: u64| b'0' + (n.wrapping_add(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60) as u8;
         (0u64..).take(len).map(digit).collect::<Vec<_>>()
     };
-    for (name, seed, len) in [("first", 1, 1500), ("second", 9_999, 1500), ("third", 77_777, 30_000)] {
+    for (name, seed, len) in
+        [("first", 1, 1500), ("second", 9_999, 1500), ("third", 77_777, 30_000)]
+    {
         fs::write(source.join(name), text(seed, len)).unwrap();
     }
     let mut options = build::Options::new(&source);
@@ -283,11 +304,14 @@ fn each_file_with_a_damaged_fragment_is_named() {
     };
     let packed = image.inode(image.superblock().packed.unwrap()).unwrap();
     let damaged = image.extents(&packed, offset("second")).unwrap().next().unwrap().unwrap();
-    let at = usize::try_from(DeviceRange::of(&image, &damaged).unwrap().unwrap().start.get()).unwrap();
+    let at =
+        usize::try_from(DeviceRange::of(&image, &damaged).unwrap().unwrap().start.get()).unwrap();
     bytes[at..at + 4096].fill(0xff);
     let found = findings(bytes);
-    let concerned: Vec<_> =
-        ["first", "second", "third"].into_iter().filter(|name| damaged.contains(offset(name))).collect();
+    let concerned: Vec<_> = ["first", "second", "third"]
+        .into_iter()
+        .filter(|name| damaged.contains(offset(name)))
+        .collect();
     let mut named: Vec<_> = found.iter().map(|found| found.path.display().to_string()).collect();
     named.dedup();
     assert!(concerned.contains(&"second"), "{concerned:?}");
@@ -351,7 +375,11 @@ fn settings_of_algorithms_are_those_that_linux_mounts() {
                 .map(|found| found.corruption.fault.rule())
                 .collect::<Vec<_>>()
         };
-        assert_eq!((about_image(good), about_image(bad)), (vec![], vec!["field-value"]), "{algorithm:?}");
+        assert_eq!(
+            (about_image(good), about_image(bad)),
+            (vec![], vec!["field-value"]),
+            "{algorithm:?}"
+        );
     }
 }
 
@@ -394,7 +422,10 @@ fn directories_are_checked() {
     assert_eq!(rules(&|tampered, [.., small], _| tampered.put(small + 10, [7])), small);
     assert_eq!(rules(&|tampered, [.., small], _| tampered.put(small + 10, [0])), []);
     assert_eq!(rules(&|tampered, [dot, ..], _| tampered.put(dot, [0; 8])), below("dot-entry"));
-    assert_eq!(rules(&|tampered, [_, dot_dot, ..], _| tampered.put(dot_dot, [0; 8])), below("dot-entry"));
+    assert_eq!(
+        rules(&|tampered, [_, dot_dot, ..], _| tampered.put(dot_dot, [0; 8])),
+        below("dot-entry")
+    );
     assert_eq!(rules(&|tampered, _, names| tampered.put(names + 9, *b"zame")), below("name-order"));
     assert_eq!(rules(&|tampered, _, names| tampered.put(names + 15, *b"/")), below("name"));
     assert_eq!(rules(&|tampered, _, names| tampered.put(names + 10, [0])), below("name"));
@@ -403,10 +434,14 @@ fn directories_are_checked() {
         assert_eq!(usize::from(tampered.bytes[deeper + 8]), names + 3 - (deeper - 24));
         tampered.bytes[deeper + 8] -= 1;
     });
-    assert_eq!(twice.iter().map(|(_, rule)| *rule).collect::<Vec<_>>(), ["dot-entry", "duplicate-name"]);
+    assert_eq!(
+        twice.iter().map(|(_, rule)| *rule).collect::<Vec<_>>(),
+        ["dot-entry", "duplicate-name"]
+    );
     let root = rules(&|tampered, [_, _, deeper, ..], _| tampered.put(deeper, nid(tampered, "")));
     assert_eq!(root, [("below/deeper".to_owned(), "directory-loop")]);
-    let outside = rules(&|tampered, [.., small], _| tampered.put(small, [0xff, 0xff, 0xff, 0, 0, 0, 0, 0]));
+    let outside =
+        rules(&|tampered, [.., small], _| tampered.put(small, [0xff, 0xff, 0xff, 0, 0, 0, 0, 0]));
     assert_eq!(outside.len(), 1);
 }
 

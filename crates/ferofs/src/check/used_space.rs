@@ -151,7 +151,11 @@ impl UsedSpace {
             let mixed = run.once & INODE != 0 && run.once & (SHARED_XATTR | SYSTEM) != 0;
             if run.twice & INODE != 0 || mixed {
                 add_overlap(
-                    if run.space == METABOX { AddressSpace::Metabox } else { AddressSpace::Device(0) },
+                    if run.space == METABOX {
+                        AddressSpace::Metabox
+                    } else {
+                        AddressSpace::Device(0)
+                    },
                     run,
                     SLOT,
                 );
@@ -190,8 +194,9 @@ impl UsedSpace {
     /// The number of unused blocks among the first `blocks` of the primary device.
     pub(super) fn unreferenced(&mut self, blocks: u64) -> u64 {
         let primary = self.blocks.merge().iter().filter(|run| run.space == 0);
-        let taken =
-            primary.map(|run| run.end.min(blocks).saturating_sub(run.start)).fold(0, u64::saturating_add);
+        let taken = primary
+            .map(|run| run.end.min(blocks).saturating_sub(run.start))
+            .fold(0, u64::saturating_add);
         blocks.saturating_sub(taken)
     }
 }
@@ -273,7 +278,10 @@ mod tests {
             used.add_extent(DeviceId::new(0), start * 4096, len * 4096, encoded);
         }
         let found = ranges(used);
-        assert!(found.iter().all(|(start, end)| end - start == 4096 && start % 4096 == 0), "{found:?}");
+        assert!(
+            found.iter().all(|(start, end)| end - start == 4096 && start % 4096 == 0),
+            "{found:?}"
+        );
         found.iter().map(|(start, _)| start / 4096).collect()
     }
 

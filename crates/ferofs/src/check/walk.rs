@@ -38,8 +38,19 @@ pub(super) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    pub(super) fn new(checker: &'a Checker<'a>, tasks: &'a Queue<Task>, progress: &'a Progress) -> Self {
-        Self { checker, tasks, seen: Seen::default(), pending: Vec::new(), directories: 0, progress }
+    pub(super) fn new(
+        checker: &'a Checker<'a>,
+        tasks: &'a Queue<Task>,
+        progress: &'a Progress,
+    ) -> Self {
+        Self {
+            checker,
+            tasks,
+            seen: Seen::default(),
+            pending: Vec::new(),
+            directories: 0,
+            progress,
+        }
     }
 
     /// Walks the tree, and returns the number of its inodes, and of the directories among them.
@@ -49,8 +60,10 @@ impl<'a> Walk<'a> {
         self.special_inodes();
         let Some(root) = self.checker.value_of(&top, image.root()) else { return (0, 0) };
         if !root.is_dir() {
-            self.checker
-                .report(&top, Corruption::new(Structure::Inode, Fault::FileTypeMismatch).of(root.nid()));
+            self.checker.report(
+                &top,
+                Corruption::new(Structure::Inode, Fault::FileTypeMismatch).of(root.nid()),
+            );
             return (1, 0);
         }
         self.add_inode(top, &root);
@@ -74,10 +87,14 @@ impl<'a> Walk<'a> {
         for (name, nid) in [(PACKED, superblock.packed), (METABOX, superblock.metabox)] {
             let Some(nid) = nid else { continue };
             let name = Name { dir: Paths::ROOT, name: name.into() };
-            let Some(inode) = self.checker.value_of(&name, self.checker.image.inode(nid)) else { continue };
+            let Some(inode) = self.checker.value_of(&name, self.checker.image.inode(nid)) else {
+                continue;
+            };
             if inode.file_type() != FileType::Regular {
-                self.checker
-                    .report(&name, Corruption::new(Structure::Inode, Fault::FileTypeMismatch).of(nid));
+                self.checker.report(
+                    &name,
+                    Corruption::new(Structure::Inode, Fault::FileTypeMismatch).of(nid),
+                );
             }
             self.tasks.push(Task::new(name, inode));
         }
@@ -178,12 +195,17 @@ impl<'a> Walk<'a> {
         }
         // The walk keeps no paths of files, to save memory: a second walk finds those of the few wrong ones.
         for file in self.checker.names() {
-            let Some(links) = file.inode.ok().and_then(|inode| wrong.remove_entry(&inode.nid())) else {
+            let Some(links) = file.inode.ok().and_then(|inode| wrong.remove_entry(&inode.nid()))
+            else {
                 continue;
             };
             let (nid, Links { stored, found, .. }) = links;
             let fault = Fault::LinkCount { stored: (*stored).into(), found: (*found).into() };
-            self.checker.findings.add(|| file.path, Corruption::new(Structure::Inode, fault).of(nid), None);
+            self.checker.findings.add(
+                || file.path,
+                Corruption::new(Structure::Inode, fault).of(nid),
+                None,
+            );
         }
     }
 }

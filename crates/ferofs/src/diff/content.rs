@@ -24,10 +24,12 @@ impl Content<'_> {
             Self::Inode(image, inode) => {
                 image.read_at(inode, FileOffset::new(offset), buf).map(drop).map_err(Into::into)
             }
-            Self::File(file, path) => file.read_exact_at(buf, offset).map_err(|error| match error.kind() {
-                std::io::ErrorKind::UnexpectedEof => Error::SourceChanged(path.clone()),
-                _ => Error::io("read", path, error),
-            }),
+            Self::File(file, path) => {
+                file.read_exact_at(buf, offset).map_err(|error| match error.kind() {
+                    std::io::ErrorKind::UnexpectedEof => Error::SourceChanged(path.clone()),
+                    _ => Error::io("read", path, error),
+                })
+            }
         }
     }
 
@@ -41,7 +43,8 @@ impl Content<'_> {
                 let extent = extent?;
                 Ok(matches!(extent.data, ExtentData::Hole).then_some(extent.end()))
             }
-            Self::File(file, _) => match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(offset)) {
+            Self::File(file, _) => match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(offset))
+            {
                 Ok(data) => Ok((data > offset).then_some(data)),
                 Err(rustix::io::Errno::NXIO) => Ok(Some(size)),
                 // The file system does not report holes.

@@ -83,7 +83,8 @@ impl<'a> Tree<'a> {
 
     /// A path to the file at `path` that is short enough for system calls.
     fn short_path(&self, path: &Path) -> Result<ShortPath> {
-        let (Side::Directory(root), Some(parent), Some(name)) = (self.side, path.parent(), path.file_name())
+        let (Side::Directory(root), Some(parent), Some(name)) =
+            (self.side, path.parent(), path.file_name())
         else {
             return Ok(ShortPath { path: path.to_owned(), _dir: None });
         };
@@ -173,7 +174,8 @@ impl<'a> Tree<'a> {
             Ok((image, inode)) => Ok(image.read_link(&inode)?),
             Err(path) => {
                 let short = self.short_path(&path)?;
-                let target = fs::read_link(&short.path).map_err(|e| Error::io("read link", &path, e))?;
+                let target =
+                    fs::read_link(&short.path).map_err(|e| Error::io("read link", &path, e))?;
                 Ok(target.into_os_string().into_vec())
             }
         }
@@ -196,8 +198,14 @@ impl<'a> Tree<'a> {
     }
 
     /// Whether both files, of the same image, have the same extents.
-    pub(super) fn same_extents(&self, node: &Node, other: &Tree<'_>, other_node: &Node) -> Result<bool> {
-        let (Ok((image, one)), Ok((other_image, other))) = (self.inode(node)?, other.inode(other_node)?)
+    pub(super) fn same_extents(
+        &self,
+        node: &Node,
+        other: &Tree<'_>,
+        other_node: &Node,
+    ) -> Result<bool> {
+        let (Ok((image, one)), Ok((other_image, other))) =
+            (self.inode(node)?, other.inode(other_node)?)
         else {
             return Ok(false);
         };
@@ -240,7 +248,11 @@ fn stat_of_inode(inode: &Inode) -> Stat {
         permissions: disk.permissions,
         uid: disk.uid,
         gid: disk.gid,
-        size: if matches!(disk.file_type, FileType::Regular | FileType::Symlink) { disk.size } else { 0 },
+        size: if matches!(disk.file_type, FileType::Regular | FileType::Symlink) {
+            disk.size
+        } else {
+            0
+        },
         mtime: disk.mtime,
         rdev: if let Place::Device(rdev) = disk.place { rdev } else { Rdev::default() },
     }
@@ -257,10 +269,17 @@ fn stat_of_file(stat: &rustix::fs::Stat) -> Stat {
         permissions: mode & 0o7777,
         uid: stat.st_uid,
         gid: stat.st_gid,
-        size: if matches!(file_type, FileType::Regular | FileType::Symlink) { size(stat) } else { 0 },
+        size: if matches!(file_type, FileType::Regular | FileType::Symlink) {
+            size(stat)
+        } else {
+            0
+        },
         mtime: mtime(stat),
         rdev: match is_device {
-            true => Rdev { major: rustix::fs::major(stat.st_rdev), minor: rustix::fs::minor(stat.st_rdev) },
+            true => Rdev {
+                major: rustix::fs::major(stat.st_rdev),
+                minor: rustix::fs::minor(stat.st_rdev),
+            },
             false => Rdev::default(),
         },
     }
@@ -309,7 +328,8 @@ mod tests {
     fn a_fifo_in_the_place_of_a_file_does_not_block() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
-        rustix::fs::mknodat(CWD, &path, rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        rustix::fs::mknodat(CWD, &path, rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
+            .unwrap();
         let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let side = Side::Directory(dir.path().to_owned());

@@ -47,7 +47,8 @@ fn lines(first: &Side, second: &Side, options: &Options) -> Vec<String> {
                 ChangeKind::Added(stat) => format!("+ {} {}", path.display(), stat.size),
                 ChangeKind::Removed(stat) => format!("- {} {}", path.display(), stat.size),
                 ChangeKind::Changed(c) => {
-                    let flags = [c.file_type, c.content, c.mode, c.owner, c.mtime, !c.xattrs.is_empty()];
+                    let flags =
+                        [c.file_type, c.content, c.mode, c.owner, c.mtime, !c.xattrs.is_empty()];
                     let set: String =
                         "tcmous".chars().zip(flags).filter(|(_, on)| *on).map(|(c, _)| c).collect();
                     format!("~ {} {set}", path.display())
@@ -65,7 +66,10 @@ fn an_image_equals_its_source() {
     let fixture = Fixture::new();
     assert_eq!(lines(&fixture.image("image"), &fixture.source(), &Options::default()), [""; 0]);
     assert_eq!(lines(&fixture.source(), &fixture.image("image"), &Options::default()), [""; 0]);
-    assert_eq!(lines(&fixture.image("image"), &fixture.image("image"), &Options::default()), [""; 0]);
+    assert_eq!(
+        lines(&fixture.image("image"), &fixture.image("image"), &Options::default()),
+        [""; 0]
+    );
 }
 
 #[test]
@@ -82,14 +86,18 @@ fn reports_each_kind_of_change() {
     fs::write(source.join("below/text"), text).unwrap();
     fs::remove_file(source.join("link")).unwrap();
     symlink("tarbet", source.join("link")).unwrap();
-    let expected = ["~ below/text c", "- gone 4", "~ link c", "+ new 0", "+ new/file 5", "~ same m"];
+    let expected =
+        ["~ below/text c", "- gone 4", "~ link c", "+ new 0", "+ new/file 5", "~ same m"];
     let options = Options { times: false, ..Options::default() };
     let after = fixture.image("after");
     assert_eq!(lines(&before, &after, &options), expected);
     assert_eq!(lines(&before, &fixture.source(), &options), expected);
     let options = Options { mode: false, content: false, ..options };
     assert_eq!(lines(&before, &after, &options), ["- gone 4", "+ new 0", "+ new/file 5"]);
-    assert!(lines(&before, &after, &Options::default()).contains(&"~  u".to_owned()), "the root's time");
+    assert!(
+        lines(&before, &after, &Options::default()).contains(&"~  u".to_owned()),
+        "the root's time"
+    );
 }
 
 #[test]

@@ -19,11 +19,14 @@ pub(super) fn boundary(image: &Image, inode: &Inode, offset: u64) -> Result<u64>
         ExtentData::Fragment { offset: start } if extent.start.get() < offset => {
             let inside = start.get().saturating_add(offset.saturating_sub(extent.start.get()));
             let packed = image.superblock().packed.map(|nid| image.inode(nid)).transpose()?;
-            let Some(packed) = packed.filter(|packed| packed.nid() != inode.nid()) else { return Ok(offset) };
+            let Some(packed) = packed.filter(|packed| packed.nid() != inode.nid()) else {
+                return Ok(offset);
+            };
             match image.extents(&packed, FileOffset::new(inside))?.next().transpose()? {
                 // A packed inode that is not compressed can have an extent of any size, which a piece of it need not end with.
                 Some(cluster)
-                    if matches!(cluster.data, ExtentData::Encoded { .. }) && cluster.start.get() < inside =>
+                    if matches!(cluster.data, ExtentData::Encoded { .. })
+                        && cluster.start.get() < inside =>
                 {
                     offset.saturating_add(cluster.end().saturating_sub(inside))
                 }

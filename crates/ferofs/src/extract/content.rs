@@ -58,7 +58,8 @@ impl Content {
             if self.buffer.len() < window {
                 self.buffer.resize(window, 0);
             }
-            let len = image.read_whole_at(inode, FileOffset::new(offset), &mut self.buffer[..window])?;
+            let len =
+                image.read_whole_at(inode, FileOffset::new(offset), &mut self.buffer[..window])?;
             for (start, data) in runs(&self.buffer[..len]) {
                 let start = offset + to_u64(start);
                 image.budget().charge_bytes(to_u64(data.len()))?;

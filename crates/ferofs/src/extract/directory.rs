@@ -160,7 +160,10 @@ impl Extraction<'_> {
                                 let (name, nid) = (Name { dir, name: file.name }, file.inode.nid());
                                 deferred.links.push(Link { name, nid, first });
                             }
-                            None => self.schedule_file(schedule, TargetFile { dir: Arc::clone(&here), file }),
+                            None => self.schedule_file(
+                                schedule,
+                                TargetFile { dir: Arc::clone(&here), file },
+                            ),
                         }
                     }
                 }
@@ -198,7 +201,9 @@ impl Extraction<'_> {
             }
             let (path, first) = (walk.path_of(name), walk.path_of(first));
             let linked = self.charge_name(&path).and_then(|()| {
-                self.target.link(&first, &path, self.options.existing, |file| self.is_extracted(*nid, file))
+                self.target.link(&first, &path, self.options.existing, |file| {
+                    self.is_extracted(*nid, file)
+                })
             });
             self.count(&path, linked);
         }

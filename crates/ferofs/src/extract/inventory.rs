@@ -36,15 +36,17 @@ pub fn inventory(
         options.progress.failures.fetch_add(1, Ordering::Relaxed);
         on_error(path, error);
     };
-    let mut visit_inode =
-        |path: &Path, inode: &Inode, first: Option<PathBuf>| match image.xattrs(inode).map_err(Error::from) {
-            Ok(xattrs) => visit(Entry { path, inode, xattrs, first }),
-            Err(error) if error.ends_all() => Err(error),
-            Err(error) => {
-                report(path, &error);
-                Ok(())
-            }
-        };
+    let mut visit_inode = |path: &Path, inode: &Inode, first: Option<PathBuf>| match image
+        .xattrs(inode)
+        .map_err(Error::from)
+    {
+        Ok(xattrs) => visit(Entry { path, inode, xattrs, first }),
+        Err(error) if error.ends_all() => Err(error),
+        Err(error) => {
+            report(path, &error);
+            Ok(())
+        }
+    };
     if !from.is_dir() {
         return visit_inode(Path::new(""), from, None);
     }

@@ -28,7 +28,12 @@ const ACLS: &[u8] = b"system.posix_acl_";
 impl Extraction<'_> {
     /// Sets all attributes of an open file or directory. The order matters: changing the owner clears setuid bits and
     /// capabilities, and all other changes may change times. What the system left out without an error is reported last.
-    pub(super) fn set_metadata(&self, file: BorrowedFd<'_>, inode: &Inode, path: &Path) -> Result<()> {
+    pub(super) fn set_metadata(
+        &self,
+        file: BorrowedFd<'_>,
+        inode: &Inode,
+        path: &Path,
+    ) -> Result<()> {
         if self.options.owners {
             let (uid, gid) = owner(inode, path)?;
             // Not rustix's, which never calls libc.
@@ -94,7 +99,8 @@ impl Extraction<'_> {
 
     /// Whether an attribute of this name is left out, because the options leave out the rights that it gives.
     fn is_left_out(&self, name: &[u8]) -> bool {
-        !self.options.owners && name == CAPABILITIES || !self.options.permissions && name.starts_with(ACLS)
+        !self.options.owners && name == CAPABILITIES
+            || !self.options.permissions && name.starts_with(ACLS)
     }
 
     /// Removes the ACLs that a new file inherits from its directory. Those of the image are set afterwards.
@@ -135,7 +141,9 @@ impl Extraction<'_> {
             }
             let name = Escaped(name.as_bytes()).to_string();
             let source = match error {
-                NO_PROC => io::Error::other("links and special files need /proc, which is not mounted"),
+                NO_PROC => {
+                    io::Error::other("links and special files need /proc, which is not mounted")
+                }
                 error => error.into(),
             };
             (self.on_error)(&path, &Error::XattrLost { path: path.clone(), name, files, source });
@@ -160,7 +168,8 @@ impl Extraction<'_> {
                 Ok(()) => {}
                 // Only root can set some attributes, and some file systems support none: this is reported at the end.
                 Err(error)
-                    if matches!(error, Errno::OPNOTSUPP | NO_PROC) || error == Errno::PERM && !is_root() =>
+                    if matches!(error, Errno::OPNOTSUPP | NO_PROC)
+                        || error == Errno::PERM && !is_root() =>
                 {
                     self.lose_xattr(path, name, error);
                 }
@@ -174,7 +183,8 @@ impl Extraction<'_> {
 /// Sets permissions. rustix's fchmod never calls libc, and that of the standard library needs a [`File`].
 fn set_mode(file: BorrowedFd<'_>, bits: u16) -> std::io::Result<()> {
     match host::has_preload() {
-        true => File::from(file.try_clone_to_owned()?).set_permissions(Permissions::from_mode(bits.into())),
+        true => File::from(file.try_clone_to_owned()?)
+            .set_permissions(Permissions::from_mode(bits.into())),
         false => Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(bits.into()))?),
     }
 }
@@ -217,9 +227,11 @@ fn check_set_ids(bits: u16, path: &Path, stat: impl FnOnce() -> Result<Stat, Err
     let stored = stat().map_err(|e| Error::io("stat", path, e))?.st_mode;
     match (stored ^ u32::from(bits)) & u32::from(SET_IDS) {
         0 => Ok(()),
-        _ => {
-            Err(Error::io("chmod", path, io::Error::other("the system leaves out the setuid or setgid bit")))
-        }
+        _ => Err(Error::io(
+            "chmod",
+            path,
+            io::Error::other("the system leaves out the setuid or setgid bit"),
+        )),
     }
 }
 
@@ -238,7 +250,8 @@ pub(super) fn check_time(
     match stored == wanted {
         true => Ok(()),
         false => {
-            let reason = format!("the file system stores {stored} instead of {wanted} seconds since 1970");
+            let reason =
+                format!("the file system stores {stored} instead of {wanted} seconds since 1970");
             Err(Error::io("set times", path, io::Error::other(reason)))
         }
     }

@@ -44,12 +44,17 @@ pub fn extract_portable(
 ) -> Result<Summary> {
     let target = target.as_ref();
     let image = &image.cancelled_by(&options.cancel);
-    let mut extraction = Extraction { image, options, on_error, target, buffer: Vec::new(), lost: None };
+    let mut extraction =
+        Extraction { image, options, on_error, target, buffer: Vec::new(), lost: None };
     if from.is_dir() {
         fs::create_dir_all(target).map_err(|e| Error::io("create", target, e))?;
         let mut entries = fs::read_dir(target).map_err(|e| Error::io("open", target, e))?;
         if entries.next().is_some() {
-            return Err(Error::io("extract", target, io::Error::from(io::ErrorKind::DirectoryNotEmpty)));
+            return Err(Error::io(
+                "extract",
+                target,
+                io::Error::from(io::ErrorKind::DirectoryNotEmpty),
+            ));
         }
         extraction.tree(from)?;
     } else {
@@ -98,8 +103,9 @@ impl Extraction<'_> {
                             Some(first) => links.push((Name { dir, name: file.name }, first)),
                             None => {
                                 let path = parent.join(&file.name);
-                                let made =
-                                    self.place(&path).and_then(|at| self.file(&path, &at, &file.inode));
+                                let made = self
+                                    .place(&path)
+                                    .and_then(|at| self.file(&path, &at, &file.inode));
                                 self.count(&path, made)?;
                             }
                         }
@@ -121,7 +127,11 @@ impl Extraction<'_> {
         let steps = to_u64(path.as_os_str().len() / 64);
         self.image.budget().charge(steps.saturating_add(100))?;
         if !path.components().all(|part| matches!(part, Component::Normal(_))) {
-            return Err(Error::io("extract", path, io::Error::from(io::ErrorKind::InvalidFilename)));
+            return Err(Error::io(
+                "extract",
+                path,
+                io::Error::from(io::ErrorKind::InvalidFilename),
+            ));
         }
         Ok(self.target.join(path))
     }
@@ -137,7 +147,8 @@ impl Extraction<'_> {
     /// Extracts the file `path` of the image to `place`.
     fn file(&mut self, path: &Path, place: &Path, inode: &Inode) -> Result<()> {
         if inode.file_type() != FileType::Regular {
-            let reason = format!("a {}, which only an archive can keep here", type_name(inode.file_type()));
+            let reason =
+                format!("a {}, which only an archive can keep here", type_name(inode.file_type()));
             return Err(Error::io("extract", path, io::Error::other(reason)));
         }
         let failed = |action| move |e: io::Error| Error::io(action, path, e);
@@ -173,7 +184,13 @@ impl Extraction<'_> {
         self.copy(file, path, inode, range)
     }
 
-    fn copy(&mut self, file: &mut File, path: &Path, inode: &Inode, range: Range<u64>) -> Result<()> {
+    fn copy(
+        &mut self,
+        file: &mut File,
+        path: &Path,
+        inode: &Inode,
+        range: Range<u64>,
+    ) -> Result<()> {
         let failed = |e: io::Error| Error::io("write", path, e);
         file.seek(SeekFrom::Start(range.start)).map_err(failed)?;
         let mut at = range.start;
@@ -232,7 +249,11 @@ impl Extraction<'_> {
 /// Whether all other files would also fail: the image cannot be read, or the target is full or read-only.
 fn is_lasting(error: &Error) -> bool {
     let Error::Io { path, source, .. } = error else { return false };
-    let kinds = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded, io::ErrorKind::ReadOnlyFilesystem];
+    let kinds = [
+        io::ErrorKind::StorageFull,
+        io::ErrorKind::QuotaExceeded,
+        io::ErrorKind::ReadOnlyFilesystem,
+    ];
     path.is_none() || kinds.contains(&source.kind())
 }
 
@@ -272,7 +293,11 @@ mod tests {
         let mut builder = Builder::new();
         builder.options().data.compression = Some(Compression::lz4(0).unwrap());
         builder.directory("dir", Attributes::default());
-        builder.file("dir/file", Content::bytes("words ".repeat(500_000)), Attributes::default().mode(0o640));
+        builder.file(
+            "dir/file",
+            Content::bytes("words ".repeat(500_000)),
+            Attributes::default().mode(0o640),
+        );
         builder.file("dir/empty", Content::bytes(""), Attributes::default().xattr("user.a", "1"));
         builder.symlink("link", "dir/file", Attributes::default());
         let mut bytes = Vec::new();
@@ -287,7 +312,13 @@ mod tests {
         let errors = Mutex::new(Vec::new());
         let extract = || {
             let on_error = |_: &Path, error: &Error| errors.lock().unwrap().push(error.to_string());
-            extract_portable(&image, &image.root().unwrap(), &target, &Options::default(), &on_error)
+            extract_portable(
+                &image,
+                &image.root().unwrap(),
+                &target,
+                &Options::default(),
+                &on_error,
+            )
         };
         let summary = extract().unwrap();
         assert_eq!((summary.names, summary.failures), (3, 1));
@@ -307,7 +338,8 @@ mod tests {
         let (image, dir) = (image(), tempfile::tempdir().unwrap());
         fs::write(dir.path().join("own"), "").unwrap();
         let root = image.root().unwrap();
-        let error = extract_portable(&image, &root, dir.path(), &Options::default(), &|_, _| ()).unwrap_err();
+        let error = extract_portable(&image, &root, dir.path(), &Options::default(), &|_, _| ())
+            .unwrap_err();
         assert!(error.to_string().ends_with("extract: directory not empty"), "{error}");
     }
 }

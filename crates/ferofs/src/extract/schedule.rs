@@ -62,7 +62,12 @@ pub(super) struct Large {
 
 impl Large {
     fn new(item: TargetFile) -> Self {
-        Self { item, made: OnceLock::new(), failed: AtomicBool::new(false), parts: AtomicUsize::new(1) }
+        Self {
+            item,
+            made: OnceLock::new(),
+            failed: AtomicBool::new(false),
+            parts: AtomicUsize::new(1),
+        }
     }
 
     /// Marks a part as finished; true for the last one.
@@ -88,7 +93,15 @@ pub(super) struct Schedule<'a> {
 
 impl<'a> Schedule<'a> {
     pub(super) fn new(image: &'a Image, jobs: Sender<Job>) -> Self {
-        Self { image, jobs, batch: Vec::new(), weight: 0, packed: Vec::new(), packed_paths: 0, stopped: None }
+        Self {
+            image,
+            jobs,
+            batch: Vec::new(),
+            weight: 0,
+            packed: Vec::new(),
+            packed_paths: 0,
+            stopped: None,
+        }
     }
 
     /// Adds a file. Returns a large file whose parts are all finished: the caller completes it.
@@ -137,7 +150,8 @@ impl<'a> Schedule<'a> {
                 Ok(Some(Ok(extent))) if extent.data == ExtentData::Hole => at = extent.end(),
                 _ => {
                     // The worker will find the same error, and report it.
-                    let end = (at / PIECE).saturating_add(1).saturating_mul(PIECE).min(inode.size());
+                    let end =
+                        (at / PIECE).saturating_add(1).saturating_mul(PIECE).min(inode.size());
                     large.parts.fetch_add(1, Ordering::Relaxed);
                     self.send(Job::Piece(Arc::clone(&large), at..end));
                     at = end;
@@ -196,7 +210,13 @@ fn fragment(image: &Image, inode: &Inode) -> Option<u64> {
     if image.superblock().packed.is_none() || !inode.layout().is_compressed() {
         return None;
     }
-    match image.extents(inode, FileOffset::new(inode.size().checked_sub(1)?)).ok()?.next()?.ok()?.data {
+    match image
+        .extents(inode, FileOffset::new(inode.size().checked_sub(1)?))
+        .ok()?
+        .next()?
+        .ok()?
+        .data
+    {
         ExtentData::Fragment { offset } => Some(offset.get()),
         _ => None,
     }

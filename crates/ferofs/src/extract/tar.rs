@@ -82,7 +82,9 @@ pub fn write_tar(
         };
         // It ends early when the writer ended, which has the error.
         let feed = move || drop(feeder.feed(from, name));
-        Builder::new().spawn_scoped(scope, feed).map_err(|e| Error::io_unnamed("start a thread", e))?;
+        Builder::new()
+            .spawn_scoped(scope, feed)
+            .map_err(|e| Error::io_unnamed("start a thread", e))?;
         for chunk in ordered {
             // The sender is gone only if the worker panicked: the scope continues the panic.
             let Ok(bytes) = chunk.recv() else { break };
@@ -154,7 +156,8 @@ impl Archive<'_> {
                         let len = range.end.saturating_sub(range.start);
                         bytes.resize(start.saturating_add(to_usize(len)), 0);
                         let (_, content) = bytes.split_at_mut(start);
-                        if let Err(error) = self.image.read_at(&inode, FileOffset::new(range.start), content)
+                        if let Err(error) =
+                            self.image.read_at(&inode, FileOffset::new(range.start), content)
                         {
                             content.fill(0);
                             self.report(&path, error.into());
@@ -322,13 +325,19 @@ impl Feeder<'_, '_> {
     }
 
     /// Divides content at the ends of clusters.
-    fn content(&mut self, path: &Path, inode: &Inode, range: Range<u64>) -> Result<(), WriterEnded> {
+    fn content(
+        &mut self,
+        path: &Path,
+        inode: &Inode,
+        range: Range<u64>,
+    ) -> Result<(), WriterEnded> {
         let mut at = range.start;
         while at < range.end && !self.archive.is_stopped() {
             let cut = at.saturating_add(CHUNK).min(range.end);
             // An error of the map is reported when the content is read.
             let end = boundary(self.archive.image, inode, cut).unwrap_or(cut).min(range.end);
-            let part = Part::Content { inode: inode.clone(), path: path.to_owned(), range: at..end };
+            let part =
+                Part::Content { inode: inode.clone(), path: path.to_owned(), range: at..end };
             self.put(part, end.saturating_sub(at))?;
             at = end;
         }

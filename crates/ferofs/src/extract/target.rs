@@ -74,12 +74,17 @@ impl Target {
     ) -> Result<bool> {
         let dir_of = |path: &Path| self.open_dir(path.parent().unwrap_or(Path::new("")));
         let (from, to) = (dir_of(first)?, dir_of(path)?);
-        let (old, new) = (first.file_name().unwrap_or_default(), path.file_name().unwrap_or_default());
+        let (old, new) =
+            (first.file_name().unwrap_or_default(), path.file_name().unwrap_or_default());
         let failed = |e| Error::io("link", path, e);
         let file = open_path(&from, old).map_err(failed)?;
         let id = FileId::of(&rustix::fs::fstat(&file).map_err(failed)?);
         if !is_extracted(id) {
-            return Err(Error::io("link", path, std::io::Error::other("its first name was not extracted")));
+            return Err(Error::io(
+                "link",
+                path,
+                std::io::Error::other("its first name was not extracted"),
+            ));
         }
         let address = self.address(from.as_fd(), old, file.as_fd());
         let (dir, name, flags) = address.at();
@@ -94,7 +99,8 @@ impl Target {
         if present.is_ok_and(|stat| FileId::of(&stat) == id) {
             return Ok(false);
         }
-        rustix::fs::unlinkat(&to, new, AtFlags::empty()).map_err(|e| Error::io("replace", path, e))?;
+        rustix::fs::unlinkat(&to, new, AtFlags::empty())
+            .map_err(|e| Error::io("replace", path, e))?;
         link().map(|()| true).map_err(failed)
     }
 }
@@ -148,7 +154,12 @@ impl Address<'_> {
             }
             _ => {
                 let (dir, name, _) = self.at();
-                Ok(rustix::fs::chmodat(dir, name, Mode::from_raw_mode(bits.into()), AtFlags::empty())?)
+                Ok(rustix::fs::chmodat(
+                    dir,
+                    name,
+                    Mode::from_raw_mode(bits.into()),
+                    AtFlags::empty(),
+                )?)
             }
         }
     }
@@ -156,7 +167,9 @@ impl Address<'_> {
     pub(super) fn set_xattr(&self, name: &CStr, value: &[u8]) -> Result<(), Errno> {
         match self {
             Self::Descriptor(path) => rustix::fs::setxattr(path, name, value, XattrFlags::empty()),
-            Self::Name { .. } => rustix::fs::lsetxattr(self.path()?, name, value, XattrFlags::empty()),
+            Self::Name { .. } => {
+                rustix::fs::lsetxattr(self.path()?, name, value, XattrFlags::empty())
+            }
         }
     }
 

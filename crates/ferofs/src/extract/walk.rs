@@ -174,7 +174,9 @@ impl<'a> Walk<'a> {
         let inode = self.image.inode(nid)?;
         if inode.is_dir() {
             if self.entries.enter(&name, nid).is_none() {
-                return Err(Corruption::new(Structure::Directory, Fault::DirectoryLoop).of(nid).into());
+                return Err(Corruption::new(Structure::Directory, Fault::DirectoryLoop)
+                    .of(nid)
+                    .into());
             }
             self.dirs.push(Dir { parent, inode, selected, returned: false });
             return Ok(None);
@@ -281,7 +283,8 @@ mod tests {
                 Step::Dir(dir) => steps.push(format!("{}/", walk.path(dir).display())),
                 Step::Files(dir, files) => steps.extend(files.iter().map(|file| {
                     let path = walk.path(dir).join(&file.name);
-                    let first = file.first.as_ref().map(|first| walk.path_of(first).display().to_string());
+                    let first =
+                        file.first.as_ref().map(|first| walk.path_of(first).display().to_string());
                     format!(
                         "{}{}",
                         path.display(),

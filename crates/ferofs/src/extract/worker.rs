@@ -70,8 +70,10 @@ impl<'a, 'b> Worker<'a, 'b> {
             Ok(Some(file)) if !large.failed.load(Ordering::Acquire) => {
                 let size = rustix::fs::ftruncate(file, item.file.inode.size());
                 let done = size.map_err(|e| Error::io("set size of", &path, e));
-                done.and_then(|()| self.extraction.set_metadata(file.as_fd(), &item.file.inode, &path))
-                    .map(|()| true)
+                done.and_then(|()| {
+                    self.extraction.set_metadata(file.as_fd(), &item.file.inode, &path)
+                })
+                .map(|()| true)
             }
             // The failure was reported already.
             Ok(Some(_)) => return,
@@ -92,9 +94,11 @@ impl<'a, 'b> Worker<'a, 'b> {
                 let Some(file) = self.create(&dir, item)? else { return Ok(false) };
                 let path = || item.path();
                 let size = inode.size();
-                let end = self.content.write(self.extraction.image, inode, &file, 0..size, &path)?;
+                let end =
+                    self.content.write(self.extraction.image, inode, &file, 0..size, &path)?;
                 if end < size {
-                    rustix::fs::ftruncate(&file, size).map_err(|e| Error::io("set size of", path(), e))?;
+                    rustix::fs::ftruncate(&file, size)
+                        .map_err(|e| Error::io("set size of", path(), e))?;
                 }
                 self.extraction.options.progress.bytes.fetch_add(size, Ordering::Relaxed);
                 self.extraction.set_metadata(file.as_fd(), inode, &path())?;
@@ -128,8 +132,14 @@ impl<'a, 'b> Worker<'a, 'b> {
         let file = open_path(dir, &item.file.name).map_err(|e| Error::io("open", &path, e))?;
         let stat = rustix::fs::fstat(&file).map_err(|e| Error::io("open", &path, e))?;
         // These files are created by name, so another process may have replaced it since. The new file has one name.
-        if rustix::fs::FileType::from_raw_mode(stat.st_mode) != kind(inode.file_type()) || stat.st_nlink > 1 {
-            return Err(Error::io("open", &path, std::io::Error::other("replaced by another process")));
+        if rustix::fs::FileType::from_raw_mode(stat.st_mode) != kind(inode.file_type())
+            || stat.st_nlink > 1
+        {
+            return Err(Error::io(
+                "open",
+                &path,
+                std::io::Error::other("replaced by another process"),
+            ));
         }
         self.extraction.record_file(inode, &stat);
         let address = self.extraction.target.address(dir.as_fd(), &item.file.name, file.as_fd());
@@ -178,7 +188,8 @@ impl<'a, 'b> Worker<'a, 'b> {
 
     /// Creates a regular file; `None` if an existing one stays.
     fn create(&self, dir: &OwnedFd, item: &TargetFile) -> Result<Option<OwnedFd>> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
         let open = || rustix::fs::openat(dir, item.file.name.as_os_str(), flags, mode);
         let made = self.replace_existing(dir, item, || rustix::io::retry_on_intr(open))?;

@@ -113,7 +113,9 @@ impl BlockMap {
         // The superblock with its extension slots.
         map.mark(0, 0, 1024 + u64::try_from(superblock.size()).unwrap_or(0), BlockKind::Metadata);
         let area = superblock.xattr.to_pos(block_size);
-        if let Some(area) = area.filter(|area| area.get() > 0 && superblock.xattr != superblock.meta) {
+        if let Some(area) =
+            area.filter(|area| area.get() > 0 && superblock.xattr != superblock.meta)
+        {
             map.mark(0, area.get(), area.get().saturating_add(1), BlockKind::Metadata);
         }
         map
@@ -154,9 +156,11 @@ impl BlockMap {
 
     /// Bytes of all blocks with data, each counted once.
     pub(super) fn data_bytes(&self) -> u64 {
-        let data =
-            |kind: &BlockKind| !matches!(kind, BlockKind::Hole | BlockKind::Unused | BlockKind::Metadata);
-        let blocks: u64 = BlockKind::ALL.into_iter().filter(data).map(|kind| self.total(kind)).sum();
+        let data = |kind: &BlockKind| {
+            !matches!(kind, BlockKind::Hole | BlockKind::Unused | BlockKind::Metadata)
+        };
+        let blocks: u64 =
+            BlockKind::ALL.into_iter().filter(data).map(|kind| self.total(kind)).sum();
         blocks.saturating_mul(self.block_size.bytes64())
     }
 
@@ -207,7 +211,8 @@ impl BlockMap {
 
     /// The primary device's blocks in order, as runs of one kind.
     pub fn runs(&self) -> impl Iterator<Item = Run> + '_ {
-        let marked = self.marks.ranges().iter().take_while(|run| run.space == 0 && run.start < self.blocks);
+        let marked =
+            self.marks.ranges().iter().take_while(|run| run.space == 0 && run.start < self.blocks);
         let mut marked = marked.peekable();
         let mut next = 0;
         std::iter::from_fn(move || {
@@ -215,7 +220,11 @@ impl BlockMap {
             let Some(first) = marked.next_if(|run| run.start == start) else {
                 // Blocks without a mark are a hole.
                 next = marked.peek().map_or(self.blocks, |run| run.start);
-                return (start < next).then_some(Run { start, blocks: next - start, kind: BlockKind::Hole });
+                return (start < next).then_some(Run {
+                    start,
+                    blocks: next - start,
+                    kind: BlockKind::Hole,
+                });
             };
             let kind = BlockKind::from_marks(first);
             next = first.end;
@@ -247,7 +256,8 @@ impl BlockMap {
             }
         }
         let most = |sum: [u64; BlockKind::ALL.len()]| {
-            let (_, kind) = sum.into_iter().zip(BlockKind::ALL).max().unwrap_or((0, BlockKind::Hole));
+            let (_, kind) =
+                sum.into_iter().zip(BlockKind::ALL).max().unwrap_or((0, BlockKind::Hole));
             kind
         };
         (per_cell, sums.into_iter().map(most).collect())

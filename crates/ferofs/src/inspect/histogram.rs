@@ -17,7 +17,10 @@ impl Histogram {
 
     /// The bins that are not empty: the smallest value of each, and its count.
     pub fn bins(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        (0u32..).zip(&self.counts).filter(|(_, count)| **count > 0).map(|(bin, count)| (1u64 << bin, *count))
+        (0u32..)
+            .zip(&self.counts)
+            .filter(|(_, count)| **count > 0)
+            .map(|(bin, count)| (1u64 << bin, *count))
     }
 }
 

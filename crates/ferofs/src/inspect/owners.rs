@@ -26,15 +26,21 @@ pub struct Owner {
 /// # Errors
 /// [`Error::Io`](ferofs_read::Error::Io) when the image cannot be read, [`Error::Limit`](ferofs_read::Error::Limit). Damaged
 /// inodes are skipped.
-pub fn block_owners(image: &Image, device: DeviceId, block: u64, limit: usize) -> Result<Vec<Owner>> {
+pub fn block_owners(
+    image: &Image,
+    device: DeviceId,
+    block: u64,
+    limit: usize,
+) -> Result<Vec<Owner>> {
     let size = image.superblock().block_size.bytes64();
     let range = block.saturating_mul(size)..block.saturating_add(1).saturating_mul(size);
     let touches = |start: u64, end: u64| start < range.end && range.start < end;
     let superblock = image.superblock();
     let mut owners = Vec::new();
     let specials = [("(packed inode)", superblock.packed), ("(metabox)", superblock.metabox)];
-    let specials =
-        specials.into_iter().filter_map(|(name, nid)| Some((PathBuf::from(name), image.inode(nid?).ok()?)));
+    let specials = specials
+        .into_iter()
+        .filter_map(|(name, nid)| Some((PathBuf::from(name), image.inode(nid?).ok()?)));
     let files = Walk::new(image).filter_map(|file| match file {
         Ok(file) if file.first => Some(Ok((file.path, file.inode.ok()?))),
         Err(error) if error.ends_all() => Some(Err(error)),
@@ -42,7 +48,8 @@ pub fn block_owners(image: &Image, device: DeviceId, block: u64, limit: usize) -
     });
     for owner in specials.map(Ok).chain(files) {
         let (path, inode) = owner?;
-        let mut add = |content| owners.push(Owner { path: path.clone(), nid: inode.nid(), content });
+        let mut add =
+            |content| owners.push(Owner { path: path.clone(), nid: inode.nid(), content });
         let Ok(extents) = image.extents(&inode, FileOffset::new(0)) else { continue };
         let place = inode.place();
         let end = extents.metadata_end().map_or(place.pos, |end| end.pos);
@@ -68,7 +75,8 @@ pub fn block_owners(image: &Image, device: DeviceId, block: u64, limit: usize) -
 /// A path to inode `nid`, if there is one.
 #[must_use]
 pub fn path_of(image: &Image, nid: Nid) -> Option<PathBuf> {
-    let found =
-        |file: &ferofs_read::walk::WalkEntry| file.inode.as_ref().is_ok_and(|inode| inode.nid() == nid);
+    let found = |file: &ferofs_read::walk::WalkEntry| {
+        file.inode.as_ref().is_ok_and(|inode| inode.nid() == nid)
+    };
     Walk::new(image).flatten().find(found).map(|file| file.path)
 }

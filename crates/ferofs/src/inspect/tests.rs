@@ -53,7 +53,9 @@ fn the_map_has_every_block_once() {
     assert_eq!(next, image.superblock().blocks);
     let sum: u64 = BlockKind::ALL.into_iter().map(|kind| map.total(kind)).sum();
     assert_eq!(sum, map.blocks());
-    assert!(map.total(BlockKind::Metadata) > 0 && map.total(BlockKind::Encoded(Algorithm::Lz4)) > 0);
+    assert!(
+        map.total(BlockKind::Metadata) > 0 && map.total(BlockKind::Encoded(Algorithm::Lz4)) > 0
+    );
     let (per_cell, cells) = map.cells(2);
     assert!(cells.len() <= 2 && per_cell * u64::try_from(cells.len()).unwrap() >= map.blocks());
 }
@@ -65,11 +67,15 @@ fn blocks_have_owners() {
     let extent = image.extents(&file, FileOffset::new(0)).unwrap().next().unwrap().unwrap();
     let range = DeviceRange::of(&image, &extent).unwrap().unwrap();
     let owners = block_owners(&image, range.device, range.start.get() / 4096, 8).unwrap();
-    let expected = Owner { path: "words.TXT".into(), nid: file.nid(), content: Some(0..extent.len) };
+    let expected =
+        Owner { path: "words.TXT".into(), nid: file.nid(), content: Some(0..extent.len) };
     assert_eq!(owners, [expected]);
     let block = file.place().pos.get() / 4096;
     let owners = block_owners(&image, range.device, block, 8).unwrap();
-    assert!(owners.iter().any(|owner| owner.nid == file.nid() && owner.content.is_none()), "{owners:?}");
+    assert!(
+        owners.iter().any(|owner| owner.nid == file.nid() && owner.content.is_none()),
+        "{owners:?}"
+    );
 }
 
 #[test]

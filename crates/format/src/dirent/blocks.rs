@@ -100,7 +100,8 @@ impl ChunkedDir {
     pub fn push(&mut self, block: &[Dirent<'_>], kept: Option<BlockAddr>) {
         let start = self.blocks.last().map_or(0, |last| last.entries.end);
         self.blocks.push(ChunkedBlock { entries: start..start.saturating_add(block.len()), kept });
-        self.used = block.iter().fold(0, |used, entry| used.saturating_add(entry_len(entry.name.len())));
+        self.used =
+            block.iter().fold(0, |used, entry| used.saturating_add(entry_len(entry.name.len())));
     }
 
     /// The number of old blocks that stay.
@@ -170,7 +171,10 @@ mod tests {
         bytes[4..6].copy_from_slice(&0o040_755u16.to_le_bytes());
         let mut inode = Inode::parse(&bytes, &Superblock::new(BlockSize::DEFAULT)).unwrap();
         dir.set_in(&mut inode, BlockSize::DEFAULT);
-        assert_eq!((inode.size, inode.layout), (3 * 4096 + 12 + 4 + 12 + 5, DataLayout::ChunkBased));
+        assert_eq!(
+            (inode.size, inode.layout),
+            (3 * 4096 + 12 + 4 + 12 + 5, DataLayout::ChunkBased)
+        );
         assert_eq!(inode.place, Place::Chunked { format: 0 });
     }
 }

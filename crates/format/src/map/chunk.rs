@@ -138,7 +138,10 @@ impl ChunkFormat {
             return Ok(None);
         }
         let addr = u64::from(low) | (u64::from(high.unwrap_or(0)) << 32);
-        Ok(Some(ChunkPlace { device: DeviceId::new(raw.device_id.get()), addr: BlockAddr::new(addr) }))
+        Ok(Some(ChunkPlace {
+            device: DeviceId::new(raw.device_id.get()),
+            addr: BlockAddr::new(addr),
+        }))
     }
 
     /// Appends an entry to `out`; `None` is a hole.
@@ -189,12 +192,19 @@ impl ChunkIndex {
     ///
     /// # Errors
     /// [`Fault::Overflow`] if its end exceeds 64 bits.
-    pub fn new(inode_end: BytePos, size: u64, format: ChunkFormat, block: BlockSize) -> Result<Self> {
+    pub fn new(
+        inode_end: BytePos,
+        size: u64,
+        format: ChunkFormat,
+        block: BlockSize,
+    ) -> Result<Self> {
         let entry = to_u64(format.entry_size());
         let count = size.div_ceil(format.chunk_size(block));
         let start = inode_end.align_up(entry);
-        let end = start.zip(count.checked_mul(entry)).and_then(|(start, len)| start.checked_add(len));
-        let start = start.filter(|_| end.is_some()).ok_or_else(|| fault(Fault::Overflow("i_size")))?;
+        let end =
+            start.zip(count.checked_mul(entry)).and_then(|(start, len)| start.checked_add(len));
+        let start =
+            start.filter(|_| end.is_some()).ok_or_else(|| fault(Fault::Overflow("i_size")))?;
         Ok(Self { start, count, format, chunk_bits: format.chunk_bits(block) })
     }
 
@@ -229,8 +239,9 @@ impl ChunkIndex {
     pub fn pos(&self, number: u64) -> Result<BytePos> {
         let offset = number.checked_mul(to_u64(self.format.entry_size()));
         let pos = offset.and_then(|offset| self.start.checked_add(offset));
-        pos.filter(|_| number < self.count)
-            .ok_or_else(|| fault(Fault::OutOfRange { field: "chunk", value: number, limit: self.count }))
+        pos.filter(|_| number < self.count).ok_or_else(|| {
+            fault(Fault::OutOfRange { field: "chunk", value: number, limit: self.count })
+        })
     }
 }
 
@@ -255,7 +266,8 @@ mod tests {
     }
 
     fn places() -> impl Strategy<Value = Option<ChunkPlace>> {
-        let addr = prop_oneof![0u64..1 << 32, 0u64..1 << 49, Just(0xffff_ffff), Just((1 << 48) - 1)];
+        let addr =
+            prop_oneof![0u64..1 << 32, 0u64..1 << 49, Just(0xffff_ffff), Just((1 << 48) - 1)];
         let device = prop_oneof![Just(0u16), any::<u16>()];
         proptest::option::of((device, addr).prop_map(|(device, addr)| ChunkPlace {
             device: DeviceId::new(device),

@@ -117,21 +117,30 @@ impl CompactIndex {
     /// # Errors
     /// Lclusters that are too large for compact indexes, an index whose end exceeds 64 bits, or a header
     /// of full indexes.
-    pub fn new(header_end: BytePos, size: u64, block: BlockSize, header: &IndexHeader) -> Result<Self> {
+    pub fn new(
+        header_end: BytePos,
+        size: u64,
+        block: BlockSize,
+        header: &IndexHeader,
+    ) -> Result<Self> {
         let IndexFormat::Compact { compacted_2b } = header.format else {
             return Err(fault(Fault::Map("the index is not compact")));
         };
         let cluster = header.cluster;
         // The positions of packs depend on the number of blocks, even if lclusters are larger.
         let total = block.blocks_for(size);
-        let compacted_4b_initial = (header_end.get().wrapping_neg() & (COMPACTED_2B_ALIGN - 1)) >> 2;
+        let compacted_4b_initial =
+            (header_end.get().wrapping_neg() & (COMPACTED_2B_ALIGN - 1)) >> 2;
         let compacted_2b = match total.checked_sub(compacted_4b_initial) {
             Some(rest) if compacted_2b => rest & !0xf,
             _ => 0,
         };
         let kind = if compacted_2b > 0 { PackKind::Compacted2b } else { PackKind::Compacted4b };
         if cluster.bits() > kind.max_cluster_bits() {
-            return Err(fault(Fault::Field { field: "h_clusterbits", value: cluster.bits().into() }));
+            return Err(fault(Fault::Field {
+                field: "h_clusterbits",
+                value: cluster.bits().into(),
+            }));
         }
         let lclusters = cluster.lclusters_for(size);
         let index = Self {
@@ -171,9 +180,9 @@ impl CompactIndex {
     /// # Errors
     /// [`Fault::OutOfRange`] past the last lcluster.
     pub fn place(&self, lcn: Lcn) -> Result<PackPlace> {
-        self.locate(lcn.get())
-            .filter(|_| lcn.get() < self.lclusters)
-            .ok_or_else(|| fault(Fault::OutOfRange { field: "lcn", value: lcn.get(), limit: self.lclusters }))
+        self.locate(lcn.get()).filter(|_| lcn.get() < self.lclusters).ok_or_else(|| {
+            fault(Fault::OutOfRange { field: "lcn", value: lcn.get(), limit: self.lclusters })
+        })
     }
 
     /// Reads the pack at `place` from `bytes`; more bytes may follow.
@@ -198,17 +207,24 @@ impl CompactIndex {
         let (before, region, kind) = if lcn < self.compacted_4b_initial {
             (0, 0, PackKind::Compacted4b)
         } else if lcn < compacted_2b_end {
-            (self.compacted_4b_initial.checked_mul(4)?, self.compacted_4b_initial, PackKind::Compacted2b)
+            (
+                self.compacted_4b_initial.checked_mul(4)?,
+                self.compacted_4b_initial,
+                PackKind::Compacted2b,
+            )
         } else {
             (
-                self.compacted_4b_initial.checked_mul(4)?.checked_add(self.compacted_2b.checked_mul(2)?)?,
+                self.compacted_4b_initial
+                    .checked_mul(4)?
+                    .checked_add(self.compacted_2b.checked_mul(2)?)?,
                 compacted_2b_end,
                 PackKind::Compacted4b,
             )
         };
         let slots = u64::from(kind.slots());
         let pack = lcn.checked_sub(region)?.checked_div(slots)?;
-        let pos = self.start.checked_add(before)?.checked_add(pack.checked_mul(kind.bytes().into())?)?;
+        let pos =
+            self.start.checked_add(before)?.checked_add(pack.checked_mul(kind.bytes().into())?)?;
         let first = Lcn::new(region.checked_add(pack.checked_mul(slots)?)?);
         Some(PackPlace { pos, first, kind })
     }
@@ -251,13 +267,18 @@ impl Pack<'_> {
         let at = |fault| FormatError::new(Structure::CompactIndex, fault).at(slot.into());
         let (kind, value) = self.record(slot);
         let Some(kind) = kind else {
-            let delta0 = Delta0::decode(self.delta0(slot, value), lcn, self.big_pclusters).map_err(at)?;
+            let delta0 =
+                Delta0::decode(self.delta0(slot, value), lcn, self.big_pclusters).map_err(at)?;
             return Ok(Lcluster::NonHead { delta0, delta1: self.delta1(slot) });
         };
         if u64::from(value) >= self.cluster.bytes64() {
             return Err(at(Fault::Field { field: "clusterofs", value: value.into() }));
         }
-        let blocks = if self.big_pclusters { self.blocks_before_big(slot) } else { self.blocks_before(slot) };
+        let blocks = if self.big_pclusters {
+            self.blocks_before_big(slot)
+        } else {
+            self.blocks_before(slot)
+        };
         let addr = self.base().wrapping_add(blocks.map_err(at)?);
         let addr = BlockAddr::new(addr.into());
         Ok(Lcluster::Head(Head { kind, clusterofs: value, addr, partial_ref: false, hole: false }))
@@ -267,7 +288,8 @@ impl Pack<'_> {
         let bit = u32::from(slot).saturating_mul(self.place.kind.bits().into());
         // Every record starts at least four bytes before the pack's end, where the base is.
         let start = usize::try_from(bit >> 3).unwrap_or(usize::MAX);
-        let word = self.bytes.get(start..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default();
+        let word =
+            self.bytes.get(start..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default();
         let word = u32::from_le_bytes(word).wrapping_shr(bit & 7);
         let bits = u32::from(self.cluster.bits().max(MIN_VALUE_BITS));
         let [type_bits, ..] = word.wrapping_shr(bits).to_le_bytes();
@@ -290,7 +312,9 @@ impl Pack<'_> {
             (Some(_), _) => 1,
             (None, value) if value & BLOCK_COUNT_BIT != 0 => 2,
             // At the limit the same distance leads one lcluster further than from the previous record, still in the extent.
-            (None, value) => value.checked_add(1).filter(|n| n & BLOCK_COUNT_BIT == 0).unwrap_or(value),
+            (None, value) => {
+                value.checked_add(1).filter(|n| n & BLOCK_COUNT_BIT == 0).unwrap_or(value)
+            }
         }
     }
 
@@ -323,7 +347,10 @@ impl Pack<'_> {
                     return Err(Fault::Field { field: "delta[0]", value: 0 });
                 }
                 // The base includes the HEADs of earlier packs.
-                let Some(head) = u8::try_from(distance).ok().and_then(|n| slot.checked_sub(n)) else { break };
+                let Some(head) = u8::try_from(distance).ok().and_then(|n| slot.checked_sub(n))
+                else {
+                    break;
+                };
                 next = head;
             }
             blocks = blocks.saturating_add(1);

@@ -67,7 +67,9 @@ impl ExtentRecord {
     pub fn new(encoding: Encoding, pstart: BytePos, lstart: FileOffset) -> Result<Self> {
         let plen = match encoding {
             Encoding::Hole => 0,
-            Encoding::Data { len: 0, .. } => return Err(fault(Fault::Field { field: "plen", value: 0 })),
+            Encoding::Data { len: 0, .. } => {
+                return Err(fault(Fault::Field { field: "plen", value: 0 }));
+            }
             Encoding::Data { len, algorithm, partial_ref } if len <= PLEN_MASK => {
                 let format = algorithm.map_or(0, |a| u32::from(a.id()).saturating_add(1));
                 len | if partial_ref { PLEN_PARTIAL } else { 0 } | (format << PLEN_FORMAT_SHIFT)
@@ -101,10 +103,9 @@ impl ExtentRecord {
         let [format, ..] = (self.plen >> PLEN_FORMAT_SHIFT).to_le_bytes();
         let algorithm = match format.checked_sub(1) {
             None => None,
-            Some(id) => Some(
-                Algorithm::from_id(id)
-                    .ok_or_else(|| fault(Fault::Field { field: "plen format", value: format.into() }))?,
-            ),
+            Some(id) => Some(Algorithm::from_id(id).ok_or_else(|| {
+                fault(Fault::Field { field: "plen format", value: format.into() })
+            })?),
         };
         Ok(Encoding::Data { len, algorithm, partial_ref: self.plen & PLEN_PARTIAL != 0 })
     }
@@ -180,7 +181,10 @@ impl ExtentIndex {
             Records::Sorted { count, .. } => count,
         };
         let index = Self { start, records: header.records, count };
-        count.checked_mul(record).and_then(|len| index.first()?.checked_add(len)).ok_or_else(overflow)?;
+        count
+            .checked_mul(record)
+            .and_then(|len| index.first()?.checked_add(len))
+            .ok_or_else(overflow)?;
         Ok(index)
     }
 
@@ -216,8 +220,9 @@ impl ExtentIndex {
     pub fn pos(&self, number: u64) -> Result<BytePos> {
         let offset = number.checked_mul(to_u64(self.records.size().bytes()));
         let pos = self.first().zip(offset).and_then(|(first, offset)| first.checked_add(offset));
-        pos.filter(|_| number < self.count)
-            .ok_or_else(|| fault(Fault::OutOfRange { field: "extent", value: number, limit: self.count }))
+        pos.filter(|_| number < self.count).ok_or_else(|| {
+            fault(Fault::OutOfRange { field: "extent", value: number, limit: self.count })
+        })
     }
 
     fn first(&self) -> Option<BytePos> {
@@ -265,9 +270,14 @@ mod tests {
         [RecordSize::Bytes4, RecordSize::Bytes8, RecordSize::Bytes16, RecordSize::Bytes32];
 
     fn encodings() -> impl Strategy<Value = Encoding> {
-        let data = (1..=MAX_ENCODED, 0u8..5, any::<bool>()).prop_map(|(len, format, partial_ref)| {
-            Encoding::Data { len, algorithm: format.checked_sub(1).and_then(Algorithm::from_id), partial_ref }
-        });
+        let data =
+            (1..=MAX_ENCODED, 0u8..5, any::<bool>()).prop_map(|(len, format, partial_ref)| {
+                Encoding::Data {
+                    len,
+                    algorithm: format.checked_sub(1).and_then(Algorithm::from_id),
+                    partial_ref,
+                }
+            });
         prop_oneof![Just(Encoding::Hole), data]
     }
 
@@ -334,7 +344,8 @@ mod tests {
             ExtentRecord::new(data, BytePos::new(0), FileOffset::new(0))
         };
         assert!(new(0).is_err() && new(MAX_ENCODED).is_ok() && new(1 << 21).is_err());
-        let unknown = ExtentRecord { plen: (5 << PLEN_FORMAT_SHIFT) | 1, ..ExtentRecord::default() };
+        let unknown =
+            ExtentRecord { plen: (5 << PLEN_FORMAT_SHIFT) | 1, ..ExtentRecord::default() };
         assert!(unknown.encoding().is_err());
     }
 }

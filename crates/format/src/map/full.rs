@@ -51,7 +51,13 @@ impl FullIndex {
         let Some((start, end)) = start.zip(end) else {
             return Err(FormatError::new(Structure::FullIndex, Fault::Overflow("i_size")));
         };
-        Ok(Self { start, end, lclusters, cluster: header.cluster, big_pclusters: header.has_big_pclusters() })
+        Ok(Self {
+            start,
+            end,
+            lclusters,
+            cluster: header.cluster,
+            big_pclusters: header.has_big_pclusters(),
+        })
     }
 
     /// Number of records.
@@ -96,8 +102,8 @@ impl FullIndex {
         let fault = |fault| FormatError::new(Structure::FullIndex, fault);
         let Some(kind) = HeadKind::from_bits(type_bits) else {
             let [a, b, c, d] = raw.di_u;
-            let delta0 =
-                Delta0::decode(u16::from_le_bytes([a, b]), lcn, self.big_pclusters).map_err(fault)?;
+            let delta0 = Delta0::decode(u16::from_le_bytes([a, b]), lcn, self.big_pclusters)
+                .map_err(fault)?;
             // Early versions of mkfs stored 0.
             return Ok(Lcluster::NonHead { delta0, delta1: u16::from_le_bytes([c, d]).max(1) });
         };
@@ -125,7 +131,11 @@ pub fn encode(lcluster: &Lcluster) -> Result<[u8; RECORD_SIZE]> {
     let (flags, clusterofs, di_u) = match *lcluster {
         Lcluster::Head(head) => {
             let addr = u32::try_from(head.addr.get()).map_err(|_| {
-                fault(Fault::OutOfRange { field: "blkaddr", value: head.addr.get(), limit: 1 << 32 })
+                fault(Fault::OutOfRange {
+                    field: "blkaddr",
+                    value: head.addr.get(),
+                    limit: 1 << 32,
+                })
             })?;
             let partial_ref = if head.partial_ref { PARTIAL_REF } else { 0 };
             let hole = if head.hole { HOLE } else { 0 };
@@ -138,7 +148,8 @@ pub fn encode(lcluster: &Lcluster) -> Result<[u8; RECORD_SIZE]> {
         }
     };
     let di_advise = u16::from(lcluster.type_bits()) | flags;
-    let raw = RawLclusterIndex { di_advise: di_advise.into(), di_clusterofs: clusterofs.into(), di_u };
+    let raw =
+        RawLclusterIndex { di_advise: di_advise.into(), di_clusterofs: clusterofs.into(), di_u };
     Ok(zerocopy::transmute!(raw))
 }
 
@@ -231,7 +242,9 @@ mod tests {
             hole: false,
         };
         assert!(encode(&Lcluster::Head(far)).is_err());
-        assert!(encode(&Lcluster::NonHead { delta0: Delta0::BlockCount(0x800), delta1: 1 }).is_err());
+        assert!(
+            encode(&Lcluster::NonHead { delta0: Delta0::BlockCount(0x800), delta1: 1 }).is_err()
+        );
         assert!(encode(&Lcluster::NonHead { delta0: Delta0::Distance(0), delta1: 1 }).is_err());
     }
 }

@@ -188,15 +188,24 @@ impl IndexHeader {
         first || second
     }
 
-    fn parse(raw: &RawMapHeader, compact: bool, cluster: ClusterSize, block: BlockSize) -> Result<Self> {
+    fn parse(
+        raw: &RawMapHeader,
+        compact: bool,
+        cluster: ClusterSize,
+        block: BlockSize,
+    ) -> Result<Self> {
         let advise = raw.h_advise.get();
         let has = |bit| advise & bit != 0;
         let big_pclusters = [has(ADVISE_BIG_PCLUSTER_1), has(ADVISE_BIG_PCLUSTER_2)];
-        if (compact && big_pclusters[0] != big_pclusters[1]) || (has(ADVISE_INLINE) && has(ADVISE_FRAGMENT)) {
+        if (compact && big_pclusters[0] != big_pclusters[1])
+            || (has(ADVISE_INLINE) && has(ADVISE_FRAGMENT))
+        {
             return Err(field("h_advise", advise.into()));
         }
-        let algorithm =
-            |id| Algorithm::from_id(id).ok_or_else(|| field("h_algorithmtype", raw.h_algorithmtype.into()));
+        let algorithm = |id| {
+            Algorithm::from_id(id)
+                .ok_or_else(|| field("h_algorithmtype", raw.h_algorithmtype.into()))
+        };
         let [_, _, low, high] = raw.h_u1;
         let tail = if has(ADVISE_FRAGMENT) {
             Tail::Fragment { offset: u32::from_le_bytes(raw.h_u1) }
@@ -212,7 +221,10 @@ impl IndexHeader {
                 IndexFormat::Full
             },
             cluster,
-            algorithms: [algorithm(raw.h_algorithmtype & 0xf)?, algorithm(raw.h_algorithmtype >> 4)?],
+            algorithms: [
+                algorithm(raw.h_algorithmtype & 0xf)?,
+                algorithm(raw.h_algorithmtype >> 4)?,
+            ],
             big_pclusters,
             interlaced: has(ADVISE_INTERLACED),
             tail,
@@ -223,7 +235,10 @@ impl IndexHeader {
         let [big1, big2] = self.big_pclusters;
         let compacted_2b = match self.format {
             IndexFormat::Compact { .. } if big1 != big2 => {
-                return Err(FormatError::new(Structure::MapHeader, Fault::Map("only one HEAD is big")));
+                return Err(FormatError::new(
+                    Structure::MapHeader,
+                    Fault::Map("only one HEAD is big"),
+                ));
             }
             IndexFormat::Compact { compacted_2b } => compacted_2b,
             IndexFormat::Full => false,
@@ -277,7 +292,8 @@ impl ExtentsHeader {
             Records::Regular { unit, .. } => (0, extra_bits(unit, block)?),
             Records::Sorted { count, .. } if count < EXTENTS_LIMIT => (count, 0),
             Records::Sorted { count, .. } => {
-                let fault = Fault::OutOfRange { field: "h_extents", value: count, limit: EXTENTS_LIMIT };
+                let fault =
+                    Fault::OutOfRange { field: "h_extents", value: count, limit: EXTENTS_LIMIT };
                 return Err(FormatError::new(Structure::MapHeader, fault));
             }
         };
@@ -287,7 +303,12 @@ impl ExtentsHeader {
             | flag(self.fragment_tail, ADVISE_FRAGMENT);
         let [a, b, c, d, e, f, _, _] = count.to_le_bytes();
         let h_u1 = [a, b, c, d];
-        Ok(RawMapHeader { h_u1, h_advise: advise.into(), h_algorithmtype: e, h_clusterbits: f | bits })
+        Ok(RawMapHeader {
+            h_u1,
+            h_advise: advise.into(),
+            h_algorithmtype: e,
+            h_clusterbits: f | bits,
+        })
     }
 }
 
@@ -307,7 +328,10 @@ impl MapHeader {
             DataLayout::CompressedFull => false,
             DataLayout::CompressedCompact => true,
             DataLayout::FlatPlain | DataLayout::FlatInline | DataLayout::ChunkBased => {
-                return Err(FormatError::new(Structure::MapHeader, Fault::Map("the file is not compressed")));
+                return Err(FormatError::new(
+                    Structure::MapHeader,
+                    Fault::Map("the file is not compressed"),
+                ));
             }
         };
         let raw = View::new(bytes, Structure::MapHeader).read::<RawMapHeader>()?;
@@ -334,8 +358,11 @@ impl MapHeader {
                 return Ok((offset | WHOLE_FRAGMENT).to_le_bytes());
             }
             Self::WholeFragment { offset } => {
-                let fault =
-                    Fault::OutOfRange { field: "h_fragmentoff", value: *offset, limit: WHOLE_FRAGMENT };
+                let fault = Fault::OutOfRange {
+                    field: "h_fragmentoff",
+                    value: *offset,
+                    limit: WHOLE_FRAGMENT,
+                };
                 return Err(FormatError::new(Structure::MapHeader, fault));
             }
             Self::Index(index) => index.raw(block)?,
@@ -370,7 +397,9 @@ impl MapHeader {
                         Tail::Fragment { .. } => Incompat::FRAGMENTS,
                     }
             }
-            Self::Extents(extents) => Incompat::BIT48 | when(extents.fragment_tail, Incompat::FRAGMENTS),
+            Self::Extents(extents) => {
+                Incompat::BIT48 | when(extents.fragment_tail, Incompat::FRAGMENTS)
+            }
         }
     }
 }
@@ -415,22 +444,42 @@ mod tests {
             Just(IndexFormat::Full),
             any::<bool>().prop_map(|compacted_2b| IndexFormat::Compact { compacted_2b })
         ];
-        let index = (cluster.clone(), tail, format, 0usize..4, 0usize..4, any::<[bool; 2]>(), any::<bool>())
-            .prop_map(|(cluster, tail, format, first, second, mut big_pclusters, interlaced)| {
-                if format != IndexFormat::Full {
-                    big_pclusters[1] = big_pclusters[0];
-                }
-                let algorithms = [Algorithm::ALL[first], Algorithm::ALL[second]];
-                MapHeader::Index(IndexHeader { format, cluster, algorithms, big_pclusters, interlaced, tail })
-            });
+        let index = (
+            cluster.clone(),
+            tail,
+            format,
+            0usize..4,
+            0usize..4,
+            any::<[bool; 2]>(),
+            any::<bool>(),
+        )
+            .prop_map(
+                |(cluster, tail, format, first, second, mut big_pclusters, interlaced)| {
+                    if format != IndexFormat::Full {
+                        big_pclusters[1] = big_pclusters[0];
+                    }
+                    let algorithms = [Algorithm::ALL[first], Algorithm::ALL[second]];
+                    MapHeader::Index(IndexHeader {
+                        format,
+                        cluster,
+                        algorithms,
+                        big_pclusters,
+                        interlaced,
+                        tail,
+                    })
+                },
+            );
         let records = prop_oneof![
-            (any::<bool>(), cluster).prop_map(|(with_start, unit)| Records::Regular { with_start, unit }),
-            (any::<bool>(), 0..EXTENTS_LIMIT).prop_map(|(wide, count)| Records::Sorted { wide, count }),
+            (any::<bool>(), cluster)
+                .prop_map(|(with_start, unit)| Records::Regular { with_start, unit }),
+            (any::<bool>(), 0..EXTENTS_LIMIT)
+                .prop_map(|(wide, count)| Records::Sorted { wide, count }),
         ];
-        let extents =
-            (records, any::<bool>(), any::<bool>()).prop_map(|(records, interlaced, fragment_tail)| {
+        let extents = (records, any::<bool>(), any::<bool>()).prop_map(
+            |(records, interlaced, fragment_tail)| {
                 MapHeader::Extents(ExtentsHeader { records, interlaced, fragment_tail })
-            });
+            },
+        );
         prop_oneof![
             (0..WHOLE_FRAGMENT).prop_map(|offset| MapHeader::WholeFragment { offset }),
             index,
@@ -464,8 +513,9 @@ mod tests {
 
     #[test]
     fn refuses_contradictions() {
-        let parse =
-            |bytes: [u8; 8]| MapHeader::parse(&bytes, DataLayout::CompressedCompact, BlockSize::DEFAULT);
+        let parse = |bytes: [u8; 8]| {
+            MapHeader::parse(&bytes, DataLayout::CompressedCompact, BlockSize::DEFAULT)
+        };
         assert!(parse([0, 0, 0, 0, 0x06, 0, 0, 0]).is_ok());
         assert!(parse([0, 0, 0, 0, 0x02, 0, 0, 0]).is_err());
         assert!(parse([0, 0, 1, 0, 0x28, 0, 0, 0]).is_err());

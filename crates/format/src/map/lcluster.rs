@@ -231,7 +231,11 @@ impl<I: Iterator<Item = Pcluster>> Lclusters<I> {
         }
         if blocks > MAX_DISTANCE {
             let limit = BLOCK_COUNT_BIT.into();
-            return Err(Fault::OutOfRange { field: "pcluster blocks", value: blocks.into(), limit });
+            return Err(Fault::OutOfRange {
+                field: "pcluster blocks",
+                value: blocks.into(),
+                limit,
+            });
         }
         if blocks > 1 && !(self.big_pclusters && length > 1) {
             return Err(Fault::Map("no lcluster to store a pcluster's number of blocks"));

@@ -62,7 +62,8 @@ fn text(value: &[u8]) -> Option<String> {
 #[must_use]
 pub fn is_valid(value: &[u8]) -> bool {
     let entries = entries(value).into_iter().flatten();
-    let mut valid = entries.map(|entry| entry_text(entry).is_some() && !entry.lacks_id()).peekable();
+    let mut valid =
+        entries.map(|entry| entry_text(entry).is_some() && !entry.lacks_id()).peekable();
     valid.peek().is_some() && valid.all(|valid| valid)
 }
 
@@ -135,8 +136,9 @@ pub fn attribute(key: &[u8], text: &[u8]) -> Option<(&'static [u8], Vec<u8>)> {
     let count = |wanted| entries.iter().filter(|(tag, ..)| *tag == wanted).count();
     let is_named = count(USER) > 0 || count(GROUP) > 0;
     let is_complete = [USER_OBJ, GROUP_OBJ, OTHER].iter().all(|tag| count(*tag) == 1);
-    let is_same =
-        |((tag, id, _), next): (&(u16, u32, u16), &(u16, u32, u16))| (*tag, *id) == (next.0, next.1);
+    let is_same = |((tag, id, _), next): (&(u16, u32, u16), &(u16, u32, u16))| {
+        (*tag, *id) == (next.0, next.1)
+    };
     let is_twice = entries.iter().zip(entries.iter().skip(1)).any(is_same);
     if !is_complete || is_twice || (is_named && count(MASK) == 0) {
         return None;
@@ -193,11 +195,12 @@ mod tests {
 
     #[test]
     fn an_acl_is_parsed_in_all_forms() {
-        let access = |text: &str| attribute(b"SCHILY.acl.access", text.as_bytes()).map(|(_, value)| value);
-        let same = "user::rw-,user:1:rw-,user:12345:r--,group::r--,group:60:--x,mask::rwx,other::r--";
+        let access =
+            |text: &str| attribute(b"SCHILY.acl.access", text.as_bytes()).map(|(_, value)| value);
+        let same =
+            "user::rw-,user:1:rw-,user:12345:r--,group::r--,group:60:--x,mask::rwx,other::r--";
         // The order and the numbers of bsdtar.
-        let bsdtar =
-            "user::rw-,group::r--,other::r--,user:daemon:rw-:1,user:12345:r--,group:games:--x:60,mask::rwx";
+        let bsdtar = "user::rw-,group::r--,other::r--,user:daemon:rw-:1,user:12345:r--,group:games:--x:60,mask::rwx";
         let lines = "user::rw-\nuser:12345:r--\t#effective:r--\nuser:1:rw-\ngroup::r--\ngroup:60:x\nmask::rwx\nother::r--\n";
         for form in [same, bsdtar, lines] {
             assert_eq!(text(&access(form).unwrap()).as_deref(), Some(same), "{form}");

@@ -5,7 +5,9 @@ use alloc::vec::Vec;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{LongPrefix, NAME_MAX, NameFilter, NameIndex, NamePrefix, UNIT, check_len, pad, padding_after};
+use super::{
+    LongPrefix, NAME_MAX, NameFilter, NameIndex, NamePrefix, UNIT, check_len, pad, padding_after,
+};
 use crate::error::{Fault, FormatError, Result, Structure};
 use crate::units::{BytePos, to_u64};
 use crate::view::View;
@@ -103,7 +105,11 @@ impl<'a> Entry<'a> {
         let name_len = check_len(Structure::Xattr, "e_name_len", self.name.len(), NAME_MAX)?;
         let value_size = check_len(Structure::Xattr, "e_value_size", self.value.len(), VALUE_MAX)?;
         let [e_name_len, _] = name_len.to_le_bytes();
-        let raw = RawEntry { e_name_len, e_name_index: self.index.raw(), e_value_size: value_size.into() };
+        let raw = RawEntry {
+            e_name_len,
+            e_name_index: self.index.raw(),
+            e_value_size: value_size.into(),
+        };
         out.extend_from_slice(raw.as_bytes());
         out.extend_from_slice(self.name);
         out.extend_from_slice(self.value);
@@ -166,8 +172,9 @@ impl<'a> Region<'a> {
         let header = view.read::<RawHeader>()?;
         let len = usize::from(header.h_shared_count).saturating_mul(UNIT);
         let ids = view.take(len)?;
-        let shared = <[U32]>::ref_from_bytes(ids)
-            .map_err(|_| view.fault(Fault::Truncated { need: to_u64(len), have: to_u64(ids.len()) }))?;
+        let shared = <[U32]>::ref_from_bytes(ids).map_err(|_| {
+            view.fault(Fault::Truncated { need: to_u64(len), have: to_u64(ids.len()) })
+        })?;
         Ok(Self { filter: NameFilter::new(header.h_name_filter.get()), shared, inline: view })
     }
 
@@ -188,14 +195,20 @@ impl<'a> Region<'a> {
     /// # Errors
     /// [`Fault::OutOfRange`] for too many shared ids, or a name or value that is too long;
     /// [`Fault::Field`] if the region's size exceeds what `i_xattr_icount` can count.
-    pub fn write(filter: NameFilter, shared: &[u32], inline: &[Entry<'_>], out: &mut Vec<u8>) -> Result<()> {
+    pub fn write(
+        filter: NameFilter,
+        shared: &[u32],
+        inline: &[Entry<'_>],
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
         icount(Self::size(shared.len(), inline))?;
         if shared.is_empty() && inline.is_empty() {
             return Ok(());
         }
         let count = check_len(Structure::Xattr, "h_shared_count", shared.len(), SHARED_MAX)?;
         let [h_shared_count, _] = count.to_le_bytes();
-        let raw = RawHeader { h_name_filter: filter.raw().into(), h_shared_count, h_reserved2: [0; 7] };
+        let raw =
+            RawHeader { h_name_filter: filter.raw().into(), h_shared_count, h_reserved2: [0; 7] };
         out.extend_from_slice(raw.as_bytes());
         for id in shared {
             out.extend_from_slice(&id.to_le_bytes());
@@ -210,7 +223,9 @@ impl<'a> Region<'a> {
             return 0;
         }
         let ids = shared.saturating_mul(UNIT);
-        inline.iter().fold(HEADER_SIZE.saturating_add(ids), |sum, entry| sum.saturating_add(entry.size()))
+        inline
+            .iter()
+            .fold(HEADER_SIZE.saturating_add(ids), |sum, entry| sum.saturating_add(entry.size()))
     }
 }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use seccompiler::{
-    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule, TargetArch,
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition,
+    SeccompFilter, SeccompRule, TargetArch,
 };
 
 use super::{SandboxError, Threads, failed};
@@ -22,8 +22,8 @@ pub(super) fn forbid_unmount(threads: Threads) -> Result<(), SandboxError> {
     let calls = [libc::SYS_umount2, libc::SYS_execve, libc::SYS_execveat];
     let rules = calls.into_iter().map(|call| (call, vec![])).collect();
     let refuse = SeccompAction::Errno(libc::EPERM.unsigned_abs());
-    let filter =
-        SeccompFilter::new(rules, SeccompAction::Allow, refuse, processor()?).and_then(TryInto::try_into);
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, processor()?)
+        .and_then(TryInto::try_into);
     apply_if_supported(&filter.map_err(failed("seccomp"))?, threads).map(drop)
 }
 
@@ -73,7 +73,8 @@ fn filter(arch: TargetArch) -> Result<BpfProgram, BackendError> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         allowed().into_iter().map(|call| (call, vec![])).collect();
     for (call, argument, comparison, value) in allowed_if() {
-        let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, comparison, value)?;
+        let condition =
+            SeccompCondition::new(argument, SeccompCmpArgLen::Dword, comparison, value)?;
         rules.insert(call, vec![SeccompRule::new(vec![condition])?]);
     }
     let refuse = SeccompAction::Errno(libc::EPERM.unsigned_abs());

@@ -31,7 +31,8 @@ pub(crate) fn check_state(
     let area = SuperblockArea::read(image)?;
     let fault = |fault| Err(Error::Patch(fault));
     if area.superblock().uuid != header.uuid {
-        let (expected, found) = (Uuid(header.uuid).to_string(), Uuid(area.superblock().uuid).to_string());
+        let (expected, found) =
+            (Uuid(header.uuid).to_string(), Uuid(area.superblock().uuid).to_string());
         return fault(PatchFault::OtherImage { expected, found });
     }
     if area.sector() == header.base_sector && area.size() == header.base_size {
@@ -107,7 +108,9 @@ pub(super) fn check_base(
     if let (Some(range), Some((_, bytes))) = (header.root_range(), &header.root) {
         // The slots of the root hold zeroes, or this very root if applying the patch was interrupted.
         let mut found = vec![0; bytes.len()];
-        masked.read_exact_at(range.start, &mut found).map_err(|e| Error::io_unnamed("read the image", e))?;
+        masked
+            .read_exact_at(range.start, &mut found)
+            .map_err(|e| Error::io_unnamed("read the image", e))?;
         let is_expected = found.iter().zip(bytes).all(|(found, new)| *found == 0 || found == new);
         if !is_expected {
             return fault(PatchFault::BaseChanged);
@@ -115,5 +118,9 @@ pub(super) fn check_base(
         masked = masked.and_zeroes(range);
     }
     let digests = PartDigests::of(&masked, header.base_size, cancel)?;
-    if digests.digest() == header.base_digest { Ok(digests) } else { fault(PatchFault::BaseChanged) }
+    if digests.digest() == header.base_digest {
+        Ok(digests)
+    } else {
+        fault(PatchFault::BaseChanged)
+    }
 }

@@ -77,7 +77,8 @@ impl<M: Medium> Sink<'_, M> {
 /// Undoes an interrupted change, if there was one; returns whether there was.
 pub fn recover<M: Medium>(medium: &M, area: &SuperblockArea) -> Result<bool> {
     let Some(ranges) = WrittenRanges::find_interrupted(medium, area)? else { return Ok(false) };
-    undo(medium, &ranges, &area.sector()).map_err(|error| error.unfinished(AfterFailure::Leftovers))?;
+    undo(medium, &ranges, &area.sector())
+        .map_err(|error| error.unfinished(AfterFailure::Leftovers))?;
     Ok(true)
 }
 
@@ -92,7 +93,9 @@ pub fn check_trailing(
     }
     match first_nonzero(medium, appended.clone())? {
         None => Ok(()),
-        Some(pos) if Seal::read(medium, pos).is_ok() => Err(Error::Patch(PatchFault::Sealed { pos })),
+        Some(pos) if Seal::read(medium, pos).is_ok() => {
+            Err(Error::Patch(PatchFault::Sealed { pos }))
+        }
         Some(pos) => Err(Error::Patch(PatchFault::TrailingData { end: appended.start, pos })),
     }
 }
@@ -144,12 +147,14 @@ fn prepare<M: Medium>(
     medium.write_all_at(appended.start, &change.ranges.to_journal(before)).map_err(unwritten)?;
     medium.sync().map_err(unwritten)?;
     medium.reserve(appended.end).map_err(|error| match error.kind() {
-        io::ErrorKind::StorageFull => {
-            Error::Patch(PatchFault::NoSpace { needed: appended.end, available: change.ranges.medium_size })
-        }
+        io::ErrorKind::StorageFull => Error::Patch(PatchFault::NoSpace {
+            needed: appended.end,
+            available: change.ranges.medium_size,
+        }),
         _ => Error::io_unnamed("reserve space for the patch", error),
     })?;
-    let mut sink = Sink { medium, at: appended.start, first: Vec::with_capacity(SECTOR), unsynced: 0 };
+    let mut sink =
+        Sink { medium, at: appended.start, first: Vec::with_capacity(SECTOR), unsynced: 0 };
     region(&mut sink)?;
     let first = sink.first;
     if let Some(root) = root {

@@ -92,9 +92,14 @@ pub(crate) struct LazyRegion {
 
 impl LazyRegion {
     /// What `decoder` makes of the pieces of `patch`.
-    pub(crate) fn new(patch: &Patch, decoder: PieceDecoder<Arc<dyn Source>>, cache: &PieceCache) -> Self {
+    pub(crate) fn new(
+        patch: &Patch,
+        decoder: PieceDecoder<Arc<dyn Source>>,
+        cache: &PieceCache,
+    ) -> Self {
         let start = patch.base_size();
-        let within = |range: Range<u64>| range.start.saturating_sub(start)..range.end.saturating_sub(start);
+        let within =
+            |range: Range<u64>| range.start.saturating_sub(start)..range.end.saturating_sub(start);
         let pieces = patch.appended().map(|(range, digest)| (within(range), digest)).collect();
         Self { pieces, decoder: Mutex::new(decoder), cache: cache.clone() }
     }
@@ -113,7 +118,8 @@ impl LazyRegion {
         if let Some(bytes) = self.cache.get(digest) {
             return Ok(bytes);
         }
-        let len = self.pieces.get(number).map_or(0, |(range, _)| range.end.saturating_sub(range.start));
+        let len =
+            self.pieces.get(number).map_or(0, |(range, _)| range.end.saturating_sub(range.start));
         self.cache.make_space(to_usize(len));
         let mut bytes = Vec::new();
         let decoded = decoder.decode(number, &mut bytes, || Ok(()));

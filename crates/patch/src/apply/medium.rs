@@ -110,7 +110,12 @@ impl Medium for FileMedium {
             return Err(io::ErrorKind::StorageFull.into());
         }
         use rustix::fs::FallocateFlags;
-        match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), size, end.saturating_sub(size)) {
+        match rustix::fs::fallocate(
+            &self.file,
+            FallocateFlags::empty(),
+            size,
+            end.saturating_sub(size),
+        ) {
             // Without reservation the file system may become full later: the change is undone then.
             Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
             result => Ok(result?),

@@ -48,7 +48,8 @@ pub enum Repaired {
 /// [`PatchFault::NoRecord`] when the superblock is damaged and no record fits the image; [`Error::Io`].
 pub fn repair<M: Medium>(medium: &M) -> Result<Repaired> {
     let area = SuperblockArea::read(medium);
-    let is_sealed = area.as_ref().is_ok_and(|area| area.superblock().compat.contains(Compat::SB_CHKSUM));
+    let is_sealed =
+        area.as_ref().is_ok_and(|area| area.superblock().compat.contains(Compat::SB_CHKSUM));
     let state = if is_sealed { None } else { restore(medium, area.is_ok())? };
     let recovered = recover(medium, &SuperblockArea::read(medium)?)?;
     Ok(match state {
@@ -68,13 +69,17 @@ fn restore<M: Medium>(medium: &M, is_valid: bool) -> Result<Option<u64>> {
     while let Some(record) = last_record(medium, end)? {
         end = record.end.saturating_sub(1);
         // The record of an image that was here before.
-        if found[MAGIC] == record.after[MAGIC] && found[UUID] != record.after[UUID] && found[UUID] != [0; 16]
+        if found[MAGIC] == record.after[MAGIC]
+            && found[UUID] != record.after[UUID]
+            && found[UUID] != [0; 16]
         {
             continue;
         }
         let Some((sector, number)) = target(medium, &record)? else { continue };
-        let is_torn =
-            found.iter().zip(record.before.iter().zip(&record.after)).all(|(f, (b, a))| f == b || f == a);
+        let is_torn = found
+            .iter()
+            .zip(record.before.iter().zip(&record.after))
+            .all(|(f, (b, a))| f == b || f == a);
         if is_valid && (!is_torn || found == record.before || found == record.after) {
             return Ok(None);
         }
@@ -104,7 +109,9 @@ fn last_record(source: &dyn Source, end: u64) -> Result<Option<Record>> {
     while high > SECTOR_POS {
         let low = high.saturating_sub(BUFFER).max(SECTOR_POS);
         buffer.resize(to_usize(high.saturating_sub(low)), 0);
-        source.read_exact_at(low, &mut buffer).map_err(|e| Error::io_unnamed("read the image", e))?;
+        source
+            .read_exact_at(low, &mut buffer)
+            .map_err(|e| Error::io_unnamed("read the image", e))?;
         for (number, bytes) in buffer.chunks(SECTOR).enumerate().rev() {
             let pos = low.saturating_add(to_u64(number).saturating_mul(SECTOR_LEN));
             let record_end = pos.saturating_add(RECORD);
@@ -136,8 +143,11 @@ pub struct ApplyProgress {
 impl ApplyProgress {
     /// Writing `patch` begins, and those of its pieces are `there` already.
     pub(super) fn begin(&self, patch: &Patch, there: &[bool]) {
-        let found =
-            patch.appended().zip(there).filter(|(_, there)| **there).map(|((range, _), _)| len(&range));
+        let found = patch
+            .appended()
+            .zip(there)
+            .filter(|(_, there)| **there)
+            .map(|((range, _), _)| len(&range));
         let found = found.fold(0, u64::saturating_add);
         self.appended.fetch_add(len(&(patch.base_size()..patch.result_size())), Ordering::Relaxed);
         self.resumed.fetch_add(found, Ordering::Relaxed);
@@ -154,7 +164,11 @@ const fn len(range: &Range<u64>) -> u64 {
 }
 
 /// Whether each piece of `patch` is on `medium`, behind the image.
-pub(super) fn pieces_there<M: Medium>(medium: &M, patch: &Patch, cancel: &AtomicBool) -> Result<Vec<bool>> {
+pub(super) fn pieces_there<M: Medium>(
+    medium: &M,
+    patch: &Patch,
+    cancel: &AtomicBool,
+) -> Result<Vec<bool>> {
     // The first sector has the journal.
     let first = patch.base_size().saturating_add(SECTOR_LEN);
     let size = medium.size();

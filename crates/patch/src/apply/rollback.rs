@@ -70,7 +70,12 @@ impl Rollback {
 ///
 /// # Errors
 /// [`Error::Patch`] when there is no such state: nothing was written. [`Error::Unfinished`] when writing failed.
-pub fn rollback<M: Medium>(medium: &M, to: Option<u64>, trailing: TrailingData, time: i64) -> Result<u64> {
+pub fn rollback<M: Medium>(
+    medium: &M,
+    to: Option<u64>,
+    trailing: TrailingData,
+    time: i64,
+) -> Result<u64> {
     let area = SuperblockArea::read(medium)?;
     let Rollback { to, appended, bytes, sector } = Rollback::plan(medium, &area, to, time)?;
     recover(medium, &area)?;

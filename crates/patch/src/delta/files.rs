@@ -66,8 +66,9 @@ impl DeltaFile {
         let Self { delta, name } = self;
         let is_stdout = new.as_os_str() == "-";
         let new_name = if is_stdout { Path::new("standard output") } else { new };
-        let refused =
-            |problem: &str| Err(of(Role::New)(Error::io("write", new_name, io::Error::other(problem))));
+        let refused = |problem: &str| {
+            Err(of(Role::New)(Error::io("write", new_name, io::Error::other(problem))))
+        };
         let applied = match is_stdout || takes_bytes_in_order(new) {
             true if resume => refused("what a stream got cannot be read again: leave out --resume"),
             true => source(old).and_then(|source| {
@@ -79,13 +80,14 @@ impl DeltaFile {
             }
             false if names_missing_device(new) => refused(MISSING_DEVICE),
             false => match if force { Ok(None) } else { other_data(new, resume) } {
-                Ok(None) => source(old).and_then(|source| make(delta, &source, new, resume, written, cancel)),
+                Ok(None) => source(old)
+                    .and_then(|source| make(delta, &source, new, resume, written, cancel)),
                 Ok(Some(data)) => {
                     refused(&format!("it has {data}, which would be lost: --force replaces it"))
                 }
-                Err(error) => {
-                    refused(&format!("what would be lost cannot be read ({error}): --force replaces it"))
-                }
+                Err(error) => refused(&format!(
+                    "what would be lost cannot be read ({error}): --force replaces it"
+                )),
             },
         };
         applied.map_err(|(role, error)| {
@@ -154,7 +156,8 @@ pub fn names_missing_device(path: &Path) -> bool {
     }
     let file_system = |dir: &Path| std::fs::metadata(dir).ok().map(|metadata| metadata.dev());
     let devices = file_system(Path::new("/dev"));
-    let is_missing = std::fs::symlink_metadata(&path).is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
+    let is_missing =
+        std::fs::symlink_metadata(&path).is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
     is_missing
         && devices.is_some()
         && devices != file_system(Path::new("/"))
@@ -179,7 +182,11 @@ fn is_same(path: &Path, other: &Path) -> bool {
 fn identity(path: &Path) -> Option<(bool, u64, u64)> {
     let metadata = std::fs::metadata(path).ok()?;
     let is_device = metadata.file_type().is_block_device();
-    Some(if is_device { (true, metadata.rdev(), 0) } else { (false, metadata.dev(), metadata.ino()) })
+    Some(if is_device {
+        (true, metadata.rdev(), 0)
+    } else {
+        (false, metadata.dev(), metadata.ino())
+    })
 }
 
 /// The file that a loop device shows, and the offset there. Two slots can be in one file.
@@ -238,7 +245,10 @@ fn sync_name(path: &Path) -> Tagged<()> {
     let dir = directory_of(path);
     match File::open(dir).and_then(|dir| dir.sync_all()) {
         Err(error)
-            if matches!(Errno::from_io_error(&error), Some(Errno::IO | Errno::NOSPC | Errno::DQUOT)) =>
+            if matches!(
+                Errno::from_io_error(&error),
+                Some(Errno::IO | Errno::NOSPC | Errno::DQUOT)
+            ) =>
         {
             Err(of(Role::New)(Error::io("sync", dir, error)))
         }

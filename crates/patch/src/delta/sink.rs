@@ -81,7 +81,8 @@ impl Tree {
         while to_u64(self.digests.len()) < self.builder.units() && !bytes.is_empty() {
             let unit = to_u64(self.digests.len());
             let range = self.builder.unit_range(unit);
-            let missing = range.end.saturating_sub(range.start).saturating_sub(to_u64(self.unit.len()));
+            let missing =
+                range.end.saturating_sub(range.start).saturating_sub(to_u64(self.unit.len()));
             let (own, rest) = bytes.split_at(to_usize(missing).min(bytes.len()));
             self.unit.extend_from_slice(own);
             bytes = rest;
@@ -139,7 +140,9 @@ impl<'h, 'o> Sink<'h, 'o> {
                 break;
             }
             chunk.resize(to_usize(len), 0);
-            present.read_exact_at(self.done, &mut chunk).map_err(|e| Error::io_unnamed("read", e))?;
+            present
+                .read_exact_at(self.done, &mut chunk)
+                .map_err(|e| Error::io_unnamed("read", e))?;
             if digest(&chunk) != *expected {
                 break;
             }
@@ -234,7 +237,8 @@ impl<'h, 'o> Sink<'h, 'o> {
         if !self.chunk.is_empty() {
             self.write_chunk()?;
         }
-        if self.done != self.header.new_size || self.hasher.finalize()[..] != self.header.new_digest {
+        if self.done != self.header.new_size || self.hasher.finalize()[..] != self.header.new_digest
+        {
             return Err(Error::Patch(PatchFault::ResultDiffers));
         }
         Ok(Applied { len: self.done, resumed: self.resumed })

@@ -99,7 +99,8 @@ pub(super) fn encode(changes: &[Change]) -> Result<(Vec<u8>, u64)> {
 pub(super) fn decode(stored: &[u8], decoded_len: u64) -> Result<Vec<Change>> {
     const MALFORMED: &str = "its list of changes cannot be decoded";
     let malformed = || Error::Patch(PatchFault::Malformed(MALFORMED));
-    let list = decompress(stored, usize::try_from(decoded_len).map_err(|_| malformed())?, MALFORMED)?;
+    let list =
+        decompress(stored, usize::try_from(decoded_len).map_err(|_| malformed())?, MALFORMED)?;
     if to_u64(list.len()) != decoded_len {
         return Err(malformed());
     }
@@ -118,7 +119,9 @@ pub(super) fn decode(stored: &[u8], decoded_len: u64) -> Result<Vec<Change>> {
     let mut changes: Vec<Change> = Vec::with_capacity(count);
     // Paths are longer than what is stored of them.
     let mut total = 0u64;
-    for ((kind, bytes), (common, rest)) in kinds.into_iter().zip(bytes).zip(common.into_iter().zip(rest)) {
+    for ((kind, bytes), (common, rest)) in
+        kinds.into_iter().zip(bytes).zip(common.into_iter().zip(rest))
+    {
         let kind = ChangeKind::ALL.get(to_usize(kind)).copied().ok_or_else(malformed)?;
         let before = changes.last().map_or(&[][..], |change| &change.path[..]);
         let mut path = before.get(..to_usize(common)).ok_or_else(malformed)?.to_vec();

@@ -68,7 +68,10 @@ pub(crate) fn decompress(stored: &[u8], limit: usize, fault: &'static str) -> Re
     let malformed = || Error::Patch(PatchFault::Malformed(fault));
     let mut bytes = Vec::new();
     let decoder = zstd::stream::read::Decoder::new(stored).map_err(|_| malformed())?;
-    decoder.take(to_u64(limit).saturating_add(1)).read_to_end(&mut bytes).map_err(|_| malformed())?;
+    decoder
+        .take(to_u64(limit).saturating_add(1))
+        .read_to_end(&mut bytes)
+        .map_err(|_| malformed())?;
     if bytes.len() > limit { Err(malformed()) } else { Ok(bytes) }
 }
 

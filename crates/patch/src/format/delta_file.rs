@@ -173,7 +173,9 @@ impl DeltaHeader {
         let mut bytes = [raw.as_bytes(), root].concat();
         if let Some(seal) = &self.seal {
             let superblock = seal.superblock.to_bytes();
-            bytes.extend_from_slice(&superblock.map_err(|_| malformed("the seal cannot be written"))?);
+            bytes.extend_from_slice(
+                &superblock.map_err(|_| malformed("the seal cannot be written"))?,
+            );
         }
         bytes.extend_from_slice(methods.as_bytes());
         bytes.extend_from_slice(self.chunks.as_flattened());
@@ -212,14 +214,17 @@ impl DeltaHeader {
         if digest(&stored) != start.header_digest {
             return Err(Error::Patch(PatchFault::Damaged));
         }
-        let whole = *blake3::Hasher::new().update(start.as_bytes()).update(&stored).finalize().as_bytes();
+        let whole =
+            *blake3::Hasher::new().update(start.as_bytes()).update(&stored).finalize().as_bytes();
         let bytes = decompress(&stored, HEADER_MAX, "its header cannot be decoded")?;
         let short = || malformed("its header is too short");
         let (raw, rest) = RawHeader::read_from_prefix(&bytes).map_err(|_| short())?;
-        let (root, mut rest) = rest.split_at_checked(to_usize(raw.root_len.get())).ok_or_else(short)?;
+        let (root, mut rest) =
+            rest.split_at_checked(to_usize(raw.root_len.get())).ok_or_else(short)?;
         let mut seal = None;
         if raw.seal.get() > 0 {
-            let (superblock, after) = rest.split_first_chunk::<SUPERBLOCK_SIZE>().ok_or_else(short)?;
+            let (superblock, after) =
+                rest.split_first_chunk::<SUPERBLOCK_SIZE>().ok_or_else(short)?;
             let superblock = VeritySuperblock::parse(superblock)
                 .map_err(|_| malformed("the superblock of its seal is wrong"))?;
             seal = Some(DeltaSeal { position: raw.seal.get(), superblock, root: root.to_vec() });
@@ -293,17 +298,23 @@ impl DeltaPiece {
 
     /// Reads the next piece of a delta. `accept` gets the bytes of its plan and payload as stored, of its delta, of its payload,
     /// and those that it makes, before it is read, and can refuse it.
-    pub(crate) fn read(stream: &mut dyn Read, accept: impl FnOnce([usize; 4]) -> Result<()>) -> Result<Self> {
+    pub(crate) fn read(
+        stream: &mut dyn Read,
+        accept: impl FnOnce([usize; 4]) -> Result<()>,
+    ) -> Result<Self> {
         let cut = || Error::Patch(PatchFault::CutOff);
         let bytes = take(stream, size_of::<RawPiece>())?;
         let raw = RawPiece::read_from_bytes(&bytes).map_err(|_| cut())?;
         let part = |len: U32, most: usize| {
-            Some(to_usize(len.get())).filter(|len| *len <= most).ok_or(malformed("a piece is too long"))
+            Some(to_usize(len.get()))
+                .filter(|len| *len <= most)
+                .ok_or(malformed("a piece is too long"))
         };
         let payload_len = part(raw.payload_len, PAYLOAD_MAX)?;
         let made_len = part(raw.made_len, REGION_MAX)?;
         let delta_len = part(raw.delta_len, DELTA_MAX)?;
-        let stored = to_usize(raw.plan_stored.get()).saturating_add(to_usize(raw.payload_stored.get()));
+        let stored =
+            to_usize(raw.plan_stored.get()).saturating_add(to_usize(raw.payload_stored.get()));
         accept([stored, delta_len, payload_len, made_len])?;
         let mut stored = |len: U32, most| {
             let len = part(len, most)?;
@@ -330,7 +341,8 @@ fn decode_copies(stored: &[u8], made: u64) -> Result<Vec<Copy>> {
     const WRONG: &str = "the copies of a piece are wrong";
     let bytes = decompress(stored, COPIES_LEN_MAX, WRONG)?;
     let mut columns = ColumnReader::new(&bytes, WRONG);
-    let count = Some(columns.count()?).filter(|count| *count <= COPIES_MAX).ok_or(malformed(WRONG))?;
+    let count =
+        Some(columns.count()?).filter(|count| *count <= COPIES_MAX).ok_or(malformed(WRONG))?;
     let (mut after, mut positions) = (columns.split(count)?, columns.split(count)?);
     let (mut end, mut made_before) = (0u64, 0u64);
     let mut copies = Vec::with_capacity(count);

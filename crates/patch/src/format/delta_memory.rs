@@ -62,7 +62,10 @@ impl PieceMemory {
         self.add_buffers(other.buffers);
         self.plan = self.plan.max(other.plan);
         self.dictionary = self.dictionary.max(other.dictionary);
-        self.content.iter_mut().zip(&other.content).for_each(|(most, content)| *most = (*most).max(*content));
+        self.content
+            .iter_mut()
+            .zip(&other.content)
+            .for_each(|(most, content)| *most = (*most).max(*content));
     }
 
     /// Bytes of memory for a process that applies a delta with this header and a hash tree of `tree` bytes. The memory that the header states

@@ -3,7 +3,9 @@
 
 use std::ops::Range;
 
-use ferofs_codec::{Algorithm, DeflateParams, Filling, Lz4Params, LzmaParams, Method, Params, ZstdParams};
+use ferofs_codec::{
+    Algorithm, DeflateParams, Filling, Lz4Params, LzmaParams, Method, Params, ZstdParams,
+};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -182,7 +184,9 @@ impl RawMethod {
             filling: raw_filling(params.filling).into(),
         };
         match params.method {
-            Method::Lz4(lz4) => (raw.level, raw.max_distance) = (lz4.level, lz4.max_distance.into()),
+            Method::Lz4(lz4) => {
+                (raw.level, raw.max_distance) = (lz4.level, lz4.max_distance.into())
+            }
             Method::Lzma(lzma) => {
                 (raw.level, raw.dict_size) = (lzma.level, lzma.dict_size.into());
                 (raw.lc, raw.lp, raw.pb) = (lzma.lc, lzma.lp, lzma.pb);
@@ -200,7 +204,9 @@ impl RawMethod {
             .ok_or_else(|| malformed("it names an unknown compression algorithm"))?;
         let level = self.level;
         let method = match algorithm {
-            Algorithm::Lz4 => Method::Lz4(Lz4Params { level, max_distance: self.max_distance.get() }),
+            Algorithm::Lz4 => {
+                Method::Lz4(Lz4Params { level, max_distance: self.max_distance.get() })
+            }
             Algorithm::Lzma => Method::Lzma(LzmaParams {
                 level,
                 dict_size: self.dict_size.get(),
@@ -216,7 +222,11 @@ impl RawMethod {
         params.check().map_err(|_| malformed("a compression parameter is out of range"))?;
         let (expected, found) = (self.encoder.get(), ferofs_codec::encoder_version(&params));
         if expected != found {
-            return Err(Error::Patch(PatchFault::Encoder { algorithm: algorithm.name(), expected, found }));
+            return Err(Error::Patch(PatchFault::Encoder {
+                algorithm: algorithm.name(),
+                expected,
+                found,
+            }));
         }
         Ok(params)
     }

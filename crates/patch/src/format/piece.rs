@@ -144,7 +144,8 @@ impl StoredPiece<'_> {
         region.clear();
         for item in &plan.items {
             if let Item::Unit(unit) = item
-                && to_u64(unit.extents.len()) > (u64::from(unit.content_len) / EXTENT_MIN).saturating_add(2)
+                && to_u64(unit.extents.len())
+                    > (u64::from(unit.content_len) / EXTENT_MIN).saturating_add(2)
             {
                 return malformed("a unit has too many extents");
             }
@@ -152,7 +153,8 @@ impl StoredPiece<'_> {
         let mut rest = &payload[..];
         let jobs = plan.items.iter().map(move |item| {
             // The lengths were compared above.
-            let (own, after) = rest.split_at_checked(to_usize(item.payload_len())).unwrap_or((&[], &[]));
+            let (own, after) =
+                rest.split_at_checked(to_usize(item.payload_len())).unwrap_or((&[], &[]));
             rest = after;
             (item, own)
         });
@@ -220,7 +222,9 @@ fn encode_in_threads<'p>(
                 _ => own,
             };
             if made.len() != part.len() {
-                return Err(Error::Patch(PatchFault::Malformed("a piece makes another number of bytes")));
+                return Err(Error::Patch(PatchFault::Malformed(
+                    "a piece makes another number of bytes",
+                )));
             }
             part.copy_from_slice(made);
             Ok(())

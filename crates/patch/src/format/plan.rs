@@ -58,9 +58,10 @@ impl Reference {
         let rest = self.len().checked_sub(most).filter(|rest| *rest > 0)?;
         let more = u64::from(most);
         Some(match self {
-            Self::Image { pos, .. } => {
-                (Self::Image { pos, len: most }, Self::Image { pos: pos.saturating_add(more), len: rest })
-            }
+            Self::Image { pos, .. } => (
+                Self::Image { pos, len: most },
+                Self::Image { pos: pos.saturating_add(more), len: rest },
+            ),
             Self::Predicted { pos, .. } => (
                 Self::Predicted { pos, len: most },
                 Self::Predicted { pos: pos.saturating_add(more), len: rest },
@@ -77,7 +78,10 @@ impl Reference {
     }
 
     /// Bytes.
-    #[allow(clippy::len_without_is_empty, reason = "nothing asks whether a part of a dictionary is empty")]
+    #[allow(
+        clippy::len_without_is_empty,
+        reason = "nothing asks whether a part of a dictionary is empty"
+    )]
     pub const fn len(&self) -> u32 {
         match self {
             Self::Image { len, .. }
@@ -160,9 +164,11 @@ impl Item {
     pub(crate) fn region_len(&self) -> u64 {
         match self {
             Self::Raw { len } => u64::from(*len),
-            Self::Unit(unit) => {
-                unit.extents.iter().map(|extent| u64::from(extent.size)).fold(0, u64::saturating_add)
-            }
+            Self::Unit(unit) => unit
+                .extents
+                .iter()
+                .map(|extent| u64::from(extent.size))
+                .fold(0, u64::saturating_add),
         }
     }
 }
@@ -238,7 +244,8 @@ impl Plan {
         };
         units().for_each(|unit| columns.push(to_u64(unit.extents.len())));
         let extents = || units().flat_map(|unit| &unit.extents);
-        let number = |kind| to_u64(ExtentKind::ALL.iter().position(|known| *known == kind).unwrap_or(0));
+        let number =
+            |kind| to_u64(ExtentKind::ALL.iter().position(|known| *known == kind).unwrap_or(0));
         extents().for_each(|extent| columns.push(number(extent.kind)));
         extents().for_each(|extent| columns.push(extent.len.into()));
         extents().for_each(|extent| columns.push(extent.size.into()));
@@ -254,12 +261,13 @@ impl Plan {
         let nids = columns.deltas(count)?;
         let positions = columns.deltas(count)?;
         let lens = columns.column(count)?;
-        let references = nids.into_iter().zip(positions).zip(lens).map(|((nid, pos), len)| match nid {
-            0 => Reference::Image { pos, len },
-            1 => Reference::Predicted { pos, len },
-            2 => Reference::PredictedMetabox { pos, len },
-            nid => Reference::File { nid: nid.wrapping_sub(3), offset: pos, len },
-        });
+        let references =
+            nids.into_iter().zip(positions).zip(lens).map(|((nid, pos), len)| match nid {
+                0 => Reference::Image { pos, len },
+                1 => Reference::Predicted { pos, len },
+                2 => Reference::PredictedMetabox { pos, len },
+                nid => Reference::File { nid: nid.wrapping_sub(3), offset: pos, len },
+            });
         let references: Vec<Reference> = references.collect();
         // Empty parts would take time, and no space in the patch.
         if references.iter().any(|reference| reference.len() == 0) {
@@ -278,7 +286,8 @@ impl Plan {
         let (extent_kinds, extent_lens) = (columns.column(total)?, columns.column(total)?);
         let (sizes, capacities) = (columns.column(total)?, columns.column(total)?);
         let sizes = sizes.into_iter().zip(capacities);
-        for ((kind, len), (size, capacity)) in extent_kinds.into_iter().zip(extent_lens).zip(sizes) {
+        for ((kind, len), (size, capacity)) in extent_kinds.into_iter().zip(extent_lens).zip(sizes)
+        {
             let kind = *ExtentKind::ALL.get(to_usize(kind)).ok_or_else(malformed)?;
             extents.push(UnitExtent { kind, len, size, capacity });
         }
@@ -311,19 +320,22 @@ mod tests {
         let reference = prop_oneof![
             (any::<u64>(), 1..u32::MAX).prop_map(|(pos, len)| Reference::Image { pos, len }),
             (any::<u64>(), 1..u32::MAX).prop_map(|(pos, len)| Reference::Predicted { pos, len }),
-            (any::<u64>(), 1..u32::MAX).prop_map(|(pos, len)| Reference::PredictedMetabox { pos, len }),
-            (0..u64::MAX - 2, any::<u64>(), 1..u32::MAX).prop_map(|(nid, offset, len)| Reference::File {
-                nid,
-                offset,
-                len
-            }),
+            (any::<u64>(), 1..u32::MAX)
+                .prop_map(|(pos, len)| Reference::PredictedMetabox { pos, len }),
+            (0..u64::MAX - 2, any::<u64>(), 1..u32::MAX)
+                .prop_map(|(nid, offset, len)| Reference::File { nid, offset, len }),
         ];
-        let extent =
-            (0usize..4, any::<u32>(), 1..u32::MAX, any::<u32>()).prop_map(|(kind, len, size, capacity)| {
-                UnitExtent { kind: ExtentKind::ALL[kind], len, size, capacity }
-            });
-        let unit = (any::<u8>(), any::<u32>(), proptest::collection::vec(extent, 1..5))
-            .prop_map(|(method, content_len, extents)| Item::Unit(Unit { method, content_len, extents }));
+        let extent = (0usize..4, any::<u32>(), 1..u32::MAX, any::<u32>()).prop_map(
+            |(kind, len, size, capacity)| UnitExtent {
+                kind: ExtentKind::ALL[kind],
+                len,
+                size,
+                capacity,
+            },
+        );
+        let unit = (any::<u8>(), any::<u32>(), proptest::collection::vec(extent, 1..5)).prop_map(
+            |(method, content_len, extents)| Item::Unit(Unit { method, content_len, extents }),
+        );
         let item = prop_oneof![(1..u32::MAX).prop_map(|len| Item::Raw { len }), unit];
         (proptest::collection::vec(reference, 0..20), proptest::collection::vec(item, 0..20))
             .prop_map(|(references, items)| Plan { references, items })
@@ -353,7 +365,11 @@ mod tests {
             (Vec::new(), vec![unit(Vec::new())], false),
         ] {
             let plan = Plan { references, items };
-            assert_eq!(Plan::decode(&plan.encode().unwrap(), PLAN_MAX).is_ok(), is_right, "{plan:?}");
+            assert_eq!(
+                Plan::decode(&plan.encode().unwrap(), PLAN_MAX).is_ok(),
+                is_right,
+                "{plan:?}"
+            );
         }
     }
 

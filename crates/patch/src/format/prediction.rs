@@ -150,12 +150,15 @@ impl Prediction {
                 let sum = predicted.checked_add_signed(more).filter(|sum| *sum <= room);
                 sum.and_then(|sum| u32::try_from(sum).ok()).ok_or_else(outside)
             };
-            let (len, blocks) = (sum(predicted.0, one.len, inode_room)?, sum(predicted.1, one.blocks, room)?);
-            if one.inline > len || u64::from(one.inline) > block.bytes64().saturating_sub(SLOT_SIZE) {
+            let (len, blocks) =
+                (sum(predicted.0, one.len, inode_room)?, sum(predicted.1, one.blocks, room)?);
+            if one.inline > len || u64::from(one.inline) > block.bytes64().saturating_sub(SLOT_SIZE)
+            {
                 return Err(malformed("an inline tail is longer than its inode"));
             }
             let apart = number == 0 && self.root.is_some();
-            let size = MetadataSize { len: len.into(), inline: one.inline.into(), blocks: blocks.into() };
+            let size =
+                MetadataSize { len: len.into(), inline: one.inline.into(), blocks: blocks.into() };
             let pos = if apart || len == 0 { 0 } else { areas.allocate_inode(size) };
             let first_block = areas.allocate_blocks(size).unwrap_or(0);
             if areas.blocks().checked_mul(block.bytes64()).is_none_or(|end| end > room) {
@@ -164,7 +167,8 @@ impl Prediction {
             let slot = u32::try_from(pos / SLOT_SIZE).map_err(|_| outside())?;
             let first_block = u32::try_from(first_block).map_err(|_| outside())?;
             self.has_large |= source.as_ref().is_some_and(|source| {
-                source.is_dir() && (source.size() > LARGE_DIRECTORY || one.edits.len() > LARGE_EDITS)
+                source.is_dir()
+                    && (source.size() > LARGE_DIRECTORY || one.edits.len() > LARGE_EDITS)
             });
             let source = source.map(|source| source.nid());
             if !apart && len > 0 {
@@ -199,7 +203,8 @@ impl Prediction {
         in_metabox.sort_unstable_by_key(|item| self.range(*item).0);
         (self.order, self.in_metabox) = (order, in_metabox);
         let inodes = &self.inodes;
-        self.by_source.sort_by_key(|number| inodes.get(to_usize(*number)).and_then(|inode| inode.source));
+        self.by_source
+            .sort_by_key(|number| inodes.get(to_usize(*number)).and_then(|inode| inode.source));
         Ok(())
     }
 
@@ -222,8 +227,9 @@ impl Prediction {
                 (start.saturating_add(u64::from(inode.slot) * SLOT_SIZE), inode.len.into())
             }
             _ => {
-                let bytes =
-                    |blocks: u32| u64::from(blocks).saturating_mul(self.superblock.block_size.bytes64());
+                let bytes = |blocks: u32| {
+                    u64::from(blocks).saturating_mul(self.superblock.block_size.bytes64())
+                };
                 (self.base.saturating_add(bytes(inode.first_block)), bytes(inode.blocks))
             }
         }
@@ -253,7 +259,8 @@ impl Prediction {
     pub(crate) fn fill(&self, pos: u64, out: &mut [u8]) -> Result<()> {
         self.fill_items(&self.order, pos, out)?;
         let end = pos.saturating_add(to_u64(out.len()));
-        if let (Some(root), Some(inode), false) = (self.root, self.inodes.first(), self.root_is_free)
+        if let (Some(root), Some(inode), false) =
+            (self.root, self.inodes.first(), self.root_is_free)
             && root < end
         {
             self.fill_inode(0, inode, root, pos, out)?;
@@ -291,7 +298,11 @@ impl Prediction {
     }
 
     /// The old inode that `inode` resembles, and its form and place in the new image, without its content.
-    fn form(&self, number: u32, inode: &NewInode) -> Result<Option<(Inode, ferofs_format::inode::Inode)>> {
+    fn form(
+        &self,
+        number: u32,
+        inode: &NewInode,
+    ) -> Result<Option<(Inode, ferofs_format::inode::Inode)>> {
         let Some(source) = inode.source else { return Ok(None) };
         let source = self.image.inode(source)?;
         let mut new = source.on_disk().clone();
@@ -327,7 +338,9 @@ impl Prediction {
     fn content(&self, number: u32, inode: &NewInode, source: &Inode) -> Result<Option<Content>> {
         let edits = self.edits_of(number).iter().map(|(_, edit)| edit);
         let block = self.superblock.block_size;
-        let Some(entries) = directory::new_entries(&self.image, source, edits)? else { return Ok(None) };
+        let Some(entries) = directory::new_entries(&self.image, source, edits)? else {
+            return Ok(None);
+        };
         let nid = |entry: &NewEntry| match entry.target {
             Target::Old(nid) if entry.is_old => Some(self.relocated(Nid::new(nid))),
             Target::Old(nid) => Some(Nid::new(nid)),
@@ -342,7 +355,14 @@ impl Prediction {
     }
 
     /// Puts the inode that starts at `start` into `out`, which starts at `pos`.
-    fn fill_inode(&self, number: u32, inode: &NewInode, start: u64, pos: u64, out: &mut [u8]) -> Result<()> {
+    fn fill_inode(
+        &self,
+        number: u32,
+        inode: &NewInode,
+        start: u64,
+        pos: u64,
+        out: &mut [u8],
+    ) -> Result<()> {
         let Some((source, mut new)) = self.form(number, inode)? else { return Ok(()) };
         let old_len = to_u64(source.on_disk().version.size());
         let mut content = None;
@@ -384,7 +404,8 @@ impl Prediction {
         // What follows the attributes is as it was: an index can be long, so only the needed part is read.
         let end = self.image.extents(&source, FileOffset::new(0))?.metadata_end()?.pos.get();
         let old_after = at(place, old_len.saturating_add(to_u64(xattrs)))?;
-        let len = end.saturating_sub(old_after.pos.get()).min(u64::from(inode.len).saturating_sub(after));
+        let len =
+            end.saturating_sub(old_after.pos.get()).min(u64::from(inode.len).saturating_sub(after));
         let from = start.saturating_add(after);
         let skipped = pos.saturating_sub(from);
         let within = |position: u64| to_usize(position.saturating_sub(pos)).min(out.len());

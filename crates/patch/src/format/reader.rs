@@ -87,8 +87,9 @@ impl Patch {
         let expected = fixed.file_len.get();
         if expected != found {
             let mut next = [0; MAGIC.len()];
-            let is_followed =
-                expected < found && source.read_exact_at(expected, &mut next).is_ok() && next == MAGIC;
+            let is_followed = expected < found
+                && source.read_exact_at(expected, &mut next).is_ok()
+                && next == MAGIC;
             return Err(Error::Patch(match is_followed {
                 true => PatchFault::Several,
                 false => PatchFault::Length { expected, found },
@@ -98,15 +99,25 @@ impl Patch {
         let start = Start::after(&fixed, &*source)?;
         let end = digest_pos(found);
         let too_long = || Error::Patch(PatchFault::Malformed("a table is longer than the file"));
-        let after =
-            |at: u64, len: u64| at.checked_add(len).filter(|after| *after <= end).ok_or_else(too_long);
+        let after = |at: u64, len: u64| {
+            at.checked_add(len).filter(|after| *after <= end).ok_or_else(too_long)
+        };
         let changes = (start.len, start.changes_len, start.changes_decoded);
         let relocations = after(start.len, start.changes_len)?;
         let payload = after(relocations, start.relocations_len)?;
         let Start { header, methods, pieces, .. } = start;
         let source = Arc::from(source);
-        let patch =
-            Self { source, header, methods, pieces, changes, relocations, payload, file_len: found, digest };
+        let patch = Self {
+            source,
+            header,
+            methods,
+            pieces,
+            changes,
+            relocations,
+            payload,
+            file_len: found,
+            digest,
+        };
         patch.check_lengths(end)?;
         Ok(patch)
     }
@@ -254,12 +265,16 @@ impl Patch {
         let mut parts = SizeParts::default();
         for piece in &self.pieces {
             let payload = u64::from(piece.payload_stored.get());
-            let part =
-                if piece.flags.get() & METADATA == 0 { &mut parts.content } else { &mut parts.metadata };
+            let part = if piece.flags.get() & METADATA == 0 {
+                &mut parts.content
+            } else {
+                &mut parts.metadata
+            };
             *part = part.saturating_add(payload);
             parts.plans = parts.plans.saturating_add(piece.plan_stored.get().into());
         }
-        parts.metadata = parts.metadata.saturating_add(self.payload.saturating_sub(self.relocations));
+        parts.metadata =
+            parts.metadata.saturating_add(self.payload.saturating_sub(self.relocations));
         parts.changes = self.changes.1;
         let known = [parts.content, parts.metadata, parts.plans, parts.changes];
         parts.header = known.iter().fold(self.file_len, |rest, part| rest.saturating_sub(*part));
@@ -276,7 +291,8 @@ impl Patch {
     pub(crate) fn each_plan(&self, mut each: impl FnMut([u64; 5], &Plan)) -> Result<()> {
         let mut cursor = Cursor { source: &*self.source, at: self.payload, end: self.file_len };
         for piece in &self.pieces {
-            let (decoded_len, plan) = Plan::decode(&cursor.bytes(piece.plan_stored.get().into())?, PLAN_MAX)?;
+            let (decoded_len, plan) =
+                Plan::decode(&cursor.bytes(piece.plan_stored.get().into())?, PLAN_MAX)?;
             cursor.at = cursor.at.saturating_add(piece.payload_stored.get().into());
             let [delta, payload, region] =
                 [piece.delta_len, piece.payload_len, piece.region_len].map(|len| len.get().into());
@@ -291,10 +307,13 @@ impl Patch {
     }
 
     fn stored_relocations(&self) -> Result<Vec<u8>> {
-        let mut relocations = Cursor { source: &*self.source, at: self.relocations, end: self.payload };
+        let mut relocations =
+            Cursor { source: &*self.source, at: self.relocations, end: self.payload };
         let len = self.payload.saturating_sub(self.relocations);
         if to_usize(len) > COLUMNS_MAX {
-            return Err(Error::Patch(PatchFault::Malformed("its list of relocated inodes is too long")));
+            return Err(Error::Patch(PatchFault::Malformed(
+                "its list of relocated inodes is too long",
+            )));
         }
         relocations.bytes(len)
     }

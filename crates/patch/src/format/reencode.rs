@@ -63,7 +63,8 @@ impl Encoders {
 
     fn compressor(&mut self, method: u8) -> Result<&mut dyn Compressor> {
         let number = usize::from(method);
-        let no_method = || Error::Patch(PatchFault::Malformed("it names a compression method that it lacks"));
+        let no_method =
+            || Error::Patch(PatchFault::Malformed("it names a compression method that it lacks"));
         let params = self.methods.get(number).ok_or_else(no_method)?;
         let slot = self.compressors.get_mut(number).ok_or_else(no_method)?;
         if slot.is_none() {
@@ -91,9 +92,12 @@ impl Encoders {
                     self.begin(unit.method)?;
                     to_usize(extent.len)
                 }
-                _ => self.encode_one(unit.method, extent, content, at, out)?.ok_or_else(malformed)?,
+                _ => {
+                    self.encode_one(unit.method, extent, content, at, out)?.ok_or_else(malformed)?
+                }
             };
-            at = at.checked_add(consumed).filter(|at| *at <= content.len()).ok_or_else(malformed)?;
+            at =
+                at.checked_add(consumed).filter(|at| *at <= content.len()).ok_or_else(malformed)?;
         }
         // What follows is content of the next unit: some compressors look ahead.
         if carried.is_empty() { Ok(()) } else { Err(malformed()) }
@@ -147,9 +151,12 @@ fn encode_extent(
     at: usize,
     out: &mut Vec<u8>,
 ) -> Result<Option<usize>> {
-    let (len, size, capacity) = (to_usize(extent.len), to_usize(extent.size), to_usize(extent.capacity));
+    let (len, size, capacity) =
+        (to_usize(extent.len), to_usize(extent.size), to_usize(extent.capacity));
     let start = out.len();
-    let Some(end) = at.checked_add(len).filter(|end| *end <= content.len()) else { return Ok(None) };
+    let Some(end) = at.checked_add(len).filter(|end| *end <= content.len()) else {
+        return Ok(None);
+    };
     let own = content.get(at..end).unwrap_or_default();
     let fit = match extent.kind {
         ExtentKind::Carried => return Ok(None),
@@ -186,7 +193,9 @@ fn encode_extent(
         }
     };
     match fit {
-        Fit::Encoded { consumed, produced } if produced <= size && (len == 0 || consumed == len) => {
+        Fit::Encoded { consumed, produced }
+            if produced <= size && (len == 0 || consumed == len) =>
+        {
             out.resize(start.saturating_add(size), 0);
             ferofs_codec::right_align(out.get_mut(start..).unwrap_or_default(), produced);
             Ok(Some(consumed))

@@ -119,7 +119,9 @@ impl SourceCode {
         match self {
             Self::None => 0,
             Self::Nid(_) => 1,
-            Self::Next { is_dir, skip } => ((u64::from(skip) << 1) | u64::from(is_dir)).saturating_add(2),
+            Self::Next { is_dir, skip } => {
+                ((u64::from(skip) << 1) | u64::from(is_dir)).saturating_add(2)
+            }
         }
     }
 }
@@ -132,7 +134,8 @@ impl Relocations {
         columns.push(self.start);
         columns.push(self.first_ino.into());
         let flags = [(self.root_is_first, ROOT_IS_FIRST), (self.in_metabox, IN_METABOX)];
-        columns.push(flags.iter().filter(|(is_set, _)| *is_set).fold(0, |bits, (_, bit)| bits | bit));
+        columns
+            .push(flags.iter().filter(|(is_set, _)| *is_set).fold(0, |bits, (_, bit)| bits | bit));
         columns.push(to_u64(inodes.len()));
         inodes.iter().for_each(|inode| columns.push(inode.source.number()));
         columns.push_deltas(inodes.iter().filter_map(|inode| match inode.source {
@@ -145,7 +148,9 @@ impl Relocations {
         }
         for field in 0..FIELDS {
             let values = inodes.iter().flat_map(|inode| &inode.fields);
-            columns.push_deltas(values.filter(|(of, _)| usize::from(*of) == field).map(|(_, value)| *value));
+            columns.push_deltas(
+                values.filter(|(of, _)| usize::from(*of) == field).map(|(_, value)| *value),
+            );
         }
         inodes.iter().for_each(|inode| columns.push_signed(inode.len));
         inodes.iter().for_each(|inode| columns.push_signed(inode.blocks));
@@ -163,7 +168,9 @@ impl Relocations {
             columns.push(kind.into());
         });
         columns.push_deltas(edits().map(|edit| match edit {
-            Edit::Removed(number) | Edit::Added { target: Target::New(number), .. } => u64::from(*number),
+            Edit::Removed(number) | Edit::Added { target: Target::New(number), .. } => {
+                u64::from(*number)
+            }
             Edit::Added { target: Target::Old(nid), .. } => *nid,
         }));
         let names = || {
@@ -202,7 +209,8 @@ impl Relocations {
         }
         let (lens, blocks) = (columns.signed_column(count)?, columns.signed_column(count)?);
         let (inlines, counts) = (columns.column(count)?, columns.column(count)?);
-        let total = counts.iter().try_fold(0usize, |total, count| total.checked_add(to_usize(*count)));
+        let total =
+            counts.iter().try_fold(0usize, |total, count| total.checked_add(to_usize(*count)));
         let total = total.filter(|total| *total <= columns.left()).ok_or_else(malformed)?;
         let kinds = columns.column(total)?;
         let values = columns.deltas(total)?;
@@ -214,7 +222,8 @@ impl Relocations {
             edits.push(if kind == 0 {
                 Edit::Removed(number()?)
             } else {
-                let mode = u16::try_from(kind & !OLD).ok().and_then(|kind| kind.checked_mul(1 << 12));
+                let mode =
+                    u16::try_from(kind & !OLD).ok().and_then(|kind| kind.checked_mul(1 << 12));
                 let file_type = mode.and_then(FileType::from_mode).ok_or_else(malformed)?;
                 let target = match kind & OLD {
                     0 => Target::New(number()?),
@@ -262,9 +271,11 @@ mod tests {
         let source = prop_oneof![
             Just(SourceCode::None),
             any::<u64>().prop_map(SourceCode::Nid),
-            (any::<bool>(), 0u32..1 << 30).prop_map(|(is_dir, skip)| SourceCode::Next { is_dir, skip }),
+            (any::<bool>(), 0u32..1 << 30)
+                .prop_map(|(is_dir, skip)| SourceCode::Next { is_dir, skip }),
         ];
-        let target = prop_oneof![any::<u32>().prop_map(Target::New), any::<u64>().prop_map(Target::Old)];
+        let target =
+            prop_oneof![any::<u32>().prop_map(Target::New), any::<u64>().prop_map(Target::Old)];
         let added = (any::<Vec<u8>>(), target).prop_map(|(name, target)| Edit::Added {
             name,
             file_type: FileType::Symlink,

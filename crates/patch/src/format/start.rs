@@ -30,7 +30,9 @@ impl Cursor<'_> {
         let too_long = || Error::Patch(PatchFault::Malformed("a table is longer than the file"));
         let end = end.ok_or_else(too_long)?;
         let mut bytes = vec![0; usize::try_from(len).map_err(|_| too_long())?];
-        self.source.read_exact_at(self.at, &mut bytes).map_err(|e| Error::io_unnamed("read the patch", e))?;
+        self.source
+            .read_exact_at(self.at, &mut bytes)
+            .map_err(|e| Error::io_unnamed("read the patch", e))?;
         self.at = end;
         Ok(bytes)
     }
@@ -71,7 +73,8 @@ impl Start {
         let found = source.size();
         if found < to_u64(Self::LEN_MIN) {
             let mut start = [0; 8];
-            let is_cut = found >= 8 && source.read_exact_at(0, &mut start).is_ok() && start == MAGIC;
+            let is_cut =
+                found >= 8 && source.read_exact_at(0, &mut start).is_ok() && start == MAGIC;
             let expected = to_u64(Self::FIXED);
             return fault(if is_cut {
                 PatchFault::Length { expected, found }
@@ -80,7 +83,9 @@ impl Start {
             });
         }
         let bytes = Cursor { source, at: 0, end: found }.bytes(to_u64(Self::FIXED))?;
-        let Ok(start) = RawStart::read_from_bytes(&bytes) else { return fault(PatchFault::NotAPatch) };
+        let Ok(start) = RawStart::read_from_bytes(&bytes) else {
+            return fault(PatchFault::NotAPatch);
+        };
         if start.magic != MAGIC {
             return fault(PatchFault::NotAPatch);
         }
@@ -121,7 +126,8 @@ impl Start {
     pub(super) fn after(start: &RawStart, source: &dyn Source) -> Result<Self> {
         let fault = |fault| Err(Error::Patch(fault));
         let file_len = start.file_len.get();
-        let mut cursor = Cursor { source, at: to_u64(Self::FIXED), end: source.size().min(file_len) };
+        let mut cursor =
+            Cursor { source, at: to_u64(Self::FIXED), end: source.size().min(file_len) };
         let stored = cursor.bytes(header_len(start)?)?;
         let len = cursor.at;
         let tables = decompress(&stored, HEADER_MAX, "its header cannot be decoded")?;

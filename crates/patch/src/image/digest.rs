@@ -80,7 +80,9 @@ impl PartDigests {
         let first_new = if self.size == size { kept } else { kept.saturating_sub(1) };
         let touched = |part: usize| {
             let start = to_u64(part).saturating_mul(PART);
-            changed.iter().any(|range| range.start < start.saturating_add(PART) && start < range.end)
+            changed
+                .iter()
+                .any(|range| range.start < start.saturating_add(PART) && start < range.end)
         };
         let wanted: Vec<usize> =
             (0..first_new).filter(|part| touched(*part)).chain(first_new..count).collect();
@@ -110,7 +112,12 @@ impl PartDigests {
     clippy::indexing_slicing,
     reason = "numbers of jobs are below `wanted.len()`, and `present <= len <= PART`, which `buffer` has"
 )]
-fn hash(source: &dyn Source, size: u64, wanted: &[usize], cancel: &AtomicBool) -> Result<Vec<Digest>> {
+fn hash(
+    source: &dyn Source,
+    size: u64,
+    wanted: &[usize],
+    cancel: &AtomicBool,
+) -> Result<Vec<Digest>> {
     let workers = std::thread::available_parallelism().map_or(1, usize::from).min(WORKERS_MAX);
     let have = source.size();
     // The digest of a part that is a hole: an image can have terabytes of them.
@@ -154,7 +161,8 @@ mod tests {
         image.resize((4 << 20) + 100, 9);
         let size = image.len() as u64;
         let fresh = PartDigests::of(&image, size, &cancel).unwrap();
-        let followed = before.changed(&image, size, &[0..1, 2_000_000..2_000_001], &cancel).unwrap();
+        let followed =
+            before.changed(&image, size, &[0..1, 2_000_000..2_000_001], &cancel).unwrap();
         assert_eq!(followed.digest(), fresh.digest());
         assert_ne!(before.digest(), fresh.digest());
         let missed = before.changed(&image, size, &[], &cancel).unwrap();
@@ -166,9 +174,16 @@ mod tests {
     fn digests_of_an_image_and_of_a_piece() {
         let image: Vec<u8> = (0..(2 << 20) + 5_usize).map(|n| (n / 7) as u8).collect();
         let hex = |bytes: &[u8]| ferofs_format::text::Hex(bytes).to_string();
-        let digest = PartDigests::of(&image, image.len() as u64, &AtomicBool::new(false)).unwrap().digest();
-        assert_eq!(hex(&digest), "8e4614924ad7440b77ba1210965b77096cf112811903f26334a702cf8e1efec4");
-        assert_eq!(hex(&of_piece(&image, 3..(2 << 20) + 4).unwrap()), "58feb30b03e421dfab46f6d3cb4a7a10");
+        let digest =
+            PartDigests::of(&image, image.len() as u64, &AtomicBool::new(false)).unwrap().digest();
+        assert_eq!(
+            hex(&digest),
+            "8e4614924ad7440b77ba1210965b77096cf112811903f26334a702cf8e1efec4"
+        );
+        assert_eq!(
+            hex(&of_piece(&image, 3..(2 << 20) + 4).unwrap()),
+            "58feb30b03e421dfab46f6d3cb4a7a10"
+        );
     }
 
     #[test]

@@ -133,11 +133,16 @@ impl Record {
 
     /// The record that ends at `end`, if one does.
     pub(crate) fn read(source: &dyn Source, end: u64) -> Result<Option<Self>> {
-        let Some(pos) = end.checked_sub(RECORD).filter(|_| end <= source.size()) else { return Ok(None) };
+        let Some(pos) = end.checked_sub(RECORD).filter(|_| end <= source.size()) else {
+            return Ok(None);
+        };
         let mut bytes = [0; RECORD_LEN];
-        source.read_exact_at(pos, &mut bytes).map_err(|e| Error::io_unnamed("read the history", e))?;
+        source
+            .read_exact_at(pos, &mut bytes)
+            .map_err(|e| Error::io_unnamed("read the history", e))?;
         let Ok(raw) = RawRecord::read_from_bytes(&bytes) else { return Ok(None) };
-        let is_record = raw.magic == MAGIC && raw.version.get() == VERSION && raw.checksum == checksum(&raw);
+        let is_record =
+            raw.magic == MAGIC && raw.version.get() == VERSION && raw.checksum == checksum(&raw);
         let (start, previous) = (raw.start.get(), raw.previous.get());
         if !is_record || raw.end.get() != end || start > pos || previous > start {
             return Ok(None);
@@ -184,7 +189,10 @@ impl History {
         let mut end = area.size();
         while let Some(record) = Record::read(source, end)? {
             // Positions decrease, so the loop ends.
-            if records.last().is_some_and(|later| record.number.checked_add(1) != Some(later.number)) {
+            if records
+                .last()
+                .is_some_and(|later| record.number.checked_add(1) != Some(later.number))
+            {
                 break;
             }
             end = record.previous;
@@ -254,7 +262,8 @@ impl History {
 
     /// All states, the first one first.
     pub(crate) fn states(&self, area: &SuperblockArea) -> Vec<State> {
-        let inodes = |sector: &Sector| Superblock::parse(sector).map_or(0, |superblock| superblock.inodes);
+        let inodes =
+            |sector: &Sector| Superblock::parse(sector).map_or(0, |superblock| superblock.inodes);
         let mut states = Vec::new();
         match self.records.first() {
             None => states.push(State {
@@ -353,9 +362,18 @@ mod tests {
         };
         for origin in [Origin::Patch, Origin::Rollback(7)] {
             let (read, record) = (read(&record(2, origin)).unwrap(), record(2, origin));
-            assert_eq!((read.origin, read.number, read.time), (record.origin, record.number, record.time));
-            assert_eq!((read.start, read.end, read.previous), (record.start, record.end, record.previous));
-            assert_eq!((read.before, read.after, read.root), (record.before, record.after, record.root));
+            assert_eq!(
+                (read.origin, read.number, read.time),
+                (record.origin, record.number, record.time)
+            );
+            assert_eq!(
+                (read.start, read.end, read.previous),
+                (record.start, record.end, record.previous)
+            );
+            assert_eq!(
+                (read.before, read.after, read.root),
+                (record.before, record.after, record.root)
+            );
         }
         let record = record(2, Origin::Patch);
         let pos = record.end - RECORD;

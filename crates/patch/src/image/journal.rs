@@ -75,15 +75,23 @@ impl WrittenRanges {
     }
 
     /// The journal at `start`, if it is one for the image whose superblock is in `sector`.
-    pub(crate) fn read_journal(source: &dyn Source, start: u64, sector: &Sector) -> Result<Option<Self>> {
+    pub(crate) fn read_journal(
+        source: &dyn Source,
+        start: u64,
+        sector: &Sector,
+    ) -> Result<Option<Self>> {
         if source.size() < start.saturating_add(SECTOR_LEN) {
             return Ok(None);
         }
         let mut bytes = [0; SECTOR];
         source.read_exact_at(start, &mut bytes).map_err(unreadable)?;
         let raw: RawJournal = zerocopy::transmute!(bytes);
-        let is_journal = raw.magic == MAGIC && raw.version.get() == VERSION && raw.checksum == checksum(&raw);
-        if !is_journal || raw.start.get() != start || raw.sector_digest != *blake3::hash(sector).as_bytes() {
+        let is_journal =
+            raw.magic == MAGIC && raw.version.get() == VERSION && raw.checksum == checksum(&raw);
+        if !is_journal
+            || raw.start.get() != start
+            || raw.sector_digest != *blake3::hash(sector).as_bytes()
+        {
             return Ok(None);
         }
         let end = raw.end.get().max(start);
@@ -97,7 +105,10 @@ impl WrittenRanges {
         clippy::indexing_slicing,
         reason = "positions end with the source, and `len` is at most that of `buffer`"
     )]
-    pub(crate) fn find_interrupted(source: &dyn Source, area: &SuperblockArea) -> Result<Option<Self>> {
+    pub(crate) fn find_interrupted(
+        source: &dyn Source,
+        area: &SuperblockArea,
+    ) -> Result<Option<Self>> {
         let (start, sector) = (area.size(), area.sector());
         if let Some(ranges) = Self::read_journal(source, start, &sector)? {
             return Ok(Some(ranges));
@@ -176,7 +187,10 @@ impl<S: Source> MaskedSource<S> {
     /// The image in `source`, whose superblock is `area`.
     pub fn new(source: S, area: &SuperblockArea) -> Result<Self> {
         let interrupted = WrittenRanges::find_interrupted(&source, area)?;
-        Ok(Self { source, zeroes: interrupted.and_then(|ranges| ranges.root).into_iter().collect() })
+        Ok(Self {
+            source,
+            zeroes: interrupted.and_then(|ranges| ranges.root).into_iter().collect(),
+        })
     }
 
     /// Also reads zeroes at `range`.
@@ -262,7 +276,8 @@ mod tests {
 
     #[test]
     fn a_journal_is_read_for_its_own_image_only() {
-        let ranges = WrittenRanges { appended: 4096..20480, root: Some(2048..2112), medium_size: 4096 };
+        let ranges =
+            WrittenRanges { appended: 4096..20480, root: Some(2048..2112), medium_size: 4096 };
         let mut medium = vec![0; 4096];
         medium.extend(ranges.to_journal(&[7; SECTOR]));
         assert_eq!(WrittenRanges::read_journal(&medium, 4096, &[7; SECTOR]).unwrap(), Some(ranges));
@@ -282,7 +297,8 @@ mod tests {
         let area = SuperblockArea::read(&image).unwrap();
         let (before, after) = (area.sector(), [0; SECTOR]);
         let record = |end| {
-            let (origin, number, time, start, previous, root) = (Origin::Patch, 1, 0, 4096, 0, (2048, 64));
+            let (origin, number, time, start, previous, root) =
+                (Origin::Patch, 1, 0, 4096, 0, (2048, 64));
             Record { origin, number, time, start, end, previous, before, after, root }
         };
         let find = |record: &Record, content: u8, after: usize| {
@@ -297,7 +313,11 @@ mod tests {
             let found = |medium_size| {
                 Some(WrittenRanges { appended: 4096..end, root: Some(2048..2112), medium_size })
             };
-            assert_eq!(find(&record(end), 1, 0), found(4096), "{end}: a file that the change made longer");
+            assert_eq!(
+                find(&record(end), 1, 0),
+                found(4096),
+                "{end}: a file that the change made longer"
+            );
             assert_eq!(find(&record(end), 1, 512), found(end + 512), "{end}: a device");
         }
         // A record of another change, of another base, and where no image can end.
@@ -327,7 +347,10 @@ mod tests {
             let mut buf = vec![0; 100 - start];
             masked.read_exact_at(start as u64, &mut buf).unwrap();
             let expected = |at: usize| u8::from(!(10..20).contains(&at) && at < 90);
-            assert!(buf.iter().enumerate().all(|(n, byte)| *byte == expected(start + n)), "{start}");
+            assert!(
+                buf.iter().enumerate().all(|(n, byte)| *byte == expected(start + n)),
+                "{start}"
+            );
         }
     }
 }

@@ -79,7 +79,8 @@ impl<S: Source> Source for Overlay<S> {
         if pos >= self.base_size {
             return pos;
         }
-        let written = self.replaced.iter().filter(|(at, bytes)| at.saturating_add(to_u64(bytes.len())) > pos);
+        let written =
+            self.replaced.iter().filter(|(at, bytes)| at.saturating_add(to_u64(bytes.len())) > pos);
         let first = written.map(|(at, _)| pos.max(*at)).min().unwrap_or(u64::MAX);
         self.base.next_stored(pos).min(first).min(self.base_size)
     }
@@ -151,7 +152,8 @@ mod tests {
     #[test]
     fn reads_across_the_ends_of_all_ranges() {
         let base: Arc<dyn Source> = Arc::new((0..100u8).collect::<Vec<_>>());
-        let overlay = Overlay::new(base, 104, Box::new(vec![200; 20])).with(10, &[1, 1]).with(98, &[2; 4]);
+        let overlay =
+            Overlay::new(base, 104, Box::new(vec![200; 20])).with(10, &[1, 1]).with(98, &[2; 4]);
         assert_eq!(overlay.size(), 124);
         let mut expected: Vec<u8> = (0..100).collect();
         expected.resize(104, 0);
@@ -179,7 +181,8 @@ mod tests {
     fn holes_of_the_base_stay_holes() {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(1 << 30).unwrap();
-        let base: Arc<dyn Source> = Arc::new(ferofs_read::FileSource::open(file.path(), 0).unwrap());
+        let base: Arc<dyn Source> =
+            Arc::new(ferofs_read::FileSource::open(file.path(), 0).unwrap());
         let overlay = Overlay::new(base, 1 << 30, Box::new(vec![7; 20])).with(5000, &[1, 1]);
         assert_eq!(overlay.stored(), 20);
         let next = [0, 5001, 5002, 1 << 29, 1 << 30].map(|pos| overlay.next_stored(pos));

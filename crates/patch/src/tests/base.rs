@@ -38,9 +38,11 @@ fn a_patch_that_leads_to_the_same_superblock_is_not_the_applied_one() {
         // Another root, and nothing else that differs in what is appended.
         std::fs::write(&changed, "same ".repeat(5000)).unwrap();
         use std::os::unix::fs::PermissionsExt;
-        std::fs::set_permissions(fixture.path("new"), std::fs::Permissions::from_mode(0o711)).unwrap();
+        std::fs::set_permissions(fixture.path("new"), std::fs::Permissions::from_mode(0o711))
+            .unwrap();
         let root = create_at_time(&fixture, "root");
-        std::fs::set_permissions(fixture.path("new"), std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::fs::set_permissions(fixture.path("new"), std::fs::Permissions::from_mode(0o755))
+            .unwrap();
         assert_eq!(one.header().sector, root.header().sector);
         for other in [&content, &root] {
             let medium = Recorder::new(fixture.image());
@@ -78,7 +80,8 @@ fn a_later_root_in_slots_that_a_patch_appended_hides_nothing() {
         let patch = fixture.patch();
         let (root, _) = patch.header().root.clone().unwrap();
         apply_to(&medium, &patch).unwrap();
-        let is_within = patches.iter().any(|old| (old.base_size()..old.result_size()).contains(&root));
+        let is_within =
+            patches.iter().any(|old| (old.base_size()..old.result_size()).contains(&root));
         patches.push(patch);
         if is_within {
             for patch in &patches {

@@ -65,7 +65,12 @@ fn delta(dir: &Path, old: &[u8], new: &[u8]) -> (Vec<u8>, ferofs::patch::DeltaSu
 
 fn apply(old: &[u8], delta: &[u8]) -> Result<Vec<u8>> {
     let (mut out, old) = (Vec::new(), Arc::new(old.to_vec()) as Arc<dyn Source>);
-    Delta::read(delta)?.apply(&old, DeltaOutput::Stream(&mut out), |_| {}, &AtomicBool::new(false))?;
+    Delta::read(delta)?.apply(
+        &old,
+        DeltaOutput::Stream(&mut out),
+        |_| {},
+        &AtomicBool::new(false),
+    )?;
     Ok(out)
 }
 
@@ -170,7 +175,8 @@ fn resume(old: &[u8], delta: &[u8], new: &[u8], present: usize) {
         Ok(())
     };
     let output = DeltaOutput::Resume(&there, &mut write);
-    let applied = Delta::read(delta).unwrap().apply(&old, output, |_| {}, &AtomicBool::new(false)).unwrap();
+    let applied =
+        Delta::read(delta).unwrap().apply(&old, output, |_| {}, &AtomicBool::new(false)).unwrap();
     let expected = if present == new.len() { present } else { present / CHUNK * CHUNK };
     assert_eq!(applied.resumed as usize, expected, "{present}");
     assert!(out[..new.len()] == *new, "{present}");
@@ -234,7 +240,8 @@ fn another_old_image_and_mutated_deltas_are_refused() {
     assert!(apply(&[&old[..], &[1; 5000]].concat(), &delta).unwrap() == new);
     let mut state = 5u64;
     for number in 0..2000 {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let mut mutant = delta.clone();
         let at = (state >> 33) as usize % mutant.len();
         match number % 4 {
@@ -276,7 +283,8 @@ fn crafted_by(
         chunks: new.chunks(CHUNK).map(digest).collect(),
     };
     let (plan, payload, payload_len) = (plan.encode().unwrap(), payload.to_vec(), payload.len());
-    let piece = DeltaPiece { plan, payload, payload_len, made_len: new.len(), ..DeltaPiece::default() };
+    let piece =
+        DeltaPiece { plan, payload, payload_len, made_len: new.len(), ..DeltaPiece::default() };
     [header.encode(methods).unwrap(), piece.encode().unwrap()].concat()
 }
 
@@ -315,7 +323,8 @@ fn references_that_take_too_much_work_are_refused() {
         let mut rest = &crafted(&old, b"new", &plan, u64::MAX)[..];
         let (mut header, ..) = DeltaHeader::read(&mut rest).unwrap();
         header.pieces += count;
-        let delta = [header.encode(&[]).unwrap(), empty.repeat(count as usize), rest.to_vec()].concat();
+        let delta =
+            [header.encode(&[]).unwrap(), empty.repeat(count as usize), rest.to_vec()].concat();
         assert_eq!(is_malformed(apply(&old, &delta)), !is_right, "{count}");
     }
 }
@@ -335,7 +344,8 @@ fn slow_encoders_get_work_in_proportion_to_the_new_image() {
         for number in 0..count {
             encoders.encode_one(0, &extent, &content, number << 20, &mut new).unwrap().unwrap();
         }
-        let unit = Unit { method: 0, content_len: content.len() as u32, extents: vec![extent; count] };
+        let unit =
+            Unit { method: 0, content_len: content.len() as u32, extents: vec![extent; count] };
         let plan = Plan { references: Vec::new(), items: vec![Item::Unit(unit)] };
         let applied = apply(&old, &crafted_by(&old, &new, &plan, &content, &[method], u64::MAX));
         assert_eq!(applied.as_ref().is_ok_and(|made| *made == new), is_right, "{count}");
@@ -377,10 +387,12 @@ fn large_pclusters_are_encoded_again() {
     let dir = dir.path();
     let mut state = 9u64;
     let mut number = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         state >> 44
     };
-    let mut large: Vec<u8> = (0..900_000).flat_map(|_| format!("{} ", number()).into_bytes()).collect();
+    let mut large: Vec<u8> =
+        (0..900_000).flat_map(|_| format!("{} ", number()).into_bytes()).collect();
     std::fs::write(dir.join("old/numbers"), &large).unwrap();
     large[3_000_000] ^= 1;
     std::fs::write(dir.join("new/numbers"), &large).unwrap();

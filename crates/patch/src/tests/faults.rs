@@ -57,7 +57,10 @@ fn any_patch_can_follow_a_killed_change() {
             assert_eq!(over.size(), expected.len() as u64);
             std::fs::write(fixture.path("image"), state).unwrap();
             fixture.create("third", "again").unwrap();
-            assert_eq!(Patch::open(fixture.path("again")).unwrap().base_digest(), other.base_digest());
+            assert_eq!(
+                Patch::open(fixture.path("again")).unwrap().base_digest(),
+                other.base_digest()
+            );
             // It can be repaired.
             let medium = Recorder::new(state.clone());
             let repaired = repair(&medium).unwrap();
@@ -127,7 +130,8 @@ fn failed_writes_leave_the_old_image_or_say_what_is_left() {
             }
             assert!(failures >= 12, "{failures}");
             assert!(
-                seen.contains(&AfterFailure::Leftovers) && seen.contains(&AfterFailure::UncertainSuperblock),
+                seen.contains(&AfterFailure::Leftovers)
+                    && seen.contains(&AfterFailure::UncertainSuperblock),
                 "{seen:?}"
             );
         }
@@ -178,7 +182,8 @@ fn torn_superblocks_are_restored() {
         rollback(medium, None, TrailingData::Keep, 7).unwrap();
     };
     let rolled = killed(new, back);
-    for (before, after, state) in [(last, new, 2), (&rolled[rolled.len() - 2], &rolled[rolled.len() - 1], 3)]
+    for (before, after, state) in
+        [(last, new, 2), (&rolled[rolled.len() - 2], &rolled[rolled.len() - 1], 3)]
     {
         for cut in (1024..1536).step_by(4) {
             let mut torn = before.clone();
@@ -187,7 +192,9 @@ fn torn_superblocks_are_restored() {
             let repaired = repair(&medium).unwrap();
             let now = medium.bytes.into_inner().unwrap();
             match repaired {
-                Repaired::Superblock(number) => assert_eq!((number, &now == after), (state, true), "{cut}"),
+                Repaired::Superblock(number) => {
+                    assert_eq!((number, &now == after), (state, true), "{cut}")
+                }
                 Repaired::Nothing => assert!(now == *after, "{cut}"),
                 Repaired::Leftovers => assert!(torn == *before, "{cut}"),
             }

@@ -15,7 +15,8 @@ use crate::tests::*;
 pub(super) fn fixture(compression: Option<Compression>) -> Fixture {
     let fixture = Fixture::new(compression);
     for number in 0..5 {
-        let bytes: Vec<u8> = text(2_500_000 + number).into_iter().map(|byte| byte ^ number as u8).collect();
+        let bytes: Vec<u8> =
+            text(2_500_000 + number).into_iter().map(|byte| byte ^ number as u8).collect();
         std::fs::write(fixture.path("new").join(format!("large{number}")), bytes).unwrap();
     }
     fixture.create("new", "patch").unwrap();
@@ -36,7 +37,8 @@ fn any_range_has_the_bytes_of_the_applied_patch_whatever_stays_in_memory() {
         assert!(patch.appended().count() >= 3);
         for limit in [0, 2 << 20, 5 << 20, 64 << 20] {
             let image =
-                overlay_with(Arc::new(fixture.image()), &patch, &PieceCache::new(limit), &go).unwrap();
+                overlay_with(Arc::new(fixture.image()), &patch, &PieceCache::new(limit), &go)
+                    .unwrap();
             assert_eq!(image.size(), expected.len() as u64);
             // Four readers at the same time.
             std::thread::scope(|scope| {
@@ -66,9 +68,14 @@ fn only_the_last_pieces_stay_in_memory() {
     let image = Image::open(Arc::clone(&base)).unwrap();
     for limit in [0, 9 << 20] {
         let cache = PieceCache::new(limit);
-        let region = LazyRegion::new(&patch, patch.pieces(Arc::clone(&base), &image, 1).unwrap(), &cache);
+        let region =
+            LazyRegion::new(&patch, patch.pieces(Arc::clone(&base), &image, 1).unwrap(), &cache);
         region.read_exact_at(0, &mut vec![0; region.size() as usize]).unwrap();
-        assert!(cache.bytes() <= limit && (limit == 0 || cache.bytes() >= 4 << 20), "{}", cache.bytes());
+        assert!(
+            cache.bytes() <= limit && (limit == 0 || cache.bytes() >= 4 << 20),
+            "{}",
+            cache.bytes()
+        );
     }
 }
 
@@ -79,7 +86,11 @@ fn several_patches_share_one_cache() {
     let first = fixture.patch();
     std::fs::write(fixture.path("image"), applied(&fixture.image(), &fixture.patch())).unwrap();
     let base = fixture.image();
-    std::fs::write(fixture.path("new/more"), text(3_000_000).into_iter().rev().collect::<Vec<u8>>()).unwrap();
+    std::fs::write(
+        fixture.path("new/more"),
+        text(3_000_000).into_iter().rev().collect::<Vec<u8>>(),
+    )
+    .unwrap();
     fixture.create("new", "second").unwrap();
     let second = Patch::open(fixture.path("second")).unwrap();
     drop(base);
@@ -113,7 +124,8 @@ const SECTOR: usize = 1024;
 fn a_piece_that_is_decoded_again_must_be_the_same() {
     let fixture = Fixture::new(Some(Compression::lz4(0).unwrap()));
     let (base, patch) = (Arc::new(Recorder::new(fixture.image())), fixture.patch());
-    let image = overlay_with(base.clone(), &patch, &PieceCache::new(0), &AtomicBool::new(false)).unwrap();
+    let image =
+        overlay_with(base.clone(), &patch, &PieceCache::new(0), &AtomicBool::new(false)).unwrap();
     let start = patch.base_size();
     let read = || {
         // Both pieces, so that each read decodes again.
@@ -170,8 +182,12 @@ fn apply_within(dir: &Path, bound: u64) {
     let medium = FileMedium::open(dir.join("image")).unwrap();
     let applied = apply_to(&medium, &patch);
     // All pieces were made: only the digest of the result is another.
-    let differs = |cause: &crate::Error| matches!(cause, crate::Error::Patch(PatchFault::ResultDiffers));
-    assert!(matches!(&applied, Err(crate::Error::Unfinished { cause, .. }) if differs(cause)), "{applied:?}");
+    let differs =
+        |cause: &crate::Error| matches!(cause, crate::Error::Patch(PatchFault::ResultDiffers));
+    assert!(
+        matches!(&applied, Err(crate::Error::Unfinished { cause, .. }) if differs(cause)),
+        "{applied:?}"
+    );
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     let peak = line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10;

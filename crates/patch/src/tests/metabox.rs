@@ -20,7 +20,11 @@ const FILES: u64 = 400;
 /// A tree of small files, some of them in a directory of several blocks.
 fn tree(dir: &Path) {
     for number in 0..FILES {
-        let sub = dir.join(if number % 2 == 0 { "wide".into() } else { format!("group{}/sub", number % 14) });
+        let sub = dir.join(if number % 2 == 0 {
+            "wide".into()
+        } else {
+            format!("group{}/sub", number % 14)
+        });
         std::fs::create_dir_all(&sub).unwrap();
         let name = format!("a-name-of-a-file-{number}");
         std::fs::write(sub.join(&name), text(200 + number as usize * 7)).unwrap();
@@ -43,7 +47,8 @@ fn touch(dir: &Path, start: u64) {
         }
         let number = blake3::hash(path.file_name().unwrap().as_encoded_bytes()).as_bytes()[0];
         let file = std::fs::File::options().write(true).open(&path).unwrap();
-        file.set_modified(UNIX_EPOCH + Duration::from_secs(start + u64::from(number) * 977)).unwrap();
+        file.set_modified(UNIX_EPOCH + Duration::from_secs(start + u64::from(number) * 977))
+            .unwrap();
     }
 }
 
@@ -99,9 +104,13 @@ fn described(patch: &Patch) -> u64 {
     let mut len = 0;
     patch
         .each_plan(|_, plan| {
-            let is_metabox = |reference: &&Reference| matches!(reference, Reference::PredictedMetabox { .. });
-            let predicted =
-                plan.references.iter().filter(is_metabox).map(|reference| u64::from(reference.len()));
+            let is_metabox =
+                |reference: &&Reference| matches!(reference, Reference::PredictedMetabox { .. });
+            let predicted = plan
+                .references
+                .iter()
+                .filter(is_metabox)
+                .map(|reference| u64::from(reference.len()));
             let units = plan.items.iter().any(|item| matches!(item, Item::Unit(_)));
             len += if units { predicted.sum() } else { 0 };
         })
@@ -158,8 +167,10 @@ fn a_chain_continues_what_the_patch_before_added() {
             1 => std::fs::write(fixture.path("new/wide/one-more"), "new").unwrap(),
             _ => touch(&fixture.path("new"), 1_600_000_000 + step * 7_000_000),
         }
-        std::fs::remove_file(fixture.path(&format!("new/group1/sub/a-name-of-a-file-{}", 1 + 14 * step)))
-            .unwrap();
+        std::fs::remove_file(
+            fixture.path(&format!("new/group1/sub/a-name-of-a-file-{}", 1 + 14 * step)),
+        )
+        .unwrap();
         std::fs::create_dir_all(fixture.path(&format!("new/more-{step}"))).unwrap();
         std::fs::write(fixture.path(&format!("new/more-{step}/file")), text(3000)).unwrap();
         let mut options = options(&fixture);
@@ -181,7 +192,8 @@ fn a_small_change_leaves_the_metabox_as_it_is() {
     for name in ["old", "new"] {
         std::fs::create_dir_all(fixture.path(name).join("wide")).unwrap();
         for number in 0..2000 {
-            std::fs::write(fixture.path(name).join(format!("wide/a-name-of-a-file-{number}")), "").unwrap();
+            std::fs::write(fixture.path(name).join(format!("wide/a-name-of-a-file-{number}")), "")
+                .unwrap();
         }
     }
     let mut build_options = build::Options::new(fixture.path("old"));
@@ -254,7 +266,8 @@ fn relocated_inodes_in_the_metabox_that_lie_are_refused_or_harmless() {
     create_patch(&fixture, &options(&fixture));
     let patch = fixture.patch();
     let sound = same_root();
-    let list = |inodes| Relocations { start: 4096, in_metabox: true, inodes, ..Relocations::default() };
+    let list =
+        |inodes| Relocations { start: 4096, in_metabox: true, inodes, ..Relocations::default() };
     let with = |change: &dyn Fn(&mut Relocated)| {
         let mut one = sound.clone();
         change(&mut one);
@@ -289,7 +302,8 @@ fn relocated_inodes_in_the_metabox_that_lie_are_refused_or_harmless() {
     assert!(zeroes.iter().all(|byte| *byte == 0));
     for field in 0..8 {
         for value in [0, 1, u64::MAX] {
-            predict(&fixture, patch.header(), with(&|one| one.fields = vec![(field, value)])).unwrap();
+            predict(&fixture, patch.header(), with(&|one| one.fields = vec![(field, value)]))
+                .unwrap();
         }
     }
     // The base has no metabox.

@@ -60,11 +60,19 @@ fn rewritten_directories_cost_nearly_nothing() {
     // Names that come and go in one directory.
     std::fs::remove_file(fixture.path("new/group2/directory-2/file-9.c")).unwrap();
     std::fs::write(fixture.path("new/group2/directory-2/another"), "new").unwrap();
-    std::fs::rename(fixture.path("new/group3/directory-3/file-3.c"), fixture.path("new/group3/moved"))
-        .unwrap();
-    std::fs::rename(fixture.path("new/group0/directory-4"), fixture.path("new/group1/directory-44")).unwrap();
+    std::fs::rename(
+        fixture.path("new/group3/directory-3/file-3.c"),
+        fixture.path("new/group3/moved"),
+    )
+    .unwrap();
+    std::fs::rename(
+        fixture.path("new/group0/directory-4"),
+        fixture.path("new/group1/directory-44"),
+    )
+    .unwrap();
     std::fs::remove_dir_all(fixture.path("new/group0/directory-8")).unwrap();
-    std::fs::copy(fixture.path("new/group0/directory-0/file-3.c"), fixture.path("new/group3/copy")).unwrap();
+    std::fs::copy(fixture.path("new/group0/directory-0/file-3.c"), fixture.path("new/group3/copy"))
+        .unwrap();
     std::fs::write(fixture.path("new/large/a-rather-long-name-of-a-file-45000"), "more").unwrap();
     let names = metadata_of_patch(&fixture, "names");
     assert!(names < 1100, "{names}");
@@ -80,7 +88,8 @@ fn rewritten_directories_cost_nearly_nothing() {
 fn a_second_patch_predicts_from_the_first() {
     let fixture = fixture();
     for round in 0..3 {
-        std::fs::write(fixture.path("new/group1/directory-1/file-7.c"), format!("changed {round}")).unwrap();
+        std::fs::write(fixture.path("new/group1/directory-1/file-7.c"), format!("changed {round}"))
+            .unwrap();
         let metadata = metadata_of_patch(&fixture, "a chain");
         assert!(metadata < 300, "{metadata}");
         let image = FileMedium::open(fixture.path("image")).unwrap();
@@ -165,7 +174,10 @@ fn relocated_inodes_that_lie_are_refused_or_harmless() {
     for (what, inodes) in [
         ("the root twice", vec![sound.clone(), with(&|one| one.source = SourceCode::Nid(36))]),
         ("no inode", vec![with(&|one| one.source = SourceCode::Nid(u64::MAX))]),
-        ("past the queue", vec![with(&|one| one.source = SourceCode::Next { is_dir: false, skip: 0 })]),
+        (
+            "past the queue",
+            vec![with(&|one| one.source = SourceCode::Next { is_dir: false, skip: 0 })],
+        ),
         ("long", vec![with(&|one| one.len = i64::MAX)]),
         ("short", vec![with(&|one| one.len = i64::MIN)]),
         ("many blocks", vec![with(&|one| one.blocks = 1 << 40)]),

@@ -84,7 +84,8 @@ fn every_algorithm_gives_the_same_bytes_again() {
     for compression in compressions() {
         let what = format!("{compression:?}");
         // Files of more than 4 MiB are encoded in segments.
-        let is_fast = compression.methods[0].algorithm() == Algorithm::Lz4 && compression.pcluster.is_some();
+        let is_fast =
+            compression.methods[0].algorithm() == Algorithm::Lz4 && compression.pcluster.is_some();
         let fixture = fixture(&compression, if is_fast { 4_700_000 } else { 400_000 });
         let mut options = options(&fixture, &compression);
         options.build.run.workers = std::num::NonZeroUsize::new(3);
@@ -117,7 +118,8 @@ fn a_patch_for_another_version_of_a_compressor_is_refused() {
     let fixture = fixture(&compression, 100_000);
     create(fixture.path("image"), &options(&fixture, &compression), fixture.path("patch")).unwrap();
     // The version of the first method is nearly its last field.
-    let header = HEADER + fixture.patch().header().root.as_ref().map_or(0, |(_, bytes)| bytes.len());
+    let header =
+        HEADER + fixture.patch().header().root.as_ref().map_or(0, |(_, bytes)| bytes.len());
     let bytes = std::fs::read(fixture.path("patch")).unwrap();
     let bytes = edited(&bytes, |parts| parts.header[header + 16] += 1);
     let patch = Patch::new(Box::new(bytes)).unwrap();
@@ -161,7 +163,8 @@ fn files_that_differ_only_in_ignored_attributes_stay() {
     // A file with other differences gets all attributes of the new file.
     std::fs::write(fixture.path("old/sub/small"), "other").unwrap();
     create(fixture.path("image"), &options, fixture.path("patch")).unwrap();
-    let patched = overlay(Arc::new(fixture.image()), &fixture.patch(), &AtomicBool::new(false)).unwrap();
+    let patched =
+        overlay(Arc::new(fixture.image()), &fixture.patch(), &AtomicBool::new(false)).unwrap();
     let image = Image::open(patched).unwrap();
     let disk = |path: &str| image.resolve(path.as_ref(), true).unwrap().on_disk().clone();
     assert_eq!((disk("sub/small").uid, disk("sub/small").mtime.secs), (77, 99));
@@ -169,7 +172,12 @@ fn files_that_differ_only_in_ignored_attributes_stay() {
 }
 
 /// Decodes a piece of `plan` with an uncompressed `payload` over the image of `fixture`.
-fn decode(fixture: &Fixture, plan: &Plan, payload: &[u8], region_len: usize) -> crate::Result<Vec<u8>> {
+fn decode(
+    fixture: &Fixture,
+    plan: &Plan,
+    payload: &[u8],
+    region_len: usize,
+) -> crate::Result<Vec<u8>> {
     decode_within(fixture, plan, payload, region_len, u64::MAX)
 }
 
@@ -197,14 +205,28 @@ fn decode_within(
         threads: 2,
         longest_extent,
     };
-    let methods =
-        [Params::new(Algorithm::Lz4, Some(0)).unwrap(), Params::new(Algorithm::Zstd, Some(3)).unwrap()];
+    let methods = [
+        Params::new(Algorithm::Lz4, Some(0)).unwrap(),
+        Params::new(Algorithm::Zstd, Some(3)).unwrap(),
+    ];
     let (_, plan) = Plan::decode(&plan.encode().unwrap(), usize::MAX)?;
     let mut region = Vec::new();
     let payload_len = payload.len();
-    let piece =
-        StoredPiece { plan: &plan, payload, payload_len, region_len, compressed: false, delta_len: 0 };
-    piece.decode(&base, &mut [Encoders::new(&methods)], &mut Buffers::default(), &mut region, || Ok(()))?;
+    let piece = StoredPiece {
+        plan: &plan,
+        payload,
+        payload_len,
+        region_len,
+        compressed: false,
+        delta_len: 0,
+    };
+    piece.decode(
+        &base,
+        &mut [Encoders::new(&methods)],
+        &mut Buffers::default(),
+        &mut region,
+        || Ok(()),
+    )?;
     Ok(region)
 }
 
@@ -219,12 +241,20 @@ fn pieces_that_lie_are_refused() {
         let carried = unit.carried_len() as usize;
         let mut payload = content.clone();
         payload.resize(content.len() + carried.min(1 << 20), 1);
-        decode(&fixture, &Plan { references: Vec::new(), items: vec![Item::Unit(unit)] }, &payload, region)
+        decode(
+            &fixture,
+            &Plan { references: Vec::new(), items: vec![Item::Unit(unit)] },
+            &payload,
+            region,
+        )
     };
     let whole = content.len() as u32;
     let sound = unit(1, vec![extent(ExtentKind::Exact, whole, 16 << 10)]).unwrap();
     assert_eq!(sound.len(), 16 << 10);
-    assert_eq!(unit(0, vec![extent(ExtentKind::Stored, whole, whole + 5)]).unwrap().len(), content.len() + 5);
+    assert_eq!(
+        unit(0, vec![extent(ExtentKind::Stored, whole, whole + 5)]).unwrap().len(),
+        content.len() + 5
+    );
     // Content that no extent takes is for looking ahead.
     for ahead in [
         extent(ExtentKind::Exact, whole - 1, 16 << 10),
@@ -278,8 +308,10 @@ fn pieces_that_lie_are_refused() {
     let image = Image::open(fixture.image()).unwrap();
     let large = image.resolve("large".as_ref(), true).unwrap();
     let extent = image.extents(&large, FileOffset::new(0)).unwrap().next().unwrap().unwrap().len;
-    let plan =
-        Plan { references: vec![Reference::File { nid: large.nid().get(), offset: 0, len: 9 }], ..raw(3) };
+    let plan = Plan {
+        references: vec![Reference::File { nid: large.nid().get(), offset: 0, len: 9 }],
+        ..raw(3)
+    };
     assert!(decode_within(&fixture, &plan, b"abc", 3, extent).is_ok());
     assert!(decode_within(&fixture, &plan, b"abc", 3, extent - 1).is_err());
     const { assert!(PAYLOAD_MAX + REGION_MAX + REFERENCES_MAX < 40 << 20) }
@@ -290,7 +322,8 @@ fn program(seed: u64, len: usize, base: u32) -> Vec<u8> {
     let mut state = seed;
     let mut bytes = Vec::with_capacity(len);
     while bytes.len() < len {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         bytes.extend_from_slice(&state.to_be_bytes());
         bytes.extend_from_slice(&state.rotate_left(20).to_be_bytes()[..4]);
         bytes.extend_from_slice(&((state >> 44) as u32 + base).to_le_bytes());
@@ -313,7 +346,12 @@ fn a_program_with_other_addresses_is_a_delta() {
         fixture.create("new", "patch").unwrap();
         let (plain, patch) = (Patch::open(fixture.path("plain")).unwrap(), fixture.patch());
         // One or two bytes of each address differ, and all the rest is equal.
-        assert!(patch.file_len() * 3 < plain.file_len(), "{} {}", patch.file_len(), plain.file_len());
+        assert!(
+            patch.file_len() * 3 < plain.file_len(),
+            "{} {}",
+            patch.file_len(),
+            plain.file_len()
+        );
         let applied = applied(&fixture.image(), &patch);
         let image = Image::open(applied.clone()).unwrap();
         let inode = image.resolve("program".as_ref(), true).unwrap();

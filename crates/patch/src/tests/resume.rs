@@ -28,13 +28,20 @@ fn apply_again(image: Vec<u8>, patch: &Patch) -> Applied {
         _ => 0,
     });
     let written = lens.sum();
-    Applied { result: medium.bytes.into_inner().unwrap(), found: progress.resumed.into_inner(), written }
+    Applied {
+        result: medium.bytes.into_inner().unwrap(),
+        found: progress.resumed.into_inner(),
+        written,
+    }
 }
 
 /// The pieces of `patch` that can be found: all but the first, which begins under the journal.
 fn pieces(patch: &Patch) -> Vec<Range<usize>> {
-    let ranges: Vec<_> =
-        patch.appended().map(|(range, _)| range.start as usize..range.end as usize).skip(1).collect();
+    let ranges: Vec<_> = patch
+        .appended()
+        .map(|(range, _)| range.start as usize..range.end as usize)
+        .skip(1)
+        .collect();
     assert!(ranges.len() >= 3, "{ranges:?}");
     ranges
 }
@@ -51,7 +58,8 @@ fn pieces_that_are_written_are_not_made_again() {
         for (number, state) in interrupted.iter().enumerate() {
             let Applied { result, found, written } = apply_again(state.clone(), &patch);
             assert!(result == *whole, "{number}");
-            let is_there = |piece: &&Range<usize>| state.get((*piece).clone()) == whole.get((*piece).clone());
+            let is_there =
+                |piece: &&Range<usize>| state.get((*piece).clone()) == whole.get((*piece).clone());
             let there: usize = pieces(&patch).iter().filter(is_there).map(Range::len).sum();
             assert_eq!(found, there as u64, "{number}");
             // The journal, and all pieces that were not found.
@@ -101,7 +109,8 @@ fn pieces_with_another_byte_are_made_again() {
         }
         let Applied { result, found, .. } = apply_again(torn, &patch);
         assert!(result == *whole, "{round}");
-        let least = pieces.iter().zip(&lost).filter(|(_, lost)| !**lost).map(|(piece, _)| piece.len());
+        let least =
+            pieces.iter().zip(&lost).filter(|(_, lost)| !**lost).map(|(piece, _)| piece.len());
         assert!(found >= least.sum::<usize>() as u64, "{round}");
     }
     // A file system that lost the end of the file.
@@ -130,11 +139,16 @@ fn of_another_patch_only_equal_pieces_are_kept() {
     for state in killed_apply(&image, &patch).split_last().unwrap().1 {
         let Applied { result, found, .. } = apply_again(state.clone(), &other);
         assert!(result == whole);
-        let equal = pieces.iter().filter(|piece| state.get((*piece).clone()) == whole.get((*piece).clone()));
+        let equal = pieces
+            .iter()
+            .filter(|piece| state.get((*piece).clone()) == whole.get((*piece).clone()));
         assert_eq!(found, equal.map(Range::len).sum::<usize>() as u64);
         found_some |= found > 0;
     }
-    assert!(found_some && !pieces.iter().all(|piece| image.get(piece.clone()) == whole.get(piece.clone())));
+    assert!(
+        found_some
+            && !pieces.iter().all(|piece| image.get(piece.clone()) == whole.get(piece.clone()))
+    );
 }
 
 #[test]
@@ -143,7 +157,8 @@ fn a_cancelled_change_continues_or_is_removed() {
     for large in [0, 3 << 20] {
         let fixture = Fixture::with(None, large);
         for number in 0..3 {
-            let bytes: Vec<u8> = text(4_500_000).into_iter().map(|byte| byte ^ number as u8).collect();
+            let bytes: Vec<u8> =
+                text(4_500_000).into_iter().map(|byte| byte ^ number as u8).collect();
             std::fs::write(fixture.path("new").join(format!("more{number}")), bytes).unwrap();
         }
         fixture.create_at(Some(1), "new", "patch").unwrap();
@@ -155,11 +170,15 @@ fn a_cancelled_change_continues_or_is_removed() {
             // Somebody cancels the change after a number of writes.
             let (cancel, left) = (Arc::new(AtomicBool::new(false)), AtomicUsize::new(writes));
             let flag = Arc::clone(&cancel);
-            let on_write =
-                move || _ = flag.fetch_or(left.fetch_sub(1, Ordering::Relaxed) == 1, Ordering::Relaxed);
+            let on_write = move || {
+                _ = flag.fetch_or(left.fetch_sub(1, Ordering::Relaxed) == 1, Ordering::Relaxed)
+            };
             let medium = Recorder { on_write: Box::new(on_write), ..Recorder::new(image.clone()) };
             let Err(error) = apply(&medium, &patch, TrailingData::Keep, &cancel) else { continue };
-            assert!(matches!(error, Error::Unfinished { image: AfterFailure::Resumable, .. }), "{error}");
+            assert!(
+                matches!(error, Error::Unfinished { image: AfterFailure::Resumable, .. }),
+                "{error}"
+            );
             let after = medium.bytes.into_inner().unwrap();
             assert_eq!(shown(after.clone()), old, "{writes}");
             let Applied { result, found, .. } = apply_again(after.clone(), &patch);

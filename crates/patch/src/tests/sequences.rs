@@ -21,7 +21,8 @@ type Model = Vec<Vec<&'static str>>;
 /// The patches that the tree in `image` has, as its file `patches` says.
 fn tree_of(image: impl Source + 'static) -> String {
     let image = Image::open(image).unwrap();
-    let file = Walk::new(&image).map(Result::unwrap).find(|walked| walked.path.ends_with("patches"));
+    let file =
+        Walk::new(&image).map(Result::unwrap).find(|walked| walked.path.ends_with("patches"));
     let inode = file.unwrap().inode.unwrap();
     let mut content = vec![0; inode.size() as usize];
     image.read_at(&inode, FileOffset::new(0), &mut content).unwrap();
@@ -75,7 +76,12 @@ fn try_patch(medium: &Recorder, known: &Known, model: &mut Model) {
         }
         Err(crate::Error::Patch(fault)) => {
             assert!(!is_base && !was_rolled_back, "{} on {model:?}: {fault}", known.name);
-            assert_eq!(*fault == PatchFault::AlreadyApplied, already, "{} on {model:?}: {fault}", known.name);
+            assert_eq!(
+                *fault == PatchFault::AlreadyApplied,
+                already,
+                "{} on {model:?}: {fault}",
+                known.name
+            );
             assert!(matches!(over.map(drop), Err(crate::Error::Patch(same)) if same == *fault));
             assert_eq!(before, *medium.bytes.lock().unwrap());
         }

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 
-use ferofs_build::{BlockSize, Builder, Content, IndexKind, MetadataCompression, SourceFormat, XattrOptions};
+use ferofs_build::{
+    BlockSize, Builder, Content, IndexKind, MetadataCompression, SourceFormat, XattrOptions,
+};
 use ferofs_codec::{Algorithm, Params};
 use ferofs_format::Compat;
 
@@ -39,7 +41,12 @@ fn assert_blocks_from_shared(bytes: &[u8], what: &str) {
                 let Some(place) = place else { return };
                 found += 1;
                 let end = place.pos.get() + image.superblock().block_size.bytes64();
-                assert!(end <= bytes.len() as u64, "{what}: {} of {}", place.pos.get(), bytes.len());
+                assert!(
+                    end <= bytes.len() as u64,
+                    "{what}: {} of {}",
+                    place.pos.get(),
+                    bytes.len()
+                );
             })
             .unwrap();
     }
@@ -77,7 +84,8 @@ fn a_block_can_be_read_from_each_shared_attribute_on() {
             assert_blocks_from_shared(&image, &what);
             std::fs::write(path("image"), &image).unwrap();
             let mut create_options = CreateOptions::new("");
-            create_options.new_image = Some(Image::open(tree(files + 1, shared, &options)).unwrap());
+            create_options.new_image =
+                Some(Image::open(tree(files + 1, shared, &options)).unwrap());
             create_options.build.source.format = SourceFormat::Image;
             create(path("image"), &create_options, path("patch")).unwrap();
             let medium = Recorder::new(image);
@@ -85,10 +93,16 @@ fn a_block_can_be_read_from_each_shared_attribute_on() {
             apply_to(&medium, &patch).unwrap();
             assert_blocks_from_shared(&medium.bytes.lock().unwrap(), &format!("patched {what}"));
             rollback(&medium, None, TrailingData::Keep, 0).unwrap();
-            assert_blocks_from_shared(&medium.bytes.lock().unwrap(), &format!("rolled back {what}"));
+            assert_blocks_from_shared(
+                &medium.bytes.lock().unwrap(),
+                &format!("rolled back {what}"),
+            );
             std::fs::write(path("image"), &*medium.bytes.lock().unwrap()).unwrap();
             squash(&path("image"), &path("squashed")).unwrap();
-            assert_blocks_from_shared(&std::fs::read(path("squashed")).unwrap(), &format!("squashed {what}"));
+            assert_blocks_from_shared(
+                &std::fs::read(path("squashed")).unwrap(),
+                &format!("squashed {what}"),
+            );
         }
     }
 }
@@ -121,7 +135,9 @@ fn digests(bytes: Vec<u8>) -> BTreeMap<PathBuf, Vec<u8>> {
 
 #[test]
 fn digests_stay_right() {
-    for (name, metabox) in [("erofs.fingerprint.v1", false), ("user.digest", false), ("user.digest", true)] {
+    for (name, metabox) in
+        [("erofs.fingerprint.v1", false), ("user.digest", false), ("user.digest", true)]
+    {
         let fixture = Fixture::new(None);
         let mut options = build::Options::new(fixture.path("old"));
         options.data.compression = if metabox { compressed(true) } else { None };
@@ -134,7 +150,11 @@ fn digests_stay_right() {
         std::fs::write(fixture.path("image"), built(&options)).unwrap();
         let old = digests(fixture.image());
         // Other content, new files, and the same content with other permissions.
-        std::fs::set_permissions(fixture.path("new/a/same"), std::fs::Permissions::from_mode(0o600)).unwrap();
+        std::fs::set_permissions(
+            fixture.path("new/a/same"),
+            std::fs::Permissions::from_mode(0o600),
+        )
+        .unwrap();
         options.source.path = fixture.path("new");
         let reference = built(&options);
         let new = digests(reference.clone());
@@ -168,7 +188,10 @@ fn digests_stay_right() {
             // Nothing else has changed: files that stay keep their inodes.
             let again = create(fixture.path("patched"), &create_options, fixture.path("again"));
             assert!(
-                matches!(again, Err(ferofs_build::Error::Patch(ferofs::patch::PatchFault::Unchanged))),
+                matches!(
+                    again,
+                    Err(ferofs_build::Error::Patch(ferofs::patch::PatchFault::Unchanged))
+                ),
                 "{name}: {again:?}"
             );
         }

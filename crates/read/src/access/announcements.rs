@@ -63,7 +63,8 @@ impl Announcements {
                 return None;
             }
         }
-        let goal = len.saturating_mul(FIRST).saturating_mul(1 << window.streak.min(32)).min(distance);
+        let goal =
+            len.saturating_mul(FIRST).saturating_mul(1 << window.streak.min(32)).min(distance);
         let from = window.announced.max(window.end);
         if from.saturating_sub(window.end) >= goal {
             return None;
@@ -97,7 +98,11 @@ mod tests {
                 (announced, calls) = (range.end, calls + 1);
             }
             let ahead = (4 * LEN * (1 << number.min(20))).min(DISTANCE);
-            assert!((ahead..=ahead / 4 * 5).contains(&(announced - end)), "{number}: {}", announced - end);
+            assert!(
+                (ahead..=ahead / 4 * 5).contains(&(announced - end)),
+                "{number}: {}",
+                announced - end
+            );
         }
         assert!(calls < 25, "{calls}");
     }
@@ -123,6 +128,10 @@ mod tests {
             assert_eq!(note(&announcements, number * LEN), None);
         }
         assert_eq!(note(&announcements, 21 * LEN), Some(22 * LEN..32 * LEN), "continues");
-        assert_eq!(announcements.note(Nid::new(71), 22 * LEN..23 * LEN, DISTANCE), None, "another file");
+        assert_eq!(
+            announcements.note(Nid::new(71), 22 * LEN..23 * LEN, DISTANCE),
+            None,
+            "another file"
+        );
     }
 }

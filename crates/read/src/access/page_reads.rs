@@ -237,7 +237,8 @@ impl Count {
     /// One read more than in the entry `before`, which may be older or of another unit.
     fn after(self, before: Self) -> Self {
         let age = self.period.wrapping_sub(before.period) & 0xffff;
-        let halved = u32::try_from(age).ok().and_then(|age| before.reads.checked_shr(age)).unwrap_or(0);
+        let halved =
+            u32::try_from(age).ok().and_then(|age| before.reads.checked_shr(age)).unwrap_or(0);
         let old = if before.mark == self.mark { halved } else { 0 };
         Self { reads: old.saturating_add(1), ..self }
     }
@@ -253,7 +254,8 @@ impl Stride {
         let step = offset.checked_sub(self.at).filter(|step| *step >= MIN_STEP);
         let is_equal = step.is_some() && step == self.step;
         let may_be_step = is_equal || step.is_some() && self.is_first;
-        let (steps, ahead) = if is_equal { (self.steps.saturating_add(1), self.ahead) } else { (0, 0) };
+        let (steps, ahead) =
+            if is_equal { (self.steps.saturating_add(1), self.ahead) } else { (0, 0) };
         *self = Self { nid, at: offset, step, steps, ahead, is_first: false };
         may_be_step
     }

@@ -64,7 +64,16 @@ struct Track {
 
 impl Track {
     const fn new(nid: Nid, start: u64, end: u64) -> Self {
-        Self { nid, start, end, step: 0, prefetched: 0, streak: 0, prefetching: 0, prefetching_from: 0 }
+        Self {
+            nid,
+            start,
+            end,
+            step: 0,
+            prefetched: 0,
+            streak: 0,
+            prefetching: 0,
+            prefetching_from: 0,
+        }
     }
 }
 
@@ -92,13 +101,15 @@ impl Patterns {
         if before.end == start {
             track.streak = before.streak.saturating_add(1);
             // One continuation alone does not show that the reader goes on.
-            let ahead = track.streak.checked_sub(2).map_or(0, |surplus| AHEAD.start() << surplus.min(8));
+            let ahead =
+                track.streak.checked_sub(2).map_or(0, |surplus| AHEAD.start() << surplus.min(8));
             return Pattern::Sequential { ahead: ahead.min(*AHEAD.end()) };
         }
         track.step = start.saturating_sub(before.start);
         if track.step > 0 && track.step == before.step {
             track.streak = before.streak.saturating_add(1);
-            (track.prefetched, track.prefetching_from) = (before.prefetched, before.prefetching_from);
+            (track.prefetched, track.prefetching_from) =
+                (before.prefetched, before.prefetching_from);
             track.prefetching = before.prefetching.saturating_sub(1);
         }
         let Some(surplus) = track.streak.checked_sub(STEPS) else { return Pattern::Random };
@@ -106,8 +117,9 @@ impl Patterns {
             return Pattern::Strided { next: FileOffset::new(end), step: track.step, count: 0 };
         }
         // The longer the stride goes on, the further ahead it is prefetched.
-        let until =
-            start.saturating_add(track.step.saturating_mul((u64::from(surplus) + 1).min(MAX_PREFETCHED)));
+        let until = start.saturating_add(
+            track.step.saturating_mul((u64::from(surplus) + 1).min(MAX_PREFETCHED)),
+        );
         let next = track.prefetched.max(start).saturating_add(track.step);
         track.prefetched = track.prefetched.max(until);
         let further = until.checked_sub(next).and_then(|ahead| ahead.checked_div(track.step));
@@ -162,8 +174,10 @@ mod tests {
         for offset in [1000, 1100, 1200, 1300] {
             assert_eq!(noted(&patterns, 7, offset), Pattern::Random);
         }
-        let strided = |next, count| Pattern::Strided { next: FileOffset::new(next), step: 100, count };
-        let not_prefetched = |end| Pattern::Strided { next: FileOffset::new(end), step: 100, count: 0 };
+        let strided =
+            |next, count| Pattern::Strided { next: FileOffset::new(next), step: 100, count };
+        let not_prefetched =
+            |end| Pattern::Strided { next: FileOffset::new(end), step: 100, count: 0 };
         assert_eq!(noted(&patterns, 7, 1400), not_prefetched(1410), "nothing had to wait");
         patterns.waited(Nid::new(7));
         assert_eq!(noted(&patterns, 7, 1500), strided(1600, 2));

@@ -62,7 +62,8 @@ struct Spent {
 impl Budget {
     /// `factor` times the work that an image of `bytes` may need; no limit without a factor.
     pub(crate) fn new(bytes: u64, factor: Option<u32>, cancel: Option<Arc<AtomicBool>>) -> Self {
-        let times = |amount: u64| factor.map_or(u64::MAX, |factor| amount.saturating_mul(factor.into()));
+        let times =
+            |amount: u64| factor.map_or(u64::MAX, |factor| amount.saturating_mul(factor.into()));
         Self {
             spent: Arc::default(),
             work_limit: times(BASE_WORK.saturating_add(bytes.saturating_mul(WORK_PER_BYTE))),
@@ -106,7 +107,9 @@ impl Budget {
         if self.names_limit == u64::MAX {
             return Ok(());
         }
-        match self.spent.names.fetch_add(names, Ordering::Relaxed).saturating_add(names) <= self.names_limit {
+        match self.spent.names.fetch_add(names, Ordering::Relaxed).saturating_add(names)
+            <= self.names_limit
+        {
             true => Ok(()),
             false => Err(Error::Limit { what: LimitKind::Names, limit: self.names_limit }),
         }

@@ -97,7 +97,8 @@ impl Memory {
         *waiting = waiting.saturating_add(1);
         while !self.try_take(len) {
             let all_wait = *waiting >= self.requests.load(Relaxed);
-            let left = MAX_WAIT.saturating_sub(start.as_ref().map_or(Duration::ZERO, Instant::elapsed));
+            let left =
+                MAX_WAIT.saturating_sub(start.as_ref().map_or(Duration::ZERO, Instant::elapsed));
             if all_wait || left.is_zero() {
                 self.take(len);
                 break;

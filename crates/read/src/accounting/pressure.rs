@@ -74,9 +74,14 @@ impl PressureFile {
     pub fn open() -> Option<Self> {
         let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let group = own.lines().find_map(|line| line.strip_prefix("0::/"));
-        let cgroup = group.map(|group| PathBuf::from("/sys/fs/cgroup").join(group).join("memory.pressure"));
+        let cgroup =
+            group.map(|group| PathBuf::from("/sys/fs/cgroup").join(group).join("memory.pressure"));
         let files = [cgroup, Some(PathBuf::from("/proc/pressure/memory"))];
-        files.into_iter().flatten().find_map(|path| File::open(path).ok()).map(|file| Self(Arc::new(file)))
+        files
+            .into_iter()
+            .flatten()
+            .find_map(|path| File::open(path).ok())
+            .map(|file| Self(Arc::new(file)))
     }
 }
 
@@ -109,8 +114,7 @@ fn some_avg10(text: &[u8]) -> Option<f64> {
 mod tests {
     use super::*;
 
-    const TEXT: &str =
-        "some avg10=12.50 avg60=1.00 avg300=0.00 total=1\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
+    const TEXT: &str = "some avg10=12.50 avg60=1.00 avg300=0.00 total=1\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
 
     #[test]
     fn pressure_is_read_and_comes_and_goes() {

@@ -150,7 +150,10 @@ pub struct Stats {
 impl Io {
     /// The sum of both.
     const fn and(self, other: Self) -> Self {
-        Self { reads: self.reads.saturating_add(other.reads), bytes: self.bytes.saturating_add(other.bytes) }
+        Self {
+            reads: self.reads.saturating_add(other.reads),
+            bytes: self.bytes.saturating_add(other.bytes),
+        }
     }
 }
 
@@ -204,13 +207,17 @@ impl Counters {
     /// Counts a wait that began at `start`.
     pub(crate) fn stalled(&self, start: std::time::Instant) {
         self.add(Counter::Stalls, 1);
-        self.add(Counter::StalledNanoseconds, u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        self.add(
+            Counter::StalledNanoseconds,
+            u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX),
+        );
     }
 
     /// The sums of all shards; memory and pool, which have no counters here, stay 0.
     pub(crate) fn snapshot(&self) -> Stats {
-        let sum =
-            |counter: Counter| self.shards.iter().map(|shard| shard.get(counter).load(Relaxed)).sum::<u64>();
+        let sum = |counter: Counter| {
+            self.shards.iter().map(|shard| shard.get(counter).load(Relaxed)).sum::<u64>()
+        };
         let io = |reads, bytes| Io { reads: sum(reads), bytes: sum(bytes) };
         Stats {
             requests: sum(Counter::Requests),

@@ -58,7 +58,12 @@ pub(super) fn adjacent(
 }
 
 /// The bytes of a device that a read of a part of `extent` needs, from file offset `at` to `end`.
-pub(super) fn needed(request: &Request<'_>, extent: &Extent, at: u64, end: u64) -> Option<DeviceBytes> {
+pub(super) fn needed(
+    request: &Request<'_>,
+    extent: &Extent,
+    at: u64,
+    end: u64,
+) -> Option<DeviceBytes> {
     let skip = at.saturating_sub(extent.start.get());
     match extent.data {
         ExtentData::Stored { at: Location::Device(device, pos) } => {
@@ -67,10 +72,16 @@ pub(super) fn needed(request: &Request<'_>, extent: &Extent, at: u64, end: u64) 
         ExtentData::Interlaced { at: Location::Device(device, pos) } => {
             Some((device, pos, request.volume.superblock.block_size.bytes64()))
         }
-        ExtentData::Encoded { at: location @ Location::Device(device, pos), encoded_len, .. } => {
+        ExtentData::Encoded {
+            at: location @ Location::Device(device, pos), encoded_len, ..
+        } => {
             let is_part = skip > 0 || end < extent.end();
-            let is_cached =
-                is_part && request.has_cluster(location, encoded_len, end.saturating_sub(extent.start.get()));
+            let is_cached = is_part
+                && request.has_cluster(
+                    location,
+                    encoded_len,
+                    end.saturating_sub(extent.start.get()),
+                );
             (!is_cached).then_some((device, pos, encoded_len))
         }
         _ => None,

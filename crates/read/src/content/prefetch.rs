@@ -28,7 +28,9 @@ pub(super) fn announce_step(request: &Request<'_>, map: &mut FileMap<'_>, next: 
         // An error in the map is reported when the range is read.
         let Ok(extent) = map.extent_at(FileOffset::new(at)) else { break };
         at = extent.end();
-        if let ExtentData::Encoded { at: Location::Device(device, pos), encoded_len, .. } = extent.data {
+        if let ExtentData::Encoded { at: Location::Device(device, pos), encoded_len, .. } =
+            extent.data
+        {
             ranges.add((device, pos, encoded_len));
         }
     }
@@ -72,7 +74,9 @@ struct Ranges<'a> {
 impl Ranges<'_> {
     fn add(&mut self, (device, pos, len): DeviceBytes) {
         match &mut self.last {
-            Some((before, start, sum)) if *before == device && start.checked_add(*sum) == Some(pos) => {
+            Some((before, start, sum))
+                if *before == device && start.checked_add(*sum) == Some(pos) =>
+            {
                 *sum = sum.saturating_add(len);
             }
             _ => {

@@ -93,7 +93,8 @@ impl BufferPool {
 impl Buffers {
     /// The smallest idle buffer of `min` to `max` bytes.
     fn take_idle(&mut self, min: usize, max: usize) -> Option<Box<[u8]>> {
-        let fitting = self.idle.iter().enumerate().filter(|(_, bytes)| (min..=max).contains(&bytes.len()));
+        let fitting =
+            self.idle.iter().enumerate().filter(|(_, bytes)| (min..=max).contains(&bytes.len()));
         let (number, _) = fitting.min_by_key(|(_, bytes)| bytes.len())?;
         Some(self.idle.swap_remove(number))
     }
@@ -102,7 +103,10 @@ impl Buffers {
 impl Deref for PooledBuffer<'_> {
     type Target = [u8];
 
-    #[expect(clippy::indexing_slicing, reason = "`BufferPool::take` chose a buffer of at least `len` bytes")]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "`BufferPool::take` chose a buffer of at least `len` bytes"
+    )]
     fn deref(&self) -> &[u8] {
         &self.bytes[..self.len]
     }

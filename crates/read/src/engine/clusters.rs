@@ -109,7 +109,12 @@ impl Clusters {
                 }
                 None => {
                     state.slots.push(Slot { at, len, used: now, waiting: 0, bytes: None });
-                    return Found::Missing(Decoding { cache: self, at, bytes: None, published: false });
+                    return Found::Missing(Decoding {
+                        cache: self,
+                        at,
+                        bytes: None,
+                        published: false,
+                    });
                 }
             }
         }
@@ -195,9 +200,9 @@ impl Slots {
     fn oldest(&self, capacity: RangeInclusive<usize>) -> Option<usize> {
         // Not those that other threads copy from, or decode to.
         let idle = self.slots.iter().enumerate().filter(|(_, slot)| {
-            slot.bytes
-                .as_ref()
-                .is_some_and(|bytes| Arc::strong_count(bytes) == 1 && capacity.contains(&bytes.capacity()))
+            slot.bytes.as_ref().is_some_and(|bytes| {
+                Arc::strong_count(bytes) == 1 && capacity.contains(&bytes.capacity())
+            })
         });
         idle.min_by_key(|(_, slot)| slot.used).map(|(number, _)| number)
     }
@@ -251,7 +256,8 @@ impl Drop for Decoding<'_> {
         if let Some(bytes) = self.bytes.take() {
             self.cache.release(&mut state, bytes.capacity());
         }
-        let Some(number) = state.slots.iter().position(|s| s.at == self.at && s.bytes.is_none()) else {
+        let Some(number) = state.slots.iter().position(|s| s.at == self.at && s.bytes.is_none())
+        else {
             return;
         };
         if state.slots.swap_remove(number).waiting > 0 {
@@ -298,7 +304,10 @@ mod tests {
             assert!(cache.is_first_partial_read(at(pos)));
         }
         assert!(!cache.is_first_partial_read(at(1)), "as many as are remembered");
-        assert!(cache.is_first_partial_read(at(0)) && cache.is_first_partial_read(at(1)), "one more");
+        assert!(
+            cache.is_first_partial_read(at(0)) && cache.is_first_partial_read(at(1)),
+            "one more"
+        );
     }
 
     #[test]
@@ -340,11 +349,14 @@ mod tests {
     #[test]
     fn one_decodes_and_the_others_wait() {
         let cache = cache(100);
-        let Found::Missing(mut decoding) = find(&cache, 0, 10) else { panic!("no thread has it yet") };
+        let Found::Missing(mut decoding) = find(&cache, 0, 10) else {
+            panic!("no thread has it yet")
+        };
         assert!(!decoding.is_wanted());
         std::thread::scope(|scope| {
-            let others: Vec<_> =
-                (0..4).map(|_| scope.spawn(|| matches!(find(&cache, 0, 10), Found::Decoded(_)))).collect();
+            let others: Vec<_> = (0..4)
+                .map(|_| scope.spawn(|| matches!(find(&cache, 0, 10), Found::Decoded(_))))
+                .collect();
             while !decoding.is_wanted() {
                 std::thread::yield_now();
             }
@@ -358,7 +370,9 @@ mod tests {
     fn a_panic_while_decoding_lets_a_waiting_thread_decode() {
         let cache = cache(100);
         std::thread::scope(|scope| {
-            let Found::Missing(mut decoding) = find(&cache, 0, 10) else { panic!("no thread has it yet") };
+            let Found::Missing(mut decoding) = find(&cache, 0, 10) else {
+                panic!("no thread has it yet")
+            };
             let others: Vec<_> = (0..4).map(|_| scope.spawn(|| decode(&cache, 0, 10))).collect();
             let panicked = ferofs_threads::catch(|| {
                 decoding.buffer(10);
@@ -377,7 +391,9 @@ mod tests {
     #[test]
     fn after_a_failure_another_thread_decodes() {
         let cache = cache(100);
-        let Found::Missing(mut decoding) = find(&cache, 0, 10) else { panic!("no thread has it yet") };
+        let Found::Missing(mut decoding) = find(&cache, 0, 10) else {
+            panic!("no thread has it yet")
+        };
         decoding.buffer(10);
         drop(decoding);
         assert_eq!(cache.memory.held(), 0);

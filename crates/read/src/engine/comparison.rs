@@ -45,7 +45,12 @@ impl Policy {
 
     /// The strategy for the `len` bytes after the first `skip` bytes of a cluster that is not decoded in place. `max_buffered`: for
     /// LZ4, which supports rolling, the bytes from the cluster's start up to which a buffer is faster.
-    pub(crate) const fn choose(self, max_buffered: Option<usize>, skip: usize, len: usize) -> Strategy {
+    pub(crate) const fn choose(
+        self,
+        max_buffered: Option<usize>,
+        skip: usize,
+        len: usize,
+    ) -> Strategy {
         let end = skip.saturating_add(len);
         let chosen = match self {
             Self::Auto => Strategy::fastest(max_buffered, skip, end),
@@ -90,7 +95,9 @@ impl Pool {
     pub(crate) fn new(len: usize, policy: Policy) -> io::Result<Self> {
         Ok(match policy {
             Policy::Auto => Self::Buffers(BufferPool::new(len)),
-            Policy::Paper | Policy::Commercial | Policy::Always(_) => Self::Pages(PagePool::new(len)?),
+            Policy::Paper | Policy::Commercial | Policy::Always(_) => {
+                Self::Pages(PagePool::new(len)?)
+            }
         })
     }
 
@@ -159,7 +166,11 @@ mod tests {
         let page = |n: usize| n * PAGE;
         let lz4 = Some(page(17));
         assert_eq!(Policy::Paper.choose(lz4, page(2), page(1)), Buffer);
-        assert_eq!(Policy::Paper.choose(lz4, page(4), page(1)), Rolling, "the buffer has four pages");
+        assert_eq!(
+            Policy::Paper.choose(lz4, page(4), page(1)),
+            Rolling,
+            "the buffer has four pages"
+        );
         assert_eq!(Policy::Paper.choose(lz4, 0, page(2)), Rolling);
         assert_eq!(Policy::Paper.choose(None, 0, page(2)), Vmap);
         assert_eq!(Policy::Commercial.choose(lz4, page(2), page(1)), Buffer);

@@ -72,7 +72,8 @@ impl Request<'_> {
             Strategy::Rolling => {
                 self.count(Counter::Rolling, end);
                 let mut window = self.buffer(engine.lz4_window);
-                decode_lz4_range(encoded, &mut window, skip, out).map_err(|_| undecodable(cluster.at))
+                decode_lz4_range(encoded, &mut window, skip, out)
+                    .map_err(|_| undecodable(cluster.at))
             }
             // The policy does not choose it here.
             #[cfg(feature = "comparison")]
@@ -136,7 +137,8 @@ impl Request<'_> {
     ) -> Result<()> {
         let extent = if wanted.to_end && cluster.exact { Portion::Whole } else { Portion::Prefix };
         let scratch = &self.engine.scratch;
-        let decoded = scratch.with_decoder(|decoder| decoder.decode(cluster.algorithm, encoded, out, extent));
+        let decoded =
+            scratch.with_decoder(|decoder| decoder.decode(cluster.algorithm, encoded, out, extent));
         decoded.map_err(|error| match error {
             DecodeError::NotBuilt { .. } => not_built(cluster.at, cluster.algorithm),
             _ => undecodable(cluster.at),

@@ -67,9 +67,10 @@ impl EngineOptions {
         let Some(limit) = self.memory_limit else { return (fitted, metadata) };
         // A quarter stays for clusters that need more than the pool.
         let limit = (limit / 4).saturating_mul(3);
-        let wanted = [fitted.pool, fitted.encoded_cache, fitted.tail_cache, fitted.packed_cache, metadata]
-            .iter()
-            .fold(0usize, |sum, part| sum.saturating_add(*part));
+        let wanted =
+            [fitted.pool, fitted.encoded_cache, fitted.tail_cache, fitted.packed_cache, metadata]
+                .iter()
+                .fold(0usize, |sum, part| sum.saturating_add(*part));
         if wanted <= limit {
             return (fitted, metadata);
         }
@@ -82,9 +83,12 @@ impl EngineOptions {
         let shrink = |part: usize| {
             usize::try_from(part as u128 * limit as u128 / (wanted as u128).max(1)).unwrap_or(limit)
         };
-        for part in
-            [&mut fitted.pool, &mut fitted.encoded_cache, &mut fitted.tail_cache, &mut fitted.packed_cache]
-        {
+        for part in [
+            &mut fitted.pool,
+            &mut fitted.encoded_cache,
+            &mut fitted.tail_cache,
+            &mut fitted.packed_cache,
+        ] {
             *part = shrink(*part);
         }
         let metadata = shrink(metadata);
@@ -100,7 +104,8 @@ mod tests {
     fn budgets_fit_the_limit() {
         let options = EngineOptions { memory_limit: Some(1 << 20), ..EngineOptions::default() };
         let (fitted, metadata) = options.fitted(4 << 20, true);
-        let sum = fitted.pool + fitted.encoded_cache + fitted.tail_cache + fitted.packed_cache + metadata;
+        let sum =
+            fitted.pool + fitted.encoded_cache + fitted.tail_cache + fitted.packed_cache + metadata;
         assert!(sum <= 3 << 18, "{fitted:?}");
         assert!(fitted.packed_cache > fitted.pool && metadata > 0);
         let free = EngineOptions::default();

@@ -23,7 +23,9 @@ const SMALL_REQUEST: usize = 64 << 10;
 impl Request<'_> {
     /// Fills `buf` with what follows the first `skip` bytes of an encoded extent.
     pub(crate) fn read_partial(&self, extent: &Extent, skip: u64, buf: &mut [u8]) -> Result<()> {
-        let ExtentData::Encoded { algorithm, at, encoded_len, partial } = extent.data else { return Ok(()) };
+        let ExtentData::Encoded { algorithm, at, encoded_len, partial } = extent.data else {
+            return Ok(());
+        };
         let encoded_len = usize::try_from(encoded_len).unwrap_or(usize::MAX);
         let cluster = Cluster { algorithm, at, encoded_len, exact: self.exact(partial) };
         // The map bounds both lengths to 12 MiB.
@@ -47,7 +49,8 @@ impl Request<'_> {
             }
             Found::Missing(decoding) => {
                 // The next request starts after this one, so that a cluster read to its end is not wanted again.
-                let rest_follows = self.is_sequential() && !wanted.to_end && !engine.pressure.is_short();
+                let rest_follows =
+                    self.is_sequential() && !wanted.to_end && !engine.pressure.is_short();
                 // A reader that follows the order of fragments starts at the start of a cluster. A first read in the middle is
                 // for a single file that shares data with another one, so the rest is decoded only at a second read.
                 let is_single = self.shared && skip > len / 8 && cache.is_first_partial_read(at);
@@ -90,14 +93,16 @@ impl Request<'_> {
         let lz4 = cluster.algorithm == Algorithm::Lz4;
         if lz4 && is_whole && cluster.exact && self.engine.in_place(len) {
             // With the margin after it, any LZ4 cluster decodes where its encoded bytes end.
-            let decode_len = len.max(cluster.encoded_len) + lz4_in_place_margin(cluster.encoded_len);
+            let decode_len =
+                len.max(cluster.encoded_len) + lz4_in_place_margin(cluster.encoded_len);
             let out = decoding.buffer(decode_len);
             let start = decode_len - cluster.encoded_len;
             self.fetch(cluster, &mut out[start..], false)?;
             let stream = self.without_padding(cluster.algorithm, cluster.at, &out[start..])?;
             let encoded = decode_len - stream.len();
             self.count(Counter::InPlace, len);
-            decode_lz4_in_place(out, encoded..decode_len, len).map_err(|_| undecodable(cluster.at))?;
+            decode_lz4_in_place(out, encoded..decode_len, len)
+                .map_err(|_| undecodable(cluster.at))?;
             self.copy_wanted(out, wanted.skip, buf);
         } else {
             let mut encoded = self.buffer(cluster.encoded_len);
@@ -151,10 +156,14 @@ impl Request<'_> {
             self.volume.counters.add(Counter::EncodedHits, 1);
             return Ok(());
         }
-        let ahead = if self.has_gathered(cluster.at, cluster.encoded_len) { 0 } else { self.ahead() };
+        let ahead =
+            if self.has_gathered(cluster.at, cluster.encoded_len) { 0 } else { self.ahead() };
         let ahead = (ahead >> block_size.bits()) << block_size.bits();
         let with_ahead = to_u64(cluster.encoded_len.saturating_add(ahead));
-        if ahead > 0 && ahead <= cache.budget() / 2 && self.volume.has_range(device, pos, with_ahead) {
+        if ahead > 0
+            && ahead <= cache.budget() / 2
+            && self.volume.has_range(device, pos, with_ahead)
+        {
             return self.fetch_ahead(cluster, encoded, ahead, cache, first);
         }
         self.read_counted(cluster.at, 0, encoded, Cause::Partial)?;

@@ -80,7 +80,9 @@ impl Gathered<'_> {
         {
             return self.bytes.get(range);
         }
-        let after = self.more.partition_point(|range| (range.device.get(), range.pos) <= (device.get(), pos));
+        let after = self
+            .more
+            .partition_point(|range| (range.device.get(), range.pos) <= (device.get(), pos));
         let range = self.more.get(after.checked_sub(1)?).filter(|range| range.device == device)?;
         let at = within(range.pos, range.len, pos, len)?;
         self.bytes.get(range.start..)?.get(at)
@@ -100,20 +102,30 @@ impl<'a> Request<'a> {
     }
 
     /// Reads data, counted for `cause`.
-    pub(crate) fn read_counted(&self, at: Location, skip: u64, buf: &mut [u8], cause: Cause) -> Result<()> {
+    pub(crate) fn read_counted(
+        &self,
+        at: Location,
+        skip: u64,
+        buf: &mut [u8],
+        cause: Cause,
+    ) -> Result<()> {
         match at {
             Location::Metadata(place) => {
                 self.metadata.read_metadata(place.offset(skip)?, Structure::InlineData, buf)
             }
             Location::Device(device, pos) => {
-                let overflow = || Corruption::new(Structure::Extent, Fault::Overflow("position")).at(pos);
+                let overflow =
+                    || Corruption::new(Structure::Extent, Fault::Overflow("position")).at(pos);
                 let pos = pos.checked_add(skip).ok_or_else(overflow)?;
-                if let Some(bytes) = self.gathered.get().and_then(|all| all.get(device, pos, buf.len())) {
+                if let Some(bytes) =
+                    self.gathered.get().and_then(|all| all.get(device, pos, buf.len()))
+                {
                     buf.copy_from_slice(bytes);
                     return Ok(());
                 }
                 self.volume.counters.io(cause, buf.len());
-                let (source, pos) = self.volume.source_of(device, pos, Structure::Extent, buf.len())?;
+                let (source, pos) =
+                    self.volume.source_of(device, pos, Structure::Extent, buf.len())?;
                 let read = match self.pattern {
                     Pattern::Sequential { .. } => source.read_exact_at(pos.get(), buf),
                     Pattern::Strided { .. } if source.read_if_cached(pos.get(), buf) => Ok(()),
@@ -141,7 +153,8 @@ impl<'a> Request<'a> {
         let Some(&first) = ranges.first() else { return Ok(()) };
         let total = ranges.iter().map(|(.., len)| len).sum();
         let mut bytes = self.buffer(total);
-        let (mut unused, mut start, mut more) = (&mut bytes[..], 0usize, Vec::with_capacity(ranges.len()));
+        let (mut unused, mut start, mut more) =
+            (&mut bytes[..], 0usize, Vec::with_capacity(ranges.len()));
         let buffers = ranges.iter().map(|&(device, pos, len)| {
             let (buf, tail) = std::mem::take(&mut unused).split_at_mut(len);
             unused = tail;
@@ -165,7 +178,9 @@ impl<'a> Request<'a> {
             return true;
         }
         let block_size = self.volume.superblock.block_size;
-        let (Some(cache), Location::Device(device, pos)) = (&engine.encoded, at) else { return false };
+        let (Some(cache), Location::Device(device, pos)) = (&engine.encoded, at) else {
+            return false;
+        };
         if pos.in_block(block_size) != 0 || encoded_len & block_size.mask() != 0 {
             return false;
         }
@@ -188,16 +203,30 @@ impl<'a> Request<'a> {
 
     /// Counts the work of decoding `encoded_len` bytes into `len`. LZMA takes about 25 ns for an encoded byte, the others at most
     /// a quarter of that.
-    pub(crate) fn charge_decoding(&self, algorithm: Algorithm, encoded_len: usize, len: usize) -> Result<()> {
+    pub(crate) fn charge_decoding(
+        &self,
+        algorithm: Algorithm,
+        encoded_len: usize,
+        len: usize,
+    ) -> Result<()> {
         let encoded = to_u64(encoded_len);
-        self.volume.budget.charge(if algorithm == Algorithm::Lzma { encoded / 4 } else { encoded / 16 })?;
+        self.volume.budget.charge(if algorithm == Algorithm::Lzma {
+            encoded / 4
+        } else {
+            encoded / 16
+        })?;
         self.volume.budget.charge_bytes(to_u64(len))
     }
 
     /// Borrows a buffer.
     pub(crate) fn buffer(&self, len: usize) -> Buffer<'a> {
         let engine = self.engine;
-        engine.scratch.buffer(len, &self.volume.memory, &self.volume.counters, !engine.pressure.is_short())
+        engine.scratch.buffer(
+            len,
+            &self.volume.memory,
+            &self.volume.counters,
+            !engine.pressure.is_short(),
+        )
     }
 
     /// Copies decoded bytes, and counts them.

@@ -53,7 +53,12 @@ pub(crate) struct Run {
 
 impl Run {
     /// The run that starts with `extent`, if the request of `wanted` bytes from `offset` on wants all of it.
-    pub(crate) fn start(volume: &Volume, extent: &Extent, offset: FileOffset, wanted: usize) -> Option<Self> {
+    pub(crate) fn start(
+        volume: &Volume,
+        extent: &Extent,
+        offset: FileOffset,
+        wanted: usize,
+    ) -> Option<Self> {
         let (device, pos, part) = run_extent(extent)?;
         if extent.start != offset || to_usize(part.len) > wanted {
             return None;
@@ -83,7 +88,8 @@ impl Run {
     pub(crate) fn extend(&mut self, extent: &Extent) -> bool {
         let Some((device, pos, part)) = run_extent(extent) else { return false };
         let fits = to_usize(part.len) <= self.wanted.saturating_sub(self.decoded_len);
-        let adjacent = device == self.device && self.pos.checked_add(to_u64(self.encoded_len)) == Some(pos);
+        let adjacent =
+            device == self.device && self.pos.checked_add(to_u64(self.encoded_len)) == Some(pos);
         if fits && adjacent && extent.start == self.end() {
             self.push(part);
             return true;
@@ -170,7 +176,13 @@ impl Request<'_> {
         clippy::indexing_slicing,
         reason = "`buf` has at least `len` bytes, and `len` is at least `encoded_len`"
     )]
-    fn decode_extent(&self, part: &RunExtent, buf: &mut [u8], len: usize, at: Location) -> Result<()> {
+    fn decode_extent(
+        &self,
+        part: &RunExtent,
+        buf: &mut [u8],
+        len: usize,
+        at: Location,
+    ) -> Result<()> {
         let encoded_len = to_usize(part.encoded_len);
         let start = buf.len() - encoded_len;
         let counters = &self.volume.counters;
@@ -183,7 +195,8 @@ impl Request<'_> {
         };
         self.charge_decoding(algorithm, encoded_len, len)?;
         let exact = self.exact(part.partial);
-        let encoded = buf.len() - self.without_padding(algorithm, at, &buf[start..])?.len()..buf.len();
+        let encoded =
+            buf.len() - self.without_padding(algorithm, at, &buf[start..])?.len()..buf.len();
         let has_margin = exact && buf.len() - len >= lz4_in_place_margin(encoded.len());
         if algorithm == Algorithm::Lz4 && has_margin && self.engine.in_place(len) {
             self.count(Counter::InPlace, len);

@@ -62,8 +62,9 @@ impl Engine {
         let pool = Pool::new(options.pool, options.policy)
             .map_err(|e| crate::error::Error::io_unnamed("allocate the page pool", e))?;
         memory.take(pool.len());
-        let clusters =
-            |budget, least| Clusters::new(budget, least, options.memory_limit.is_none(), Arc::clone(&memory));
+        let clusters = |budget, least| {
+            Clusters::new(budget, least, options.memory_limit.is_none(), Arc::clone(&memory))
+        };
         let encoded = options.encoded_cache;
         Ok(Self {
             #[cfg(feature = "comparison")]
@@ -73,7 +74,8 @@ impl Engine {
             pressure: Pressure::new(options.low_memory, pressure),
             patterns: Patterns::default(),
             announcements: Announcements::default(),
-            encoded: (encoded > 0).then(|| BlockCache::new(block_size, encoded, Arc::clone(&memory))),
+            encoded: (encoded > 0)
+                .then(|| BlockCache::new(block_size, encoded, Arc::clone(&memory))),
             tails: clusters(options.tail_cache, LEAST_TAIL.min(options.tail_cache / 4)),
             packed: clusters(options.packed_cache, LEAST_PACKED),
             recorder: options.record.then(Arc::default),

@@ -49,9 +49,10 @@ impl<'a> FileMap<'a> {
                 Layout::Chunks(uncompressed::ChunkMap::open(metadata, inode, format)?)
             }
             InodePlace::Compressed { .. } => Layout::open_compressed(metadata, inode)?,
-            InodePlace::Hole | InodePlace::Blocks(_) | InodePlace::Device(_) | InodePlace::Nothing => {
-                Layout::Flat(uncompressed::FlatMap::new(metadata, inode))
-            }
+            InodePlace::Hole
+            | InodePlace::Blocks(_)
+            | InodePlace::Device(_)
+            | InodePlace::Nothing => Layout::Flat(uncompressed::FlatMap::new(metadata, inode)),
         };
         Ok(Self { layout, recent: [None; RECENT], oldest: 0 })
     }
@@ -98,7 +99,9 @@ impl<'a> FileMap<'a> {
             // Once for all extents.
             Layout::Records(map) if extent.start.get() == 0 => map.check_order(),
             // A look-up in these maps does not go from record to record.
-            Layout::Flat(_) | Layout::Chunks(_) | Layout::Records(_) | Layout::Fragment(..) => Ok(()),
+            Layout::Flat(_) | Layout::Chunks(_) | Layout::Records(_) | Layout::Fragment(..) => {
+                Ok(())
+            }
         }
     }
 
@@ -130,14 +133,17 @@ impl<'a> Layout<'a> {
         let place = inode.end()?.align_up(8)?;
         let mut bytes = [0; header::HEADER_SIZE];
         metadata.read_metadata(place, Structure::MapHeader, &mut bytes)?;
-        let header = MapHeader::parse(&bytes, inode.disk.layout, metadata.volume().superblock.block_size);
+        let header =
+            MapHeader::parse(&bytes, inode.disk.layout, metadata.volume().superblock.block_size);
         let end = place.offset(to_u64(bytes.len()))?;
         Ok(match header.located_at(place.pos)? {
             MapHeader::WholeFragment { offset } => {
                 let data = ExtentData::Fragment { offset: FileOffset::new(offset) };
                 Self::Fragment(Extent { start: FileOffset::new(0), len: inode.size(), data }, end)
             }
-            MapHeader::Index(header) => Self::Index(index::IndexMap::open(metadata, inode, header, end)?),
+            MapHeader::Index(header) => {
+                Self::Index(index::IndexMap::open(metadata, inode, header, end)?)
+            }
             MapHeader::Extents(header) => {
                 Self::Records(records::RecordMap::open(metadata, inode, header, end)?)
             }
@@ -175,7 +181,11 @@ pub struct Extents<'a> {
 
 impl<'a> Extents<'a> {
     /// The extents of `inode` from `offset` on.
-    pub(crate) fn open(metadata: &'a dyn ReadMetadata, inode: &'a Inode, offset: FileOffset) -> Result<Self> {
+    pub(crate) fn open(
+        metadata: &'a dyn ReadMetadata,
+        inode: &'a Inode,
+        offset: FileOffset,
+    ) -> Result<Self> {
         let map = FileMap::open(metadata, inode).of_inode(inode.nid)?;
         Ok(Self { metadata, map, inode, next: offset })
     }

@@ -35,7 +35,10 @@ impl SlowLookups {
     /// The extent of `nid` that covers `offset`, if it is remembered.
     pub(crate) fn extent(&self, nid: Nid, offset: FileOffset) -> Option<Extent> {
         let extents = &self.lock()?.extents;
-        extents.iter().find(|(of, extent)| *of == nid && extent.contains(offset)).map(|(_, extent)| *extent)
+        extents
+            .iter()
+            .find(|(of, extent)| *of == nid && extent.contains(offset))
+            .map(|(_, extent)| *extent)
     }
 
     pub(crate) fn remember_extent(&self, nid: Nid, extent: Extent) {

@@ -75,8 +75,10 @@ pub(crate) fn read_prefixes(
         bytes.resize(start.saturating_add(record_len), 0);
         read(at, bytes.split_at_mut(start).1)?;
         bytes.resize(bytes.len().next_multiple_of(4), 0);
-        let overflow = || Corruption::new(Structure::XattrPrefix, Fault::Overflow("xattr_prefix_start"));
-        let next = at.checked_add(to_u64(bytes.len().saturating_sub(start))).ok_or_else(overflow)?;
+        let overflow =
+            || Corruption::new(Structure::XattrPrefix, Fault::Overflow("xattr_prefix_start"));
+        let next =
+            at.checked_add(to_u64(bytes.len().saturating_sub(start))).ok_or_else(overflow)?;
         at = next;
     }
     LongPrefix::parse_table(&bytes, table.count).located_at(table.start)

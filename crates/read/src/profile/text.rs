@@ -108,8 +108,9 @@ impl Profile {
 
     /// The most read first; the same order for the same ranges.
     pub(crate) fn sort(&mut self) {
-        self.ranges
-            .sort_by(|a, b| b.reads.cmp(&a.reads).then_with(|| (&a.path, a.start).cmp(&(&b.path, b.start))));
+        self.ranges.sort_by(|a, b| {
+            b.reads.cmp(&a.reads).then_with(|| (&a.path, a.start).cmp(&(&b.path, b.start)))
+        });
     }
 }
 

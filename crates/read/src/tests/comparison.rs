@@ -23,7 +23,8 @@ pub(super) fn with_any_policy(
 #[test]
 fn each_strategy_is_used_when_forced_and_counted() {
     let used = |policy, len| {
-        let (image, inode) = open(&images()[0], EngineOptions { policy, ..EngineOptions::default() });
+        let (image, inode) =
+            open(&images()[0], EngineOptions { policy, ..EngineOptions::default() });
         // The second page of each eight: something precedes it, something follows.
         let mut buf = vec![0; len];
         for start in (4096..inode.size() - to_u64(len)).step_by(32768) {
@@ -50,8 +51,12 @@ fn each_strategy_is_used_when_forced_and_counted() {
 #[test]
 fn rolling_takes_no_more_memory_for_a_larger_cluster() {
     let peak = |policy| {
-        let options =
-            EngineOptions { policy, pool: 0, low_memory: LowMemory::Always, ..EngineOptions::default() };
+        let options = EngineOptions {
+            policy,
+            pool: 0,
+            low_memory: LowMemory::Always,
+            ..EngineOptions::default()
+        };
         // Zeroes: a cluster of a block decodes to megabytes.
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("source")).unwrap();
@@ -60,7 +65,8 @@ fn rolling_takes_no_more_memory_for_a_larger_cluster() {
         built.data.compression = Some(Compression::lz4(0).unwrap());
         build::build(&built, dir.path().join("image")).unwrap();
         let (image, inode) = open(&std::fs::read(dir.path().join("image")).unwrap(), options);
-        let extents = image.extents(&inode, FileOffset::new(0)).unwrap().map(std::result::Result::unwrap);
+        let extents =
+            image.extents(&inode, FileOffset::new(0)).unwrap().map(std::result::Result::unwrap);
         let extent = extents.max_by_key(|extent| extent.len).unwrap();
         let end = extent.end() - 4096;
         let before = image.stats().held_bytes;

@@ -3,7 +3,9 @@
 use std::fs::{self, File};
 use std::time::{Duration, SystemTime};
 
-use ferofs_build::{self as build, ChunkOptions, Compression, Fragments, IndexKind, MetadataCompression};
+use ferofs_build::{
+    self as build, ChunkOptions, Compression, Fragments, IndexKind, MetadataCompression,
+};
 use ferofs_codec::Params;
 
 use super::content;
@@ -61,10 +63,14 @@ impl Source {
             (
                 "full index",
                 of(lz4, |to| {
-                    (to.index, to.fragments, to.pcluster) = (IndexKind::Full, Fragments::Tails, Some(65536))
+                    (to.index, to.fragments, to.pcluster) =
+                        (IndexKind::Full, Fragments::Tails, Some(65536))
                 }),
             ),
-            ("full index, inline tails", of(lz4, |to| (to.index, to.inline_tails) = (IndexKind::Full, true))),
+            (
+                "full index, inline tails",
+                of(lz4, |to| (to.index, to.inline_tails) = (IndexKind::Full, true)),
+            ),
             ("all fragments", of(zstd, |to| (to.fragments, to.dedupe) = (Fragments::All, true))),
             ("large pclusters", of(zstd, |to| to.pcluster = Some(1 << 20))),
             ("extents", of(zstd, |to| (to.index, to.pcluster) = (IndexKind::Extents, Some(65536)))),
@@ -76,7 +82,10 @@ impl Source {
                 }),
             ),
             // Records of four bytes: the positions are sums.
-            ("short extents", of(lz4, |to| (to.index, to.max_extent) = (IndexKind::Extents, Some(4096)))),
+            (
+                "short extents",
+                of(lz4, |to| (to.index, to.max_extent) = (IndexKind::Extents, Some(4096))),
+            ),
             (
                 "short extents, fragments",
                 of(lz4, |to| {
@@ -88,7 +97,8 @@ impl Source {
             (
                 "metabox",
                 of(lz4, |to| {
-                    (to.index, to.metadata) = (IndexKind::Extents, Some(MetadataCompression::new(0, 4096)))
+                    (to.index, to.metadata) =
+                        (IndexKind::Extents, Some(MetadataCompression::new(0, 4096)))
                 }),
             ),
             ("plain", self.image(|_| {})),
@@ -122,7 +132,10 @@ fn every_layout_shows_its_source() {
                     }
                     for start in starts {
                         let part = &expected[start..(start + 300).min(expected.len())];
-                        assert!(read(&image, &inode, start, 300) == part, "{layout}: {name} at {start}");
+                        assert!(
+                            read(&image, &inode, start, 300) == part,
+                            "{layout}: {name} at {start}"
+                        );
                     }
                 }
             }
@@ -138,8 +151,8 @@ fn every_layout_shows_its_source() {
 fn a_block_count_at_another_place_is_refused() {
     const BLOCK_COUNT: u16 = 1 << 11;
     let source = Source::new();
-    let bytes =
-        source.compressed(Algorithm::Lz4, |to| (to.index, to.pcluster) = (IndexKind::Full, Some(65536)));
+    let bytes = source
+        .compressed(Algorithm::Lz4, |to| (to.index, to.pcluster) = (IndexKind::Full, Some(65536)));
     let image = Image::open(bytes.clone()).unwrap();
     let inode = image.resolve("large".as_ref(), true).unwrap();
     let check = |bytes: Vec<u8>| {

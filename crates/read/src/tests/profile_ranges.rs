@@ -12,7 +12,9 @@ fn profile(ranges: &[(u64, u64)], path: &str) -> Profile {
 fn a_read_needs_no_other_bytes() {
     for bytes in images() {
         let image = Image::open(bytes.clone()).unwrap();
-        let of = |start, len| image.profile_ranges(&profile(&[(start, len)], "/file"), usize::MAX, || true);
+        let of = |start, len| {
+            image.profile_ranges(&profile(&[(start, len)], "/file"), usize::MAX, || true)
+        };
         let all = of(0, u64::MAX);
         assert_eq!(all.missing, 0);
         for (start, len) in [(0, 1), (65_536, 65_536), (300_001, 200_000)] {
@@ -20,7 +22,9 @@ fn a_read_needs_no_other_bytes() {
             assert!(!wanted.ranges.is_empty());
             let mut damaged = bytes.clone();
             for range in &all.ranges {
-                for at in range.clone().filter(|at| !wanted.ranges.iter().any(|range| range.contains(at))) {
+                for at in
+                    range.clone().filter(|at| !wanted.ranges.iter().any(|range| range.contains(at)))
+                {
                     damaged[usize::try_from(at).unwrap()] ^= 0x55;
                 }
             }

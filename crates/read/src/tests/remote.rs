@@ -63,7 +63,8 @@ impl Source for Remote {
 
 /// Bytes that compress a little, and are different everywhere.
 fn long_content() -> Vec<u8> {
-    let words = (0..8_u32 << 20).map(|n| n.wrapping_mul(2_654_435_761).rotate_left(n & 7) & 0xffff_0fff);
+    let words =
+        (0..8_u32 << 20).map(|n| n.wrapping_mul(2_654_435_761).rotate_left(n & 7) & 0xffff_0fff);
     let mut bytes: Vec<u8> = words.flat_map(u32::to_le_bytes).collect();
     bytes.extend_from_within(..);
     bytes
@@ -99,7 +100,10 @@ fn sequential_reads_are_announced_4_mib_ahead() {
             // The distance grows with the first requests.
             let ahead = if number < 4 { 128 << 10 } else { DISTANCE };
             for range in image.data_ranges(&inode, FileOffset::new(offset), ahead).unwrap() {
-                assert!(remote.is_announced(range.start.get()..range.end()), "at {offset}: {range:?}");
+                assert!(
+                    remote.is_announced(range.start.get()..range.end()),
+                    "at {offset}: {range:?}"
+                );
             }
         }
         assert_eq!(offset, content.len() as u64);

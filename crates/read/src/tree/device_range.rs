@@ -35,7 +35,9 @@ impl DeviceRange {
         let (at, len, algorithm) = match extent.data {
             ExtentData::Stored { at } => (at, extent.len, None),
             ExtentData::Interlaced { at } => (at, image.superblock().block_size.bytes64(), None),
-            ExtentData::Encoded { algorithm, at, encoded_len, .. } => (at, encoded_len, Some(algorithm)),
+            ExtentData::Encoded { algorithm, at, encoded_len, .. } => {
+                (at, encoded_len, Some(algorithm))
+            }
             ExtentData::Hole | ExtentData::Fragment { .. } => return Ok(None),
         };
         let Location::Device(device, start) = at else { return Ok(None) };
@@ -74,7 +76,12 @@ impl Image {
     ///
     /// # Errors
     /// As [`Self::extents`] and [`DeviceRange::of`].
-    pub fn data_ranges(&self, inode: &Inode, offset: FileOffset, len: u64) -> Result<Vec<DeviceRange>> {
+    pub fn data_ranges(
+        &self,
+        inode: &Inode,
+        offset: FileOffset,
+        len: u64,
+    ) -> Result<Vec<DeviceRange>> {
         let mut ranges = Vec::new();
         let end = offset.get().saturating_add(len);
         for extent in self.extents(inode, offset)? {
@@ -89,7 +96,8 @@ impl Image {
             let start = offset.get().max(extent.start.get());
             let skip = start.saturating_sub(extent.start.get());
             let len = extent.end().min(end).saturating_sub(start);
-            let Some(packed) = self.superblock().packed.filter(|packed| *packed != inode.nid()) else {
+            let Some(packed) = self.superblock().packed.filter(|packed| *packed != inode.nid())
+            else {
                 continue;
             };
             let packed = self.inode(packed)?;

@@ -149,8 +149,11 @@ impl ReadDir<'_> {
             let block = in_dir(DirBlock::parse(&self.block), &self.dir)?;
             if let Some(entry) = block.get(self.cookie.entry.into()) {
                 let entry = in_dir(entry, &self.dir)?;
-                let entry =
-                    DirEntry { name: entry.name.to_vec(), nid: entry.nid, file_type: entry.file_type };
+                let entry = DirEntry {
+                    name: entry.name.to_vec(),
+                    nid: entry.nid,
+                    file_type: entry.file_type,
+                };
                 self.cookie.entry = self.cookie.entry.saturating_add(1);
                 self.image.budget().charge_names(1)?;
                 return Ok(Some(entry));

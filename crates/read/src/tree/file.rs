@@ -159,7 +159,10 @@ mod tests {
         ferofs_build::build(&options, &path).unwrap();
         let image = Image::open(std::fs::read(&path).unwrap()).unwrap();
         let file = image.open_file("sparse").unwrap();
-        assert_eq!((file.next_data(5).unwrap(), file.next_data(2 << 20).unwrap()), (Some(1 << 20), None));
+        assert_eq!(
+            (file.next_data(5).unwrap(), file.next_data(2 << 20).unwrap()),
+            (Some(1 << 20), None)
+        );
         assert_eq!((file.next_hole(5).unwrap(), file.next_hole(3 << 20).unwrap()), (Some(5), None));
         assert_eq!(file.next_hole((1 << 20) + 5).unwrap(), Some(2 << 20));
     }

@@ -133,7 +133,9 @@ mod tests {
         assert!(matches!(image.read("none"), Err(Error::NotFound(_))));
         assert!(matches!(image.read("/"), Err(Error::NotAFile(path)) if path == Path::new("/")));
         let nid = image.superblock().root;
-        assert!(matches!(image.read(nid), Err(Error::NotAFile(path)) if path == Path::new(&nid.to_string())));
+        assert!(
+            matches!(image.read(nid), Err(Error::NotAFile(path)) if path == Path::new(&nid.to_string()))
+        );
         assert!(
             matches!(image.read_dir("file"), Err(Error::NotADirectory(path)) if path == Path::new("file"))
         );
@@ -147,7 +149,8 @@ mod tests {
                 Attempt::Done(done) => return (done, fetches),
                 Attempt::Missing(ranges) => {
                     for range in ranges {
-                        source.insert(range.start, &bytes[range.start as usize..range.end as usize]);
+                        source
+                            .insert(range.start, &bytes[range.start as usize..range.end as usize]);
                     }
                 }
             }

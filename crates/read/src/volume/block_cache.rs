@@ -54,7 +54,10 @@ impl Key {
 
 impl BlockCache {
     /// A cache that holds at most about `budget` bytes of blocks.
-    #[expect(clippy::arithmetic_side_effects, reason = "blocks have a size, and there is at least one")]
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "blocks have a size, and there is at least one"
+    )]
     pub(crate) fn new(block_size: usize, budget: usize, memory: Arc<Memory>) -> Self {
         let blocks = (budget / block_size).max(1);
         let shards = (0..blocks.min(SHARDS)).map(|_| Mutex::default()).collect();

@@ -50,7 +50,9 @@ impl Devices {
             });
         }
         let mut devices = vec![Device { source: primary, unified: None }];
-        devices.extend(extra.into_iter().zip(unified).map(|(source, unified)| Device { source, unified }));
+        devices.extend(
+            extra.into_iter().zip(unified).map(|(source, unified)| Device { source, unified }),
+        );
         Ok(Self(devices))
     }
 
@@ -93,7 +95,9 @@ impl Devices {
     pub(crate) fn physical(&self, device: DeviceId, pos: BytePos) -> Option<(DeviceId, BytePos)> {
         if device.get() == 0 {
             for (number, extra) in (0u16..).zip(&self.0) {
-                if let Some(range) = extra.unified.as_ref().filter(|range| range.contains(&pos.get())) {
+                if let Some(range) =
+                    extra.unified.as_ref().filter(|range| range.contains(&pos.get()))
+                {
                     return Some((
                         DeviceId::new(number),
                         BytePos::new(pos.get().saturating_sub(range.start)),
@@ -119,8 +123,11 @@ impl Devices {
         len: usize,
     ) -> Result<(&dyn Source, BytePos)> {
         let (source, pos) = self.locate(device, pos).ok_or_else(|| {
-            let fault =
-                Fault::OutOfRange { field: "device", value: device.get().into(), limit: self.count() };
+            let fault = Fault::OutOfRange {
+                field: "device",
+                value: device.get().into(),
+                limit: self.count(),
+            };
             Corruption::new(structure, fault)
         })?;
         check_bounds(source, pos, len, structure)?;
@@ -135,12 +142,17 @@ fn unified_range(slot: &DeviceSlot, sb: &Superblock) -> Option<std::ops::Range<u
 }
 
 /// The extra devices of an image that follow it in the same file, at the addresses of its device table.
-fn behind_image(image: &Arc<dyn Source>, unified: &[Option<std::ops::Range<u64>>]) -> Vec<Arc<dyn Source>> {
+fn behind_image(
+    image: &Arc<dyn Source>,
+    unified: &[Option<std::ops::Range<u64>>],
+) -> Vec<Arc<dyn Source>> {
     let windows = unified.iter().map_while(|range| {
         // The last block may be cut short.
-        let range = range.as_ref().filter(|range| range.start < image.size() || range.is_empty())?;
+        let range =
+            range.as_ref().filter(|range| range.start < image.size() || range.is_empty())?;
         let len = range.end.min(image.size()).saturating_sub(range.start);
-        let window: Arc<dyn Source> = Arc::new(Window { whole: Arc::clone(image), start: range.start, len });
+        let window: Arc<dyn Source> =
+            Arc::new(Window { whole: Arc::clone(image), start: range.start, len });
         Some(window)
     });
     windows.collect()

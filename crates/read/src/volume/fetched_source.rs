@@ -225,10 +225,14 @@ mod tests {
             source.read_exact_at(4000, &mut buf).map_err(|e| Error::io_unnamed("read", e))?;
             Ok(buf)
         };
-        let Attempt::Missing(missing) = source.attempt(read).unwrap() else { panic!("nothing is there") };
+        let Attempt::Missing(missing) = source.attempt(read).unwrap() else {
+            panic!("nothing is there")
+        };
         assert_eq!((missing.len(), &missing[0]), (1, &(0..16_384)));
         source.insert(4096, &whole[4096..8192]);
-        let Attempt::Missing(missing) = source.attempt(read).unwrap() else { panic!("a part is there") };
+        let Attempt::Missing(missing) = source.attempt(read).unwrap() else {
+            panic!("a part is there")
+        };
         assert_eq!(missing, [0..4096, 8192..16_384]);
         for range in missing {
             // Also over bytes that are there.
@@ -248,7 +252,8 @@ mod tests {
     #[test]
     fn other_errors_are_returned() {
         let source = FetchedSource::new(10);
-        let read = || source.read_exact_at(5, &mut [0; 6]).map_err(|e| Error::io_unnamed("read", e));
+        let read =
+            || source.read_exact_at(5, &mut [0; 6]).map_err(|e| Error::io_unnamed("read", e));
         assert!(matches!(source.attempt(read), Err(Error::Io { .. })));
         let other = || Err::<(), _>(Error::io_unnamed("read", io::ErrorKind::WouldBlock));
         assert!(source.attempt(other).is_err(), "not of this source: nothing is missing");

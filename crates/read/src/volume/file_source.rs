@@ -66,7 +66,10 @@ fn check_type(metadata: &Metadata) -> io::Result<()> {
         return Err(io::ErrorKind::IsADirectory.into());
     }
     if !file_type.is_file() && !file_type.is_block_device() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file or block device"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "not a regular file or block device",
+        ));
     }
     Ok(())
 }
@@ -99,11 +102,13 @@ impl Source for FileSource {
                 Ok(_) | Err(rustix::io::Errno::NXIO) => return sum,
                 Err(_) => return sum.saturating_add(end.saturating_sub(at)),
             };
-            let hole = rustix::fs::seek(&self.file, SeekFrom::Hole(data)).unwrap_or(end).clamp(data, end);
+            let hole =
+                rustix::fs::seek(&self.file, SeekFrom::Hole(data)).unwrap_or(end).clamp(data, end);
             sum = sum.saturating_add(hole.saturating_sub(data));
             at = hole;
         }
-        let blocks = self.file.metadata().map_or(0, |metadata| metadata.blocks().saturating_mul(512));
+        let blocks =
+            self.file.metadata().map_or(0, |metadata| metadata.blocks().saturating_mul(512));
         sum.max(blocks.min(self.size))
     }
 
@@ -180,14 +185,17 @@ mod tests {
     #[test]
     fn adjacent_sparse_reads_read_nothing_ahead() {
         let source = on_disk();
-        let reads = |start: u64| [0, LEN, 2 * LEN].map(|offset| (start + offset, [0; LEN as usize]));
+        let reads =
+            |start: u64| [0, LEN, 2 * LEN].map(|offset| (start + offset, [0; LEN as usize]));
         let ahead = asked_by(|| {
             reads(0).iter_mut().for_each(|(pos, buf)| source.read_exact_at(*pos, buf).unwrap());
         });
         // Otherwise this system reads nothing ahead.
         if ahead.is_some_and(|ahead| ahead > 3 * LEN) {
             let sparse = asked_by(|| {
-                reads(2 * MIB).iter_mut().for_each(|(pos, buf)| source.read_sparse_at(*pos, buf).unwrap());
+                reads(2 * MIB)
+                    .iter_mut()
+                    .for_each(|(pos, buf)| source.read_sparse_at(*pos, buf).unwrap());
             });
             assert!(sparse <= Some(3 * LEN), "{sparse:?}, {ahead:?} ahead");
         }

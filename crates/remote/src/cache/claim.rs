@@ -72,7 +72,8 @@ mod tests {
     #[test]
     fn parts_are_claimed_by_one_fetcher() {
         let folder = tempfile::tempdir().unwrap();
-        let (own, other) = (Claims::open(folder.path()).unwrap(), Claims::open(folder.path()).unwrap());
+        let (own, other) =
+            (Claims::open(folder.path()).unwrap(), Claims::open(folder.path()).unwrap());
         let first = own.take(&(0..300)).unwrap().unwrap();
         let _next = own.take(&(300..500)).unwrap().unwrap();
         assert!(other.take(&(299..300)).unwrap().is_none());
@@ -80,7 +81,10 @@ mod tests {
         let behind = other.take(&(500..600)).unwrap().unwrap();
         drop(first);
         assert!(other.take(&(0..300)).unwrap().is_some());
-        assert!(own.take(&(200..501)).unwrap().is_none(), "what it failed to take is not taken in part");
+        assert!(
+            own.take(&(200..501)).unwrap().is_none(),
+            "what it failed to take is not taken in part"
+        );
         assert!(other.take(&(200..300)).unwrap().is_some());
         drop(behind);
         assert!(own.take(&(200..501)).unwrap().is_some());

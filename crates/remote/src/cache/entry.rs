@@ -63,10 +63,13 @@ fn open(path: &Path) -> Result<File> {
 fn lock_use(path: &Path) -> Result<Option<File>> {
     let use_path = path.join(USE);
     let used = match open(&use_path) {
-        Err(Error::Cache { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(Error::Cache { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            return Ok(None);
+        }
         file => file?,
     };
-    flock(&used, FlockOperation::LockShared).map_err(|e| Error::cache(&use_path, "lock")(e.into()))?;
+    flock(&used, FlockOperation::LockShared)
+        .map_err(|e| Error::cache(&use_path, "lock")(e.into()))?;
     // Eviction takes the exclusive lock and then renames the folder.
     let is_named = is_named(&used, &use_path).map_err(Error::cache(&use_path, "read"))?;
     Ok(is_named.then_some(used))
@@ -270,7 +273,8 @@ impl Entry {
 
 fn write_info(folder: &Path, info: &EntryInfo) -> Result<()> {
     let path = folder.join(INFO);
-    let bytes = serde_json::to_vec(info).map_err(|error| Error::cache(&path, "write")(error.into()))?;
+    let bytes =
+        serde_json::to_vec(info).map_err(|error| Error::cache(&path, "write")(error.into()))?;
     write_file(&path, &bytes)
 }
 

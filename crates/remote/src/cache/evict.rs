@@ -57,7 +57,8 @@ impl Cache {
     /// [`Error::Cache`] if the folder cannot be read.
     pub fn usage(&self) -> Result<Vec<Usage>> {
         let failed = Error::cache(&self.folder, "list");
-        let listed = std::fs::read_dir(&self.folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+        let listed =
+            std::fs::read_dir(&self.folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
         let mut usage = Vec::new();
         for folder in listed.map_err(failed)? {
             let path = folder.path();
@@ -67,8 +68,8 @@ impl Cache {
             if key.starts_with('.') {
                 continue;
             }
-            let stored =
-                std::fs::metadata(path.join(DATA)).map_or(0, |data| data.blocks().saturating_mul(512));
+            let stored = std::fs::metadata(path.join(DATA))
+                .map_or(0, |data| data.blocks().saturating_mul(512));
             usage.push(Usage {
                 info: read_info(&path).unwrap_or_default(),
                 stored,
@@ -170,7 +171,10 @@ impl Cache {
         let listed: Vec<PathBuf> =
             std::fs::read_dir(&self.folder).map_err(failed)?.flatten().map(|e| e.path()).collect();
         for path in listed {
-            if path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(REMOVED.as_bytes())) {
+            if path
+                .file_name()
+                .is_some_and(|name| name.as_encoded_bytes().starts_with(REMOVED.as_bytes()))
+            {
                 // Another process may be removing it.
                 let _ = std::fs::remove_dir_all(&path);
             }
@@ -181,7 +185,9 @@ impl Cache {
 
 /// Whether a process has the entry open.
 fn is_in_use(path: &Path) -> bool {
-    let Ok(used) = OpenOptions::new().read(true).write(true).open(path.join(USE)) else { return false };
+    let Ok(used) = OpenOptions::new().read(true).write(true).open(path.join(USE)) else {
+        return false;
+    };
     // The lock ends when the file is closed.
     flock(&used, FlockOperation::NonBlockingLockExclusive).is_err()
 }

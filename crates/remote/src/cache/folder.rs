@@ -68,7 +68,8 @@ impl Cache {
 
     /// Whether there are probably entries beside `key`.
     pub(crate) fn has_others(&self, key: &str) -> bool {
-        let is_other = |name: &std::ffi::OsStr| name != key && !name.as_encoded_bytes().starts_with(b".");
+        let is_other =
+            |name: &std::ffi::OsStr| name != key && !name.as_encoded_bytes().starts_with(b".");
         let names = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
         names.map(|entry| entry.file_name()).any(|name| is_other(&name))
     }
@@ -89,7 +90,9 @@ impl Cache {
     pub(super) fn path_of(&self, key: &str) -> Result<PathBuf> {
         let is_valid = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
         if key.is_empty() || key.starts_with('.') || !key.chars().all(is_valid) {
-            return Err(Error::cache(&self.folder, "open entry of")(std::io::ErrorKind::InvalidInput.into()));
+            return Err(Error::cache(&self.folder, "open entry of")(
+                std::io::ErrorKind::InvalidInput.into(),
+            ));
         }
         Ok(self.folder.join(key))
     }

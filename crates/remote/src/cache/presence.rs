@@ -191,7 +191,11 @@ impl Presence {
     }
 
     /// Writes these units by `write`, and then records that they are stored.
-    pub(crate) fn set(&self, units: Range<u64>, write: impl Fn() -> io::Result<()>) -> io::Result<()> {
+    pub(crate) fn set(
+        &self,
+        units: Range<u64>,
+        write: impl Fn() -> io::Result<()>,
+    ) -> io::Result<()> {
         // Not while bytes are being freed: those could be the ones that are written.
         let generation = self.settled_generation()?;
         write()?;
@@ -226,7 +230,11 @@ impl Presence {
     }
 
     /// Removes units, and calls `free` to free their bytes, before any process can store them again.
-    pub(crate) fn remove(&self, units: Range<u64>, free: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    pub(crate) fn remove(
+        &self,
+        units: Range<u64>,
+        free: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
         let _lock = self.lock()?;
         change_bits(&self.synced, 0, units.clone(), false)?;
         self.synced.sync_data()?;
@@ -299,8 +307,13 @@ mod tests {
         let is_set = |unit| set.iter().any(|range| range.contains(&unit));
         for range in [0..100_000, 5..20, 8..8, 39..41, 4000..100_000, 99_990..200_000] {
             let missing = presence.missing(range.clone()).unwrap();
-            let expected: Vec<u64> = range.clone().filter(|unit| *unit < 100_000 && !is_set(*unit)).collect();
-            assert_eq!(missing.iter().cloned().flatten().collect::<Vec<_>>(), expected, "{range:?}");
+            let expected: Vec<u64> =
+                range.clone().filter(|unit| *unit < 100_000 && !is_set(*unit)).collect();
+            assert_eq!(
+                missing.iter().cloned().flatten().collect::<Vec<_>>(),
+                expected,
+                "{range:?}"
+            );
             assert_eq!(presence.has_all(range.clone()).unwrap(), expected.is_empty(), "{range:?}");
             assert!(
                 missing.windows(2).all(|pair| pair[0].end < pair[1].start),
@@ -316,7 +329,9 @@ mod tests {
         let (presence, ..) = presence(units, 1);
         assert!(!presence.has_all(0..units).unwrap());
         presence.set(0..PIECE_UNITS + 9, || Ok(())).unwrap();
-        assert!(presence.has_all(0..PIECE_UNITS + 9).unwrap() && !presence.has_all(0..units).unwrap());
+        assert!(
+            presence.has_all(0..PIECE_UNITS + 9).unwrap() && !presence.has_all(0..units).unwrap()
+        );
     }
 
     #[test]
@@ -324,8 +339,12 @@ mod tests {
         let (presence, present, synced) = presence(5000, 1);
         presence.set(10..2000, || Ok(())).unwrap();
         assert!(presence.set_synced(&[100..3000], || Ok(())).unwrap());
-        let same =
-            Presence::open(present.try_clone().unwrap(), synced.try_clone().unwrap(), 5000 * UNIT, [1; 16]);
+        let same = Presence::open(
+            present.try_clone().unwrap(),
+            synced.try_clone().unwrap(),
+            5000 * UNIT,
+            [1; 16],
+        );
         assert_eq!(same.unwrap().missing(0..5000).unwrap(), [0..10, 2000..5000]);
         let next = Presence::open(present, synced, 5000 * UNIT, [2; 16]).unwrap();
         assert_eq!(next.missing(0..5000).unwrap(), [0..100, 2000..5000]);
@@ -344,7 +363,8 @@ mod tests {
                 .open(folder.path().join(name))
                 .unwrap()
         };
-        let view = || Presence::open(open("present"), open("synced"), units * UNIT, [1; 16]).unwrap();
+        let view =
+            || Presence::open(open("present"), open("synced"), units * UNIT, [1; 16]).unwrap();
         let views = [view(), view()];
         (folder, views)
     }

@@ -58,7 +58,9 @@ impl Client {
     /// restrict itself before.
     #[must_use]
     pub fn new(socket: OwnedFd) -> Self {
-        Self { shared: Arc::new(Shared { socket, state: Mutex::default(), answered: Condvar::new() }) }
+        Self {
+            shared: Arc::new(Shared { socket, state: Mutex::default(), answered: Condvar::new() }),
+        }
     }
 
     /// The counters of the fetcher.
@@ -93,7 +95,12 @@ impl Client {
         clippy::arithmetic_side_effects,
         reason = "deadlines are minutes away, and a time has room for centuries"
     )]
-    fn ask(&self, range: Range<u64>, kind: RequestKind, deadline: Instant) -> Result<String, Failure> {
+    fn ask(
+        &self,
+        range: Range<u64>,
+        kind: RequestKind,
+        deadline: Instant,
+    ) -> Result<String, Failure> {
         let shared = &self.shared;
         let mut state = shared.state.lock();
         shared.start_receiving(&mut state)?;
@@ -112,7 +119,8 @@ impl Client {
             return Err(failure("the fetcher does not answer", true));
         }
         loop {
-            if let Some((_, Some(answer))) = state.waiting.get_mut(&id).map(|(r, answer)| (r, answer.take()))
+            if let Some((_, Some(answer))) =
+                state.waiting.get_mut(&id).map(|(r, answer)| (r, answer.take()))
             {
                 state.waiting.remove(&id);
                 return match answer.kind {
@@ -123,8 +131,11 @@ impl Client {
             let left = (deadline + GRACE).saturating_duration_since(Instant::now());
             if left.is_zero() || state.closed {
                 state.waiting.remove(&id);
-                let reason =
-                    if state.closed { "the fetcher has ended" } else { "the fetcher does not answer" };
+                let reason = if state.closed {
+                    "the fetcher has ended"
+                } else {
+                    "the fetcher does not answer"
+                };
                 return Err(failure(reason, !state.closed));
             }
             shared.answered.wait_for(&mut state, left);
@@ -144,7 +155,11 @@ impl Supply for Client {
     fn prefetch(&self, range: Range<u64>) {
         let request = Request { id: u64::MAX, range, kind: RequestKind::Prefetch, time: 0 };
         // A fetcher that has no time for requests has none for announcements.
-        let _ = send(&self.shared.socket, &request.to_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+        let _ = send(
+            &self.shared.socket,
+            &request.to_bytes(),
+            SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
+        );
     }
 }
 
@@ -218,8 +233,11 @@ impl Shared {
     /// Sends all waiting requests to a new fetcher, which does not know them.
     fn send_again(&self) {
         let state = self.state.lock();
-        let waiting =
-            state.waiting.values().filter(|(_, answer)| answer.is_none()).map(|(r, _)| r.to_bytes());
+        let waiting = state
+            .waiting
+            .values()
+            .filter(|(_, answer)| answer.is_none())
+            .map(|(r, _)| r.to_bytes());
         let messages: Vec<Vec<u8>> = waiting.chain(ranges_to_bytes(&state.background)).collect();
         drop(state);
         for bytes in messages {

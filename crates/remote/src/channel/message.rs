@@ -112,7 +112,8 @@ impl Answer {
         bytes.push(self.kind as u8);
         // Up to the border of a character.
         let mut ends = (0..=LONGEST - ANSWER).rev();
-        let text = ends.find_map(|end| self.text.get(..end.min(self.text.len()))).unwrap_or_default();
+        let text =
+            ends.find_map(|end| self.text.get(..end.min(self.text.len()))).unwrap_or_default();
         bytes.extend(text.as_bytes());
         bytes
     }
@@ -128,7 +129,11 @@ impl Answer {
             3 => AnswerKind::Started,
             _ => return None,
         };
-        Some(Self { id: u64::from_le_bytes(*id), kind, text: String::from_utf8_lossy(text).into_owned() })
+        Some(Self {
+            id: u64::from_le_bytes(*id),
+            kind,
+            text: String::from_utf8_lossy(text).into_owned(),
+        })
     }
 }
 
@@ -138,13 +143,16 @@ mod tests {
 
     #[test]
     fn messages_are_read_as_they_were_written() {
-        let request = Request { id: 7, range: 4096..u64::MAX, kind: RequestKind::Prefetch, time: 9000 };
+        let request =
+            Request { id: 7, range: 4096..u64::MAX, kind: RequestKind::Prefetch, time: 9000 };
         assert_eq!(Request::parse(&request.to_bytes()), Some(request));
         assert_eq!(Request::parse(&[0; REQUEST - 1]), None);
         assert_eq!(Request::parse(&[9; REQUEST]), None);
         let ranges: Vec<_> = (0..300).map(|number| number * 7..u64::MAX - number).collect();
         let messages = ranges_to_bytes(&ranges);
-        assert!(messages.iter().all(|bytes| bytes.len() <= LONGEST && Request::parse(bytes).is_none()));
+        assert!(
+            messages.iter().all(|bytes| bytes.len() <= LONGEST && Request::parse(bytes).is_none())
+        );
         assert_eq!(
             messages.iter().flat_map(|bytes| parse_ranges(bytes).unwrap()).collect::<Vec<_>>(),
             ranges

@@ -58,7 +58,9 @@ pub(crate) fn serve_some(socket: OwnedFd, fetcher: &Fetcher, most: usize) -> io:
                 let done = move |result: Result<(), crate::fetch::Failure>| {
                     let (kind, text) = match result {
                         Ok(()) => (AnswerKind::Done, String::new()),
-                        Err(failure) if failure.is_timeout => (AnswerKind::Timeout, failure.text.to_string()),
+                        Err(failure) if failure.is_timeout => {
+                            (AnswerKind::Timeout, failure.text.to_string())
+                        }
                         Err(failure) => (AnswerKind::Failed, failure.text.to_string()),
                     };
                     answer(&socket, &Answer { id, kind, text });
@@ -76,10 +78,12 @@ fn answer(socket: &OwnedFd, answer: &Answer) {
     loop {
         match send(socket, &bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
             Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => match poll(&mut [PollFd::new(socket, PollFlags::OUT)], Some(&ROOM_TIME)) {
-                Ok(0) | Err(_) => return,
-                Ok(_) => {}
-            },
+            Err(Errno::AGAIN) => {
+                match poll(&mut [PollFd::new(socket, PollFlags::OUT)], Some(&ROOM_TIME)) {
+                    Ok(0) | Err(_) => return,
+                    Ok(_) => {}
+                }
+            }
             _ => return,
         }
     }

@@ -41,7 +41,10 @@ impl RetryOptions {
     }
 
     /// The time that `len` bytes take on the slowest line.
-    #[expect(clippy::arithmetic_side_effects, reason = "the slowest line has at least a byte a second")]
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "the slowest line has at least a byte a second"
+    )]
     pub(crate) fn transfer(&self, len: u64) -> Duration {
         Duration::from_micros(len.saturating_mul(1_000_000) / self.slowest.max(1))
     }
@@ -156,9 +159,11 @@ pub(crate) fn fetch_parts(
         }
         let pause = options.pause(number, random());
         // A server asks many clients at the same time: they come back one after the other.
-        let after = |asked: Duration| asked.max(pause).saturating_add(asked.mul_f64(random() / 4.0));
+        let after =
+            |asked: Duration| asked.max(pause).saturating_add(asked.mul_f64(random() / 4.0));
         let pause = kind.retry_after().map_or(pause, after);
-        let left = patience.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let left =
+            patience.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
         if left.is_none_or(|left| left <= pause) {
             return Err(kind);
         }

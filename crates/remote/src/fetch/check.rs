@@ -89,7 +89,11 @@ impl TreeCheck {
     ///
     /// # Errors
     /// As [`Seal::verifier`].
-    pub fn new(entry: &Arc<Entry>, seal: &Seal, root: Digest) -> Result<Self, ferofs_verity::Error> {
+    pub fn new(
+        entry: &Arc<Entry>,
+        seal: &Seal,
+        root: Digest,
+    ) -> Result<Self, ferofs_verity::Error> {
         let verifier = seal.verifier(StoredTree(Arc::clone(entry)), root)?;
         let start = seal.tree_start();
         let tree = start..start.saturating_add(verifier.layout().len());
@@ -105,7 +109,8 @@ impl TreeCheck {
         let layout = self.verifier.layout();
         // The last of the blocks above the first block of data is the first leaf.
         let leaves = layout.hashes_of(&(0..1)).last().map_or(0, |leaf| leaf.start);
-        self.tree.start..self.tree.start.saturating_add(leaves.saturating_mul(layout.hash_block_size()))
+        self.tree.start
+            ..self.tree.start.saturating_add(leaves.saturating_mul(layout.hash_block_size()))
     }
 
     /// The number of the block of data at `pos`.
@@ -175,7 +180,9 @@ impl Check for TreeCheck {
 
     fn digests(&self, range: &Range<u64>) -> Vec<Digest> {
         let (data, _) = self.parts(range);
-        self.verifier.digests(self.data_block(data.start)..self.data_block(data.end)).unwrap_or_default()
+        self.verifier
+            .digests(self.data_block(data.start)..self.data_block(data.end))
+            .unwrap_or_default()
     }
 
     fn leaves(&self) -> Range<u64> {

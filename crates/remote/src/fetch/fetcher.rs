@@ -58,8 +58,10 @@ impl Fetcher {
         options: FetchOptions,
     ) -> Result<Self> {
         let border = check.as_ref().map_or(u64::MAX, |check| check.border() / UNIT);
-        let state = State { queue: Queue::new(border), waiters: Vec::new(), last_error: None, stop: false };
-        let claims = Claims::open(entry.path()).map_err(Error::cache(entry.path(), "claim parts of"))?;
+        let state =
+            State { queue: Queue::new(border), waiters: Vec::new(), last_error: None, stop: false };
+        let claims =
+            Claims::open(entry.path()).map_err(Error::cache(entry.path(), "claim parts of"))?;
         let shared = Arc::new(Shared {
             object,
             cache,
@@ -84,11 +86,15 @@ impl Fetcher {
         for worker in 0..options.connections.max(2) {
             let shared = Arc::clone(&fetcher.shared);
             let started = Builder::new().name("fetch".into()).spawn(move || shared.work(worker));
-            started.map_err(|error| Error::cache(fetcher.shared.entry.path(), "start thread for")(error))?;
+            started.map_err(|error| {
+                Error::cache(fetcher.shared.entry.path(), "start thread for")(error)
+            })?;
         }
         let shared = Arc::clone(&fetcher.shared);
         let started = Builder::new().name("keep".into()).spawn(move || shared.keep());
-        started.map_err(|error| Error::cache(fetcher.shared.entry.path(), "start thread for")(error))?;
+        started.map_err(|error| {
+            Error::cache(fetcher.shared.entry.path(), "start thread for")(error)
+        })?;
         Ok(fetcher)
     }
 

@@ -23,7 +23,10 @@ pub fn join_ranges(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.sort_unstable_by_key(|range| range.start);
     let ranges = joined(ranges, |_| true, 0);
     let bytes = ranges.iter().map(len_of).fold(0, u64::saturating_add);
-    let gaps = ranges.iter().zip(ranges.iter().skip(1)).map(|(one, next)| next.start.saturating_sub(one.end));
+    let gaps = ranges
+        .iter()
+        .zip(ranges.iter().skip(1))
+        .map(|(one, next)| next.start.saturating_sub(one.end));
     let mut gaps: Vec<u64> = gaps.filter(|gap| *gap <= GAP_MAX).collect();
     gaps.sort_unstable();
     let mut left = bytes / GAPS;
@@ -46,7 +49,11 @@ pub fn join_ranges(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
 }
 
 /// Joins sorted ranges that touch, and those with a gap of at most `most` bytes that is `fetched`.
-fn joined(ranges: Vec<Range<u64>>, mut fetched: impl FnMut(u64) -> bool, most: u64) -> Vec<Range<u64>> {
+fn joined(
+    ranges: Vec<Range<u64>>,
+    mut fetched: impl FnMut(u64) -> bool,
+    most: u64,
+) -> Vec<Range<u64>> {
     let mut is_joined = |gap: u64| gap <= most && fetched(gap);
     let mut joined: Vec<Range<u64>> = Vec::with_capacity(ranges.len());
     for range in ranges {
@@ -74,9 +81,13 @@ mod tests {
         // 40 KiB, and gaps of 12, 4, 8 and 4 KiB: 10 KiB may be fetched.
         let starts = [0, 20, 32, 48, 60].map(|start| start * KIB);
         let ranges: Vec<_> = starts.iter().map(|start| *start..start + 8 * KIB).collect();
-        assert_eq!(join_ranges(ranges.clone()), [0..8 * KIB, 20 * KIB..40 * KIB, 48 * KIB..68 * KIB]);
+        assert_eq!(
+            join_ranges(ranges.clone()),
+            [0..8 * KIB, 20 * KIB..40 * KIB, 48 * KIB..68 * KIB]
+        );
         // Gaps of the largest size that fits are filled until the budget is used up.
-        let equal: Vec<_> = (0..8).map(|number| number * 8 * KIB..number * 8 * KIB + 4 * KIB).collect();
+        let equal: Vec<_> =
+            (0..8).map(|number| number * 8 * KIB..number * 8 * KIB + 4 * KIB).collect();
         let joined = join_ranges(equal);
         assert_eq!((joined.len(), sum(&joined)), (6, 40 * KIB));
         // In any order, with overlaps, repetitions and nothing.
@@ -99,7 +110,9 @@ mod tests {
     fn all_ranges_are_in_the_result_which_is_at_most_a_quarter_larger() {
         let mut random = 1_u64;
         let mut next = |most: u64| {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (random >> 33) % most
         };
         for count in [1, 10, 300] {

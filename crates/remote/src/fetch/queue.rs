@@ -87,7 +87,8 @@ impl Queue {
                 }
             }
             Urgency::Background => {
-                let known = fetches.chain(&self.demand).chain(&self.prefetch).chain(&self.background);
+                let known =
+                    fetches.chain(&self.demand).chain(&self.prefetch).chain(&self.background);
                 for known in known.filter(|known| overlap(known, &units)) {
                     parts = subtract(parts, known);
                 }
@@ -190,7 +191,12 @@ impl Queue {
 
     /// Records how a job in the background ended. After a failure that took long, the range waits again, behind the others: the server may
     /// come back.
-    pub(crate) fn background_ended(&mut self, units: Range<u64>, is_fetched: bool, took_long: bool) {
+    pub(crate) fn background_ended(
+        &mut self,
+        units: Range<u64>,
+        is_fetched: bool,
+        took_long: bool,
+    ) {
         match (is_fetched, took_long) {
             (true, _) => self.background_failures = 0,
             (false, true) => self.background.push_back(units),
@@ -238,7 +244,8 @@ impl Queue {
 
     /// Whether nothing waits and nothing is fetched.
     pub(crate) fn is_idle(&self) -> bool {
-        let is_empty = self.demand.is_empty() && self.prefetch.is_empty() && self.background.is_empty();
+        let is_empty =
+            self.demand.is_empty() && self.prefetch.is_empty() && self.background.is_empty();
         is_empty && self.fetches.is_empty()
     }
 
@@ -249,7 +256,8 @@ impl Queue {
 
     /// The range from the start of `units` to `end`, without the ranges behind `units` that are being fetched.
     pub(crate) fn free_from(&self, units: &Range<u64>, end: u64) -> Range<u64> {
-        let behind = self.fetches.iter().map(|fetch| &fetch.units).filter(|range| range.end > units.end);
+        let behind =
+            self.fetches.iter().map(|fetch| &fetch.units).filter(|range| range.end > units.end);
         let next = behind.map(|range| range.start.max(units.end)).min().unwrap_or(end);
         units.start..end.min(next).max(units.end)
     }
@@ -333,7 +341,9 @@ mod tests {
         assert_eq!(queue.next(0, 100, 1, all), Some((60..100, Urgency::Prefetch)));
         queue.finished(&(60..100), 0);
         assert!(queue.is_fetched_elsewhere(&(59..61), 1));
-        assert!(!queue.is_fetched_elsewhere(&(60..61), 1) && !queue.is_fetched_elsewhere(&(59..61), 0));
+        assert!(
+            !queue.is_fetched_elsewhere(&(60..61), 1) && !queue.is_fetched_elsewhere(&(59..61), 0)
+        );
         assert!(!queue.is_idle());
         queue.finished(&(40..50), 0);
         queue.finished(&(50..60), 0);
@@ -413,7 +423,11 @@ mod tests {
         let (job, _) = queue.next(0, 1, 1, all).unwrap();
         queue.finished(&job, 0);
         queue.background_ended(job, false, true);
-        assert_eq!(queue.next(0, 1, 1, all), Some((0..10, Urgency::Background)), "it is tried again");
+        assert_eq!(
+            queue.next(0, 1, 1, all),
+            Some((0..10, Urgency::Background)),
+            "it is tried again"
+        );
         queue.finished(&(0..10), 0);
         queue.add(20..30, Urgency::Background);
         for _ in 1..BACKGROUND_FAILURES {

@@ -116,7 +116,8 @@ impl Shared {
         let border = self.check.as_ref().map_or(u64::MAX, |check| check.border() / UNIT);
         let mut state = self.state.lock();
         while units.start < units.end {
-            let end = units.start.saturating_add(1).checked_next_multiple_of(step).unwrap_or(u64::MAX);
+            let end =
+                units.start.saturating_add(1).checked_next_multiple_of(step).unwrap_or(u64::MAX);
             let end = units.end.min(end);
             // Data and its hashes in one part would need no hashes before them.
             let end = if units.start < border { end.min(border) } else { end };
@@ -181,7 +182,8 @@ impl Shared {
             let now = Instant::now();
             let reason = state.last_error.clone().unwrap_or_else(|| "no answer in time".into());
             let satisfied = self.satisfied(&mut state);
-            let over: Vec<Waiter> = state.waiters.extract_if(.., |waiter| waiter.deadline <= now).collect();
+            let over: Vec<Waiter> =
+                state.waiters.extract_if(.., |waiter| waiter.deadline <= now).collect();
             drop(state);
             satisfied.into_iter().for_each(|done| done(Ok(())));
             for waiter in over {
@@ -211,7 +213,8 @@ impl Shared {
         self.collect_after.store(step, Ordering::Relaxed);
         let Ok(collected) = self.cache.collect(step) else { return };
         // All images in use together store that many bytes until one of them looks.
-        let share = step.checked_div(to_u64(collected.in_use)).unwrap_or(step).max(COLLECT_SHARE_MIN);
+        let share =
+            step.checked_div(to_u64(collected.in_use)).unwrap_or(step).max(COLLECT_SHARE_MIN);
         self.collect_after.store(share, Ordering::Relaxed);
         let excess = collected.after.saturating_sub(limit);
         if excess > 0 {
@@ -222,7 +225,10 @@ impl Shared {
     /// Frees space for `len` bytes, and for what other threads store meanwhile.
     pub(super) fn free(&self, len: u64) {
         let wanted = len.saturating_mul(2).max(FULL_DISK_FREE);
-        let used = self.cache.usage().map_or(0, |usage| usage.iter().map(|entry| entry.stored).sum::<u64>());
+        let used = self
+            .cache
+            .usage()
+            .map_or(0, |usage| usage.iter().map(|entry| entry.stored).sum::<u64>());
         let collected = self.cache.collect_to(used.saturating_sub(wanted));
         let freed = collected.map_or(0, |done| done.before.saturating_sub(done.after));
         if freed < wanted {
@@ -246,7 +252,9 @@ impl Shared {
         // Other threads and processes take what this one frees.
         for _ in 0..attempts {
             match &stored {
-                Err(error) if error.kind() == io::ErrorKind::StorageFull => self.free(to_u64(bytes.len())),
+                Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                    self.free(to_u64(bytes.len()))
+                }
                 _ => break,
             }
             stored = self.entry.store(start, bytes);

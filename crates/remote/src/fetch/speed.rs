@@ -43,7 +43,8 @@ impl Speed {
         if bytes <= SMALL {
             averages.latency = average(averages.latency, seconds);
         } else {
-            let transfer = (seconds - averages.latency.unwrap_or(0.0)).max(seconds / 10.0).max(1e-6);
+            let transfer =
+                (seconds - averages.latency.unwrap_or(0.0)).max(seconds / 10.0).max(1e-6);
             averages.bandwidth = average(averages.bandwidth, bytes as f64 / transfer);
         }
     }
@@ -53,7 +54,9 @@ impl Speed {
     #[expect(clippy::as_conversions, reason = "conversions of floats saturate")]
     pub(crate) fn request(&self) -> u64 {
         let averages = *self.averages.lock();
-        let (Some(latency), Some(bandwidth)) = (averages.latency, averages.bandwidth) else { return FIRST };
+        let (Some(latency), Some(bandwidth)) = (averages.latency, averages.bandwidth) else {
+            return FIRST;
+        };
         ((latency * bandwidth * 4.0) as u64).clamp(SMALLEST, LARGEST).next_multiple_of(SMALLEST)
     }
 
@@ -70,7 +73,9 @@ impl Speed {
     #[expect(clippy::as_conversions, reason = "conversions of floats saturate")]
     pub(crate) fn around(&self) -> u64 {
         let averages = *self.averages.lock();
-        let (Some(latency), Some(bandwidth)) = (averages.latency, averages.bandwidth) else { return SMALL };
+        let (Some(latency), Some(bandwidth)) = (averages.latency, averages.bandwidth) else {
+            return SMALL;
+        };
         ((latency * bandwidth / 4.0) as u64).clamp(SMALL / 2, 2 * SMALL).next_power_of_two()
     }
 }
@@ -85,7 +90,10 @@ mod tests {
             let speed = Speed::default();
             for _ in 0..50 {
                 speed.record(4096, Duration::from_secs_f64(latency));
-                speed.record(1 << 20, Duration::from_secs_f64(latency + (1 << 20) as f64 / bandwidth));
+                speed.record(
+                    1 << 20,
+                    Duration::from_secs_f64(latency + (1 << 20) as f64 / bandwidth),
+                );
             }
             (speed.request(), speed.around())
         };

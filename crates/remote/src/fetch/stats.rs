@@ -123,7 +123,9 @@ impl Latencies {
 
     /// The requests in each bucket.
     fn read(&self) -> [u64; BUCKETS] {
-        std::array::from_fn(|bucket| self.0.get(bucket).map_or(0, |count| count.load(Ordering::Relaxed)))
+        std::array::from_fn(|bucket| {
+            self.0.get(bucket).map_or(0, |count| count.load(Ordering::Relaxed))
+        })
     }
 }
 

@@ -36,7 +36,8 @@ impl Shared {
                 self.missing(units).iter().map(|run| self.align(run)).collect()
             });
             // Another process may have stored it.
-            let satisfied = if state.queue.take_dropped() { self.satisfied(&mut state) } else { Vec::new() };
+            let satisfied =
+                if state.queue.take_dropped() { self.satisfied(&mut state) } else { Vec::new() };
             if !satisfied.is_empty() {
                 drop(state);
                 satisfied.into_iter().for_each(|done| done(Ok(())));
@@ -56,8 +57,14 @@ impl Shared {
             drop(state);
             let started = Instant::now();
             let (job_units, buffer_cell) = (units.clone(), Cell::new(buffer));
-            let mut job =
-                Job { shared: self, worker, units: job_units, urgency, started, buffer: buffer_cell };
+            let mut job = Job {
+                shared: self,
+                worker,
+                units: job_units,
+                urgency,
+                started,
+                buffer: buffer_cell,
+            };
             job.copy_known();
             let result = if job.units.is_empty() { Ok(()) } else { job.fetch(&job.units) };
             buffer = job.buffer.take();
@@ -79,7 +86,12 @@ impl Shared {
 
     /// Tells the readers that wait for a part of a job that it ended. If it was not a demand, another part of it may have failed: then the
     /// parts that they miss are fetched for them.
-    fn ended(&self, state: &mut State, job: &Job<'_>, result: Result<(), Failure>) -> Result<(), Failure> {
+    fn ended(
+        &self,
+        state: &mut State,
+        job: &Job<'_>,
+        result: Result<(), Failure>,
+    ) -> Result<(), Failure> {
         if job.urgency == Urgency::Background {
             let took_long = job.started.elapsed().saturating_mul(2) >= self.options.prefetch_time;
             state.queue.background_ended(job.units.clone(), result.is_ok(), took_long);
@@ -182,7 +194,8 @@ impl Job<'_> {
         let longest_gap = shared.speed.around();
         let store = |start, bytes: &[u8]| shared.store_known(start, bytes, self.urgency);
         // If nothing can be stored, the store of what was fetched will tell.
-        let Ok(copied) = copy_blocks(known, &**check, range, &shared.gaps, longest_gap, store) else {
+        let Ok(copied) = copy_blocks(known, &**check, range, &shared.gaps, longest_gap, store)
+        else {
             return;
         };
         if self.urgency == Urgency::Background {
@@ -191,11 +204,17 @@ impl Job<'_> {
         let mut requests = copied.requests.iter().map(units_in);
         let first = requests.next().unwrap_or(self.units.start..self.units.start);
         // The plans of other workers are made again.
-        copied.requests.iter().take(1).for_each(|request| shared.gaps.record(request, &copied.missing));
+        copied
+            .requests
+            .iter()
+            .take(1)
+            .for_each(|request| shared.gaps.record(request, &copied.missing));
         let mut state = shared.state.lock();
-        let is_wanted = |units: &Range<u64>| state.waiters.iter().any(|waiter| overlap(&waiter.units, units));
+        let is_wanted =
+            |units: &Range<u64>| state.waiters.iter().any(|waiter| overlap(&waiter.units, units));
         let rest = requests.map(|units| (is_wanted(&units), units));
-        let rest = rest.map(|(wanted, units)| (units, if wanted { Urgency::Demand } else { self.urgency }));
+        let rest = rest
+            .map(|(wanted, units)| (units, if wanted { Urgency::Demand } else { self.urgency }));
         let rest: Vec<_> = rest.collect();
         state.queue.shrink(&self.units, self.worker, &first, rest);
         let satisfied = shared.satisfied(&mut state);
@@ -237,8 +256,11 @@ impl Job<'_> {
             if shared.missing(units.clone()).is_empty() {
                 return Ok(());
             }
-            let Some(deadline) = self.deadline().filter(|deadline| *deadline > Instant::now()) else {
-                return Err(self.failed("another process fetches it, and has not ended in time", true));
+            let Some(deadline) = self.deadline().filter(|deadline| *deadline > Instant::now())
+            else {
+                return Err(
+                    self.failed("another process fetches it, and has not ended in time", true)
+                );
             };
             // A process that is stopped keeps its claims. To fetch a part twice costs less than a reader that gets nothing.
             let (waited, all) = (started.elapsed(), deadline.saturating_duration_since(started));
@@ -258,9 +280,11 @@ impl Job<'_> {
         let shared = self.shared;
         let started = Instant::now();
         // Nested calls, for hashes, get a buffer of their own.
-        let mut parts = Parts { job: self, end: range.end, buffer: self.buffer.take(), stored: Ok(()) };
+        let mut parts =
+            Parts { job: self, end: range.end, buffer: self.buffer.take(), stored: Ok(()) };
         let (object, retry) = (&*shared.object, &shared.options.retry);
-        let fetched = attempts::fetch_parts(object, range.clone(), retry, self, &shared.stats, &mut parts);
+        let fetched =
+            attempts::fetch_parts(object, range.clone(), retry, self, &shared.stats, &mut parts);
         let Parts { buffer, stored, .. } = parts;
         self.buffer.set(buffer);
         stored?;
@@ -288,7 +312,10 @@ impl Job<'_> {
             }
         }
         shared.store(start, bytes, self.urgency).map_err(|error| {
-            self.failed(&format!("cannot be stored in {}: {error}", shared.entry.path().display()), false)
+            self.failed(
+                &format!("cannot be stored in {}: {error}", shared.entry.path().display()),
+                false,
+            )
         })?;
         // Readers do not wait for what follows.
         let satisfied = shared.satisfied(&mut shared.state.lock());
@@ -312,7 +339,11 @@ impl Sink for Parts<'_, '_> {
     fn part(&mut self, start: u64) -> &mut [u8] {
         let align = self.job.shared.check.as_ref().map_or(1, |check| check.align());
         let part = PART.next_multiple_of(align);
-        let end = start.saturating_add(1).checked_next_multiple_of(part).unwrap_or(u64::MAX).min(self.end);
+        let end = start
+            .saturating_add(1)
+            .checked_next_multiple_of(part)
+            .unwrap_or(u64::MAX)
+            .min(self.end);
         self.buffer.resize(to_usize(end.saturating_sub(start)), 0);
         &mut self.buffer
     }
@@ -339,7 +370,9 @@ impl Patience for Job<'_> {
         let own = later(self.started, options.prefetch_time.saturating_add(transfer));
         match self.urgency {
             Urgency::Demand => longest.or(Some(own)),
-            Urgency::Prefetch | Urgency::Background => Some(longest.map_or(own, |longest| longest.max(own))),
+            Urgency::Prefetch | Urgency::Background => {
+                Some(longest.map_or(own, |longest| longest.max(own)))
+            }
         }
     }
 

@@ -93,7 +93,8 @@ impl Client {
         deadline: Instant,
     ) -> Result<Response<Body>, FetchErrorKind> {
         let request = Request::builder().method(method).uri(url);
-        let request = headers.iter().fold(request, |request, (name, value)| request.header(name, value));
+        let request =
+            headers.iter().fold(request, |request, (name, value)| request.header(name, value));
         // The reason would have the header's value.
         let wrong = |_| FetchErrorKind::Protocol("a wrong address or header".into());
         match body {
@@ -121,7 +122,9 @@ pub(crate) fn kind_of(error: ureq::Error) -> FetchErrorKind {
         ureq::Error::Timeout(_) => FetchErrorKind::Timeout,
         ureq::Error::HostNotFound => FetchErrorKind::Name("no such host".into()),
         ureq::Error::Io(error) => kind_of_io(error),
-        ureq::Error::ConnectionFailed => FetchErrorKind::Connection(io::ErrorKind::NotConnected.into()),
+        ureq::Error::ConnectionFailed => {
+            FetchErrorKind::Connection(io::ErrorKind::NotConnected.into())
+        }
         ureq::Error::Other(error) if error.is::<rustls::Error>() => {
             error.downcast_ref().map_or_else(|| FetchErrorKind::Tls(error.to_string()), tls_problem)
         }
@@ -136,7 +139,8 @@ pub(crate) fn kind_of(error: ureq::Error) -> FetchErrorKind {
 
 /// A failure of TLS. What a server without TLS answers is not a message of TLS.
 fn tls_problem(error: &rustls::Error) -> FetchErrorKind {
-    let is_other = matches!(error, rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType));
+    let is_other =
+        matches!(error, rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType));
     let hint = if is_other { "; the server may speak http:// instead of https://" } else { "" };
     FetchErrorKind::Tls(format!("{error}{hint}"))
 }

@@ -76,7 +76,8 @@ impl HttpObject {
     /// [`Error::Fetch`].
     pub fn open(client: Client, access: Arc<dyn Access>, deadline: Instant) -> Result<Opened> {
         let location = access.location().to_owned();
-        let failed = |kind: FetchErrorKind| Error::Fetch { location: location.clone(), error: kind.into() };
+        let failed =
+            |kind: FetchErrorKind| Error::Fetch { location: location.clone(), error: kind.into() };
         let mut object = Self::with_identity(client, access, 0, Validator::None);
         let answer = object.request(0..FIRST, deadline).map_err(failed)?;
         let headers = answer.headers();
@@ -95,24 +96,41 @@ impl HttpObject {
 
     /// The size and the validator are those of a document that vouches for the object.
     #[must_use]
-    pub fn with_identity(client: Client, access: Arc<dyn Access>, size: u64, validator: Validator) -> Self {
-        Self { client, access, size, validator, tags: Tags::default(), redirected: Mutex::default() }
+    pub fn with_identity(
+        client: Client,
+        access: Arc<dyn Access>,
+        size: u64,
+        validator: Validator,
+    ) -> Self {
+        Self {
+            client,
+            access,
+            size,
+            validator,
+            tags: Tags::default(),
+            redirected: Mutex::default(),
+        }
     }
 
     /// Asks for `range`. Returns an answer with status 206.
-    fn request(&self, range: Range<u64>, deadline: Instant) -> Result<Response<Body>, FetchErrorKind> {
+    fn request(
+        &self,
+        range: Range<u64>,
+        deadline: Instant,
+    ) -> Result<Response<Body>, FetchErrorKind> {
         let mut renewed = false;
         loop {
             let target = self.access.target(deadline)?;
             let redirected = self.redirected.lock().clone();
-            let (answer, is_own) = match self.ask_at(&target, redirected.as_deref(), &range, deadline) {
-                Ok(answered) => answered,
-                Err(error) => {
-                    // The next request asks the first server again: it may name a server that works.
-                    self.redirected.lock().take();
-                    return Err(error);
-                }
-            };
+            let (answer, is_own) =
+                match self.ask_at(&target, redirected.as_deref(), &range, deadline) {
+                    Ok(answered) => answered,
+                    Err(error) => {
+                        // The next request asks the first server again: it may name a server that works.
+                        self.redirected.lock().take();
+                        return Err(error);
+                    }
+                };
             let status = answer.status().as_u16();
             if status == 206 {
                 return Ok(answer);
@@ -151,12 +169,16 @@ impl HttpObject {
         range: &Range<u64>,
         deadline: Instant,
     ) -> Result<(Response<Body>, bool), FetchErrorKind> {
-        let wrong = |problem: url::ParseError| FetchErrorKind::Protocol(format!("wrong address: {problem}"));
+        let wrong = |problem: url::ParseError| {
+            FetchErrorKind::Protocol(format!("wrong address: {problem}"))
+        };
         let first = Url::parse(&target.url).map_err(wrong)?;
         let mut url = redirected.map_or_else(|| Ok(first.clone()), Url::parse).map_err(wrong)?;
         for _ in 0..REDIRECTS {
-            let mut headers =
-                vec![("Range".to_owned(), format!("bytes={}-{}", range.start, range.end.saturating_sub(1)))];
+            let mut headers = vec![(
+                "Range".to_owned(),
+                format!("bytes={}-{}", range.start, range.end.saturating_sub(1)),
+            )];
             if let Validator::ETag(tag) = &self.validator {
                 headers.push(("If-Match".to_owned(), tag.clone()));
             }
@@ -172,7 +194,8 @@ impl HttpObject {
                 return Ok((answer, is_own));
             }
             let to = header(answer.headers(), "location");
-            let to = to.ok_or_else(|| FetchErrorKind::Protocol(redirect_to_nowhere(answer.headers())))?;
+            let to =
+                to.ok_or_else(|| FetchErrorKind::Protocol(redirect_to_nowhere(answer.headers())))?;
             let next = url.join(to).map_err(wrong)?;
             if url.scheme() == "https" && next.scheme() != "https" {
                 return Err(FetchErrorKind::Protocol("a redirect from https to http".into()));
@@ -196,7 +219,11 @@ impl RemoteObject for HttpObject {
         self.access.location()
     }
 
-    fn ask(&self, range: Range<u64>, deadline: Instant) -> Result<Box<dyn Answer + '_>, FetchErrorKind> {
+    fn ask(
+        &self,
+        range: Range<u64>,
+        deadline: Instant,
+    ) -> Result<Box<dyn Answer + '_>, FetchErrorKind> {
         let answer = self.request(range.clone(), deadline)?;
         let headers = answer.headers();
         match content_range(headers) {
@@ -254,7 +281,9 @@ fn redirect_to_nowhere(headers: &HeaderMap) -> String {
 }
 
 fn wrong_range(headers: &HeaderMap) -> FetchErrorKind {
-    FetchErrorKind::WrongRange(header(headers, "content-range").unwrap_or("no Content-Range").to_owned())
+    FetchErrorKind::WrongRange(
+        header(headers, "content-range").unwrap_or("no Content-Range").to_owned(),
+    )
 }
 
 /// The kind of an answer that has no bytes of the object.
@@ -265,9 +294,9 @@ pub(crate) fn error_of(status: u16, headers: &HeaderMap) -> FetchErrorKind {
         403 => FetchErrorKind::Forbidden,
         404 | 410 => FetchErrorKind::NotFound(status),
         412 => FetchErrorKind::Changed,
-        416 => {
-            FetchErrorKind::WrongRange(header(headers, "content-range").unwrap_or("status 416").to_owned())
-        }
+        416 => FetchErrorKind::WrongRange(
+            header(headers, "content-range").unwrap_or("status 416").to_owned(),
+        ),
         429 => FetchErrorKind::Throttled { retry_after: retry_after(headers) },
         500..=599 => FetchErrorKind::Server { status, retry_after: retry_after(headers) },
         _ => FetchErrorKind::Status(status),

@@ -14,10 +14,12 @@ pub(crate) fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> 
 
 /// The range and the complete size of `Content-Range: bytes 0-99/1234`.
 pub(crate) fn content_range(headers: &HeaderMap) -> Option<(Range<u64>, u64)> {
-    let (range, size) = header(headers, "content-range")?.strip_prefix("bytes ")?.split_once('/')?;
+    let (range, size) =
+        header(headers, "content-range")?.strip_prefix("bytes ")?.split_once('/')?;
     let (first, last) = range.split_once('-')?;
     let last: u64 = number(last)?;
-    Some((number(first)?..last.checked_add(1)?, number(size)?)).filter(|(range, _)| !range.is_empty())
+    Some((number(first)?..last.checked_add(1)?, number(size)?))
+        .filter(|(range, _)| !range.is_empty())
 }
 
 /// A number without a sign.
@@ -52,7 +54,8 @@ impl Tags {
     /// ones prove a change. A server may give a young file a weak tag first, and later the same one without `W/`.
     pub(crate) fn prove_change(&self, now: &Self) -> bool {
         if let (Some(old), Some(new)) = (&self.etag, &now.etag) {
-            let (strong_old, strong_new) = (old.trim_start_matches("W/"), new.trim_start_matches("W/"));
+            let (strong_old, strong_new) =
+                (old.trim_start_matches("W/"), new.trim_start_matches("W/"));
             if strong_old != strong_new {
                 return true;
             }

@@ -82,13 +82,14 @@ impl S3Access {
         };
         let region = set(&options.region, &["AWS_REGION", "AWS_DEFAULT_REGION"], "region");
         let region = region.unwrap_or_else(|| "us-east-1".into());
-        let endpoint = set(&options.endpoint, &["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"], "endpoint_url");
+        let endpoint =
+            set(&options.endpoint, &["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"], "endpoint_url");
         // Names with dots do not match the certificate of AWS.
         let is_path = options.path_style.unwrap_or(endpoint.is_some() || bucket.contains('.'));
         let wrong = |problem| Error::Location { location: location.clone(), problem };
         let endpoint = endpoint.unwrap_or_else(|| format!("https://s3.{region}.amazonaws.com"));
-        let endpoint =
-            Url::parse(&endpoint).map_err(|_| wrong("the address of the store (endpoint) is no address"))?;
+        let endpoint = Url::parse(&endpoint)
+            .map_err(|_| wrong("the address of the store (endpoint) is no address"))?;
         let style = if is_path { UrlStyle::Path } else { UrlStyle::VirtualHost };
         let bucket = Bucket::new(endpoint, style, bucket.to_owned(), region)
             .map_err(|_| wrong("the bucket's name and the endpoint give no address"))?;
@@ -139,7 +140,11 @@ fn credentials(
     };
     let from_profile = || {
         let get = |key: &str| profile.get(key).map(str::to_owned);
-        Some(make(get("aws_access_key_id")?, get("aws_secret_access_key")?, get("aws_session_token")))
+        Some(make(
+            get("aws_access_key_id")?,
+            get("aws_secret_access_key")?,
+            get("aws_session_token"),
+        ))
     };
     // A profile that is asked for has precedence over the environment.
     let found = match &options.profile {
@@ -197,7 +202,8 @@ mod tests {
         S3Access::with_variables(bucket, "dir/a b.erofs", options, &variables)
     }
 
-    const KEYS: [(&str, &str); 2] = [("AWS_ACCESS_KEY_ID", "AKIA"), ("AWS_SECRET_ACCESS_KEY", "secret")];
+    const KEYS: [(&str, &str); 2] =
+        [("AWS_ACCESS_KEY_ID", "AKIA"), ("AWS_SECRET_ACCESS_KEY", "secret")];
 
     #[test]
     fn addresses_of_aws_and_of_other_stores() {
@@ -222,9 +228,12 @@ mod tests {
         let variables = [KEYS[0], KEYS[1], ("AWS_SESSION_TOKEN", "tok")];
         let access = access("b", &S3Options::default(), &variables).unwrap();
         let url = access.target(Instant::now()).unwrap().url;
-        for part in
-            ["X-Amz-Credential=AKIA", "X-Amz-Signature=", "X-Amz-Security-Token=tok", "X-Amz-Expires=900"]
-        {
+        for part in [
+            "X-Amz-Credential=AKIA",
+            "X-Amz-Signature=",
+            "X-Amz-Security-Token=tok",
+            "X-Amz-Expires=900",
+        ] {
             assert!(url.contains(part), "{url}");
         }
         assert!(!url.contains("secret"));
@@ -236,8 +245,11 @@ mod tests {
         let missing = access("b", &S3Options::default(), &[]).err().unwrap().to_string();
         assert!(missing.contains("--s3-anonymous"), "{missing}");
         assert!(access("b", &S3Options::default(), &KEYS[..1]).is_err());
-        let wrong =
-            S3Options { endpoint: Some("no address".into()), anonymous: true, ..S3Options::default() };
+        let wrong = S3Options {
+            endpoint: Some("no address".into()),
+            anonymous: true,
+            ..S3Options::default()
+        };
         assert!(matches!(access("b", &wrong, &[]), Err(Error::Location { .. })));
     }
 }

@@ -15,7 +15,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ALL_VERSIONS, ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use ureq::unversioned::transport::time::{Duration, Instant};
 use ureq::unversioned::transport::{
-    Buffers, ConnectionDetails, Connector, Either, LazyBuffers, NextTimeout, Transport, TransportAdapter,
+    Buffers, ConnectionDetails, Connector, Either, LazyBuffers, NextTimeout, Transport,
+    TransportAdapter,
 };
 
 use super::verifiers::Verifier;
@@ -56,7 +57,8 @@ impl TlsOptions {
             None => builder.with_no_client_auth(),
             Some((certificate, key)) => {
                 let chain = certificates(certificate)?;
-                let private = PrivateKeyDer::from_pem_file(key).map_err(|error| wrong_pem(key, error))?;
+                let private =
+                    PrivateKeyDer::from_pem_file(key).map_err(|error| wrong_pem(key, error))?;
                 builder.with_client_auth_cert(chain, private).map_err(|error| wrong(key, error))?
             }
         };
@@ -79,7 +81,8 @@ impl TlsOptions {
                 certificates
             }
         };
-        Verifier::of_roots(roots, &certificates, provider).map_err(|error| wrong(Path::new("TLS"), error))
+        Verifier::of_roots(roots, &certificates, provider)
+            .map_err(|error| wrong(Path::new("TLS"), error))
     }
 }
 
@@ -149,9 +152,11 @@ impl<In: Transport> Connector<In> for TlsConnector {
             return Ok(Some(Either::A(transport)));
         }
         let host = details.uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
-        let name = ServerName::try_from(host).map_err(|_| ureq::Error::Tls("wrong name of a server"))?;
+        let name =
+            ServerName::try_from(host).map_err(|_| ureq::Error::Tls("wrong name of a server"))?;
         let config = self.config().map_err(|error| ureq::Error::Other(error.into()))?;
-        let conn = ClientConnection::new(config, name).map_err(|error| ureq::Error::Other(error.into()))?;
+        let conn = ClientConnection::new(config, name)
+            .map_err(|error| ureq::Error::Other(error.into()))?;
         let mut sock = TransportAdapter::new(transport.boxed(), Arc::clone(&details.current_time));
         sock.set_timeout(left(details));
         let mut stream = StreamOwned { conn, sock };
@@ -168,7 +173,8 @@ fn left(details: &ConnectionDetails<'_>) -> NextTimeout {
     if let (Instant::Exact(now), Instant::Exact(started), Duration::Exact(after)) =
         ((details.current_time)(), details.now, timeout.after)
     {
-        timeout.after = Duration::Exact(after.saturating_sub(now.saturating_duration_since(started)));
+        timeout.after =
+            Duration::Exact(after.saturating_sub(now.saturating_duration_since(started)));
     }
     timeout
 }

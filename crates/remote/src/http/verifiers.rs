@@ -46,7 +46,8 @@ impl Verifier {
         certificates: &[CertificateDer<'_>],
         provider: Arc<CryptoProvider>,
     ) -> Result<Self, VerifierBuilderError> {
-        let itself = certificates.iter().map(|certificate| Sha256::digest(certificate).into()).collect();
+        let itself =
+            certificates.iter().map(|certificate| Sha256::digest(certificate).into()).collect();
         let authorities = match roots.is_empty() {
             true => None,
             false => Some(
@@ -70,8 +71,9 @@ impl ServerCertVerifier for Verifier {
         let Trust::Some { authorities, itself } = &self.trust else {
             return Ok(ServerCertVerified::assertion());
         };
-        let authorities =
-            authorities.as_ref().ok_or(Error::InvalidCertificate(CertificateError::UnknownIssuer))?;
+        let authorities = authorities
+            .as_ref()
+            .ok_or(Error::InvalidCertificate(CertificateError::UnknownIssuer))?;
         let verified = authorities.verify_server_cert(certificate, chain, name, ocsp, now);
         // The time is checked before. A certificate of another time has another error.
         let is_authority = matches!(&verified, Err(Error::InvalidCertificate(CertificateError::Other(error))) if error.to_string() == CA_AS_SERVER);
@@ -138,7 +140,8 @@ NY93JPSAaTUwYodQ8tNmmcT3oFiH\n\
         let error = |itself: &[CertificateDer<'_>], name: &'static str, seconds| {
             let mut roots = RootCertStore::empty();
             roots.add(certificate.clone()).unwrap();
-            let trusted = Verifier::of_roots(roots, itself, Arc::new(ring::default_provider())).unwrap();
+            let trusted =
+                Verifier::of_roots(roots, itself, Arc::new(ring::default_provider())).unwrap();
             let (name, now) = (
                 ServerName::try_from(name).unwrap(),
                 UnixTime::since_unix_epoch(Duration::from_secs(seconds)),

@@ -90,7 +90,11 @@ impl WebAccess {
             headers.push(("Authorization".into(), basic(&user, &password)));
         }
         let location = without_query(&url);
-        Ok(Self { target: Target { url: url.into(), headers, credentials: 0 }, location, token: token_file })
+        Ok(Self {
+            target: Target { url: url.into(), headers, credentials: 0 },
+            location,
+            token: token_file,
+        })
     }
 }
 
@@ -106,7 +110,9 @@ impl Access for WebAccess {
     }
 
     fn refused(&self, target: &Target, status: u16, _: Option<&str>) -> bool {
-        let Some((token, path)) = self.token.as_ref().filter(|_| status == 401) else { return false };
+        let Some((token, path)) = self.token.as_ref().filter(|_| status == 401) else {
+            return false;
+        };
         // A file that cannot be read gives no other token.
         let Ok(read) = read_token(path) else { return false };
         let mut token = token.lock();
@@ -150,7 +156,9 @@ pub(crate) fn without_password(address: &str) -> String {
 
 /// The user and the password for `host` in the file of the variable `NETRC`, or else in `~/.netrc`, as curl and ftp(1) read it. `None` without such a file or entry.
 fn netrc_entry(host: &str) -> Option<(String, String)> {
-    let path = |variable: &str| std::env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let path = |variable: &str| {
+        std::env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from)
+    };
     let path = path("NETRC").or_else(|| path("HOME").map(|home| home.join(".netrc")))?;
     entry_of(&std::fs::read_to_string(path).ok()?, host)
 }
@@ -165,7 +173,9 @@ fn entry_of(text: &str, host: &str) -> Option<(String, String)> {
         let mut words = line.split_whitespace();
         while let Some(word) = words.next() {
             match word {
-                "machine" | "default" if is_meant => return Some((user?, password.unwrap_or_default())),
+                "machine" | "default" if is_meant => {
+                    return Some((user?, password.unwrap_or_default()));
+                }
                 "machine" => is_meant = words.next() == Some(host),
                 "default" => is_meant = true,
                 "login" if is_meant => user = words.next().map(str::to_owned),
@@ -190,15 +200,18 @@ mod tests {
 
     #[test]
     fn credentials_are_sent_and_never_shown() {
-        let access =
-            WebAccess::new("https://me:p%40ss@host:8443/a/b.erofs?sig=secret#x", &WebOptions::default())
-                .unwrap();
+        let access = WebAccess::new(
+            "https://me:p%40ss@host:8443/a/b.erofs?sig=secret#x",
+            &WebOptions::default(),
+        )
+        .unwrap();
         assert_eq!(access.location(), "https://host:8443/a/b.erofs?...");
         let target = access.target(Instant::now()).unwrap();
         assert_eq!(target.url, "https://host:8443/a/b.erofs?sig=secret");
         assert_eq!(target.headers, [("Authorization".to_owned(), basic("me", "p@ss"))]);
         assert_eq!(basic("Aladdin", "open sesame"), "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==");
-        for wrong in ["http://", "ftp://me:secret@host/x", "https://me:secret@ho st/", "file:///x"] {
+        for wrong in ["http://", "ftp://me:secret@host/x", "https://me:secret@ho st/", "file:///x"]
+        {
             let error = WebAccess::new(wrong, &WebOptions::default()).err().unwrap().to_string();
             assert!(!error.contains("secret"), "{error}");
         }

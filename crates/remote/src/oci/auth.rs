@@ -71,7 +71,8 @@ impl Auth {
         registry: Url,
     ) -> Self {
         let is_anonymous = credentials.is_none() && token.is_none();
-        let token = token.map(|token| Token { header: bearer(&token), came: Instant::now(), renew: None });
+        let token =
+            token.map(|token| Token { header: bearer(&token), came: Instant::now(), renew: None });
         let state = Mutex::new(Login { challenge: None, token });
         Self { client, credentials, is_anonymous, scope, more_scopes, registry, state }
     }
@@ -103,7 +104,9 @@ impl Auth {
             return false;
         };
         let mut state = self.state.lock();
-        if state.token.as_ref().is_some_and(|token| token.came.elapsed() < NEW) && state.challenge.is_some() {
+        if state.token.as_ref().is_some_and(|token| token.came.elapsed() < NEW)
+            && state.challenge.is_some()
+        {
             return true;
         }
         // A refused user and password are the same the next time.
@@ -124,7 +127,9 @@ impl Auth {
         let is_known = || realm.host() == self.registry.host() || is_this_machine(realm);
         let is_allowed = match realm.scheme() {
             "https" => true,
-            "http" => self.registry.scheme() == "http" && (self.credentials.is_none() || is_known()),
+            "http" => {
+                self.registry.scheme() == "http" && (self.credentials.is_none() || is_known())
+            }
             _ => false,
         };
         if is_allowed {
@@ -136,7 +141,11 @@ impl Auth {
         )))
     }
 
-    fn obtain(&self, challenge: &Challenge, deadline: Instant) -> Result<Option<Token>, FetchErrorKind> {
+    fn obtain(
+        &self,
+        challenge: &Challenge,
+        deadline: Instant,
+    ) -> Result<Option<Token>, FetchErrorKind> {
         let came = Instant::now();
         let (realm, service, scope) = match (challenge, &self.credentials) {
             (Challenge::Basic, Some(Credentials::User(user, password))) => {
@@ -162,7 +171,13 @@ impl Auth {
                 form.append_pair("service", service);
             }
             let kind = ("Content-Type".to_owned(), "application/x-www-form-urlencoded".to_owned());
-            self.client.send_with("POST", url.as_str(), &[kind], Some(form.finish().as_bytes()), deadline)?
+            self.client.send_with(
+                "POST",
+                url.as_str(),
+                &[kind],
+                Some(form.finish().as_bytes()),
+                deadline,
+            )?
         } else {
             {
                 let mut query = url.query_pairs_mut();
@@ -188,14 +203,19 @@ impl Auth {
         let mut body = Vec::new();
         let read = answer.body_mut().as_reader().take(ANSWER_MAX).read_to_end(&mut body);
         read.map_err(crate::http::kind_of_io)?;
-        let answer: Answer =
-            serde_json::from_slice(&body).map_err(|_| protocol("the token server sent no token"))?;
+        let answer: Answer = serde_json::from_slice(&body)
+            .map_err(|_| protocol("the token server sent no token"))?;
         let token = answer.token.or(answer.access_token).filter(|token| !token.is_empty());
         let token = token.ok_or_else(|| protocol("the token server sent no token"))?;
-        let valid =
-            answer.expires_in.map_or(DEFAULT_VALID, |seconds| Duration::from_secs(seconds.min(1 << 30)));
+        let valid = answer
+            .expires_in
+            .map_or(DEFAULT_VALID, |seconds| Duration::from_secs(seconds.min(1 << 30)));
         // A request that is on its way must not meet a token that has expired.
-        Ok(Some(Token { header: bearer(&token), came, renew: came.checked_add(valid.mul_f64(0.8)) }))
+        Ok(Some(Token {
+            header: bearer(&token),
+            came,
+            renew: came.checked_add(valid.mul_f64(0.8)),
+        }))
     }
 }
 
@@ -296,12 +316,17 @@ mod tests {
             (plain, "http://me:secret@r.y/token", false),
         ] {
             for credentials in [user(), identity()] {
-                assert_eq!(is_allowed(registry, credentials, realm), expected, "{registry} {realm}");
+                assert_eq!(
+                    is_allowed(registry, credentials, realm),
+                    expected,
+                    "{registry} {realm}"
+                );
             }
         }
         // Without credentials, the token of a registry without TLS may come without TLS.
         assert!(
-            is_allowed(near, None, "http://auth.y/token") && !is_allowed(remote, None, "http://auth.y/token")
+            is_allowed(near, None, "http://auth.y/token")
+                && !is_allowed(remote, None, "http://auth.y/token")
         );
     }
 }

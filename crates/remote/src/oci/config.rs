@@ -32,8 +32,8 @@ impl ImageConfig {
     pub fn parse(bytes: impl AsRef<[u8]>) -> Result<Self, String> {
         let fields: Map<String, Value> =
             serde_json::from_slice(bytes.as_ref()).map_err(|error| error.to_string())?;
-        let rootfs: Fields =
-            serde_json::from_value(Value::Object(fields.clone())).map_err(|error| error.to_string())?;
+        let rootfs: Fields = serde_json::from_value(Value::Object(fields.clone()))
+            .map_err(|error| error.to_string())?;
         let diff_ids = rootfs.rootfs.diff_ids;
         if !diff_ids.iter().all(|id| is_digest(id)) {
             return Err("names a layer by a digest that is not SHA-256".into());
@@ -50,7 +50,9 @@ impl ImageConfig {
     /// The same for a platform, `linux/arm/v7`, if it names none.
     pub(super) fn for_platform(mut self, platform: &str) -> Self {
         if !self.fields.contains_key("os") && !self.fields.contains_key("architecture") {
-            for (name, part) in ["os", "architecture", "variant"].into_iter().zip(platform.split('/')) {
+            for (name, part) in
+                ["os", "architecture", "variant"].into_iter().zip(platform.split('/'))
+            {
                 self.fields.insert(name.into(), part.into());
             }
         }
@@ -130,7 +132,8 @@ mod tests {
 
     #[test]
     fn all_but_the_layers_is_taken_over() {
-        let history = r#"[{"created_by":"a"},{"created_by":"env","empty_layer":true},{"created_by":"b"}]"#;
+        let history =
+            r#"[{"created_by":"a"},{"created_by":"env","empty_layer":true},{"created_by":"b"}]"#;
         let taken = config(history, &[id("a"), id("b")]);
         assert_eq!(taken.diff_ids(), [id("a"), id("b")]);
         let merged = json_of(&taken.with_layers(vec![id("c")]));
@@ -140,8 +143,12 @@ mod tests {
         );
         assert_eq!(merged["rootfs"], json!({ "type": "layers", "diff_ids": [id("c")] }));
         assert_eq!(merged["os.features"], json!(["erofs"]));
-        let empty: Vec<_> =
-            merged["history"].as_array().unwrap().iter().map(|h| h["empty_layer"] == true).collect();
+        let empty: Vec<_> = merged["history"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|h| h["empty_layer"] == true)
+            .collect();
         assert_eq!(empty, [true, true, true, false]);
         // As many layers as before, and one more.
         let same = json_of(&taken.with_layers(vec![id("c"), id("d")]));
@@ -168,11 +175,18 @@ mod tests {
 
     #[test]
     fn wrong_configurations() {
-        for wrong in ["", "[]", r#"{"rootfs":{"diff_ids":["sha256:1"]}}"#, r#"{"rootfs":{"diff_ids":"x"}}"#] {
+        for wrong in
+            ["", "[]", r#"{"rootfs":{"diff_ids":["sha256:1"]}}"#, r#"{"rootfs":{"diff_ids":"x"}}"#]
+        {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
-        let history =
-            parse(&format!(r#"{{"rootfs":{{"diff_ids":["{}"]}},"history":[1,2],"os.features":7}}"#, id("a")));
-        assert_eq!(json_of(&history.unwrap().with_layers(vec![id("b")]))["os.features"], json!(["erofs"]));
+        let history = parse(&format!(
+            r#"{{"rootfs":{{"diff_ids":["{}"]}},"history":[1,2],"os.features":7}}"#,
+            id("a")
+        ));
+        assert_eq!(
+            json_of(&history.unwrap().with_layers(vec![id("b")]))["os.features"],
+            json!(["erofs"])
+        );
     }
 }

@@ -86,14 +86,16 @@ fn default_files(variable: impl Fn(&str) -> Option<PathBuf>) -> Vec<PathBuf> {
     let home = |inner: &str| variable("HOME").map(|home| home.join(inner));
     // Other users may not look into the folder that podman of root makes.
     let of_user = || {
-        let folder = Path::new("/run/containers").join(rustix::process::geteuid().as_raw().to_string());
+        let folder =
+            Path::new("/run/containers").join(rustix::process::geteuid().as_raw().to_string());
         std::fs::read_dir(&folder).is_ok().then_some(folder)
     };
     let files = [
         variable("XDG_RUNTIME_DIR").map(|dir| dir.join("containers")).or_else(of_user),
         variable("XDG_CONFIG_HOME").or_else(|| home(".config")).map(|dir| dir.join("containers")),
     ];
-    let docker = variable("DOCKER_CONFIG").or_else(|| home(".docker")).map(|dir| dir.join("config.json"));
+    let docker =
+        variable("DOCKER_CONFIG").or_else(|| home(".docker")).map(|dir| dir.join("config.json"));
     files.into_iter().flatten().map(|dir| dir.join("auth.json")).chain(docker).collect()
 }
 
@@ -101,12 +103,15 @@ fn find_in(reference: &Reference, path: &Path, must_exist: bool) -> Result<Optio
     let wrong = |problem: String| Error::Credentials { path: path.into(), problem };
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !must_exist => return Ok(None),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !must_exist => {
+            return Ok(None);
+        }
         Err(error) => return Err(wrong(error.to_string())),
     };
     // The message of the parser could have a part of a password.
-    let file: File = serde_json::from_str(&text)
-        .map_err(|error| wrong(format!("line {}: is no configuration of registries", error.line())))?;
+    let file: File = serde_json::from_str(&text).map_err(|error| {
+        wrong(format!("line {}: is no configuration of registries", error.line()))
+    })?;
     let names = names(reference);
     let helper = names.iter().find_map(|name| file.helpers.get(name));
     if let Some(helper) = helper {
@@ -126,7 +131,8 @@ fn find_in(reference: &Reference, path: &Path, must_exist: bool) -> Result<Optio
 /// The keys under which the files have a repository, the longest first: `host/a/b`, `host/a`, `host`.
 fn names(reference: &Reference) -> Vec<String> {
     let full = format!("{}/{}", reference.host, reference.repository);
-    let mut names: Vec<String> = full.match_indices('/').map(|(at, _)| full[..at].to_owned()).collect();
+    let mut names: Vec<String> =
+        full.match_indices('/').map(|(at, _)| full[..at].to_owned()).collect();
     names.push(full.clone());
     names.reverse();
     if reference.host == "docker.io" {
@@ -178,7 +184,10 @@ fn ask_helper(name: &str, servers: &[String]) -> Result<Option<Credentials>> {
         }
         let mut output = Vec::new();
         if let Some(stdout) = child.stdout.take() {
-            stdout.take(HELPED_MAX).read_to_end(&mut output).map_err(|error| wrong(error.to_string()))?;
+            stdout
+                .take(HELPED_MAX)
+                .read_to_end(&mut output)
+                .map_err(|error| wrong(error.to_string()))?;
         }
         let status = child.wait().map_err(|error| wrong(error.to_string()))?;
         if !status.success() {
@@ -263,9 +272,12 @@ mod tests {
             let error = find_in_text("h.x/a", wrong).unwrap_err().to_string();
             assert!(!error.contains("secret"), "{error}");
         }
-        let error = find_in_text("h.x/a", r#"{"credsStore": "../../bin/sh"}"#).unwrap_err().to_string();
+        let error =
+            find_in_text("h.x/a", r#"{"credsStore": "../../bin/sh"}"#).unwrap_err().to_string();
         assert!(error.contains("no name of a helper"), "{error}");
         assert!(find_in_text("h.x/a", r#"{"credHelpers": {"h.x": "none-of-this-name"}}"#).is_err());
-        assert!(find(&Reference::parse("a").unwrap(), Some(Path::new("/nowhere/auth.json"))).is_err());
+        assert!(
+            find(&Reference::parse("a").unwrap(), Some(Path::new("/nowhere/auth.json"))).is_err()
+        );
     }
 }

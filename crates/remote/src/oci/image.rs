@@ -138,7 +138,8 @@ impl RegistryImage {
     /// [`Error::Document`] if there is no such layer, or if its annotations cannot be used.
     pub fn open_layer(&self, number: usize) -> Result<Connected> {
         let layer = self.manifest.layers.get(number);
-        let layer = layer.ok_or_else(|| self.registry.wrong("manifest", format!("has no layer {number}")))?;
+        let layer = layer
+            .ok_or_else(|| self.registry.wrong("manifest", format!("has no layer {number}")))?;
         connect(&self.registry, &self.manifest, self.digest.clone(), layer)
     }
 }

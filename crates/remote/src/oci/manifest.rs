@@ -165,8 +165,9 @@ mod tests {
 
     #[test]
     fn kinds_of_layers() {
-        let kind =
-            |media_type: &str| Descriptor { media_type: media_type.into(), ..Descriptor::default() }.kind();
+        let kind = |media_type: &str| {
+            Descriptor { media_type: media_type.into(), ..Descriptor::default() }.kind()
+        };
         assert_eq!(kind("application/vnd.erofs.layer.v1"), LayerKind::Erofs);
         assert_eq!(kind("application/vnd.erofs"), LayerKind::Erofs);
         assert_eq!(kind("application/vnd.erofs.layer.v1+zstd"), LayerKind::ZstdErofs);
@@ -182,7 +183,8 @@ mod tests {
         let parsed = |text: &str| parse(text.as_bytes());
         assert!(matches!(parsed(r#"{"schemaVersion":2,"manifests":[]}"#), Ok(Parsed::Index(_))));
         assert!(matches!(parsed(r#"{"schemaVersion":2,"layers":[]}"#), Ok(Parsed::Manifest(_))));
-        let docker = format!(r#"{{"schemaVersion":2,"mediaType":"{DOCKER_INDEX}","manifests":[]}}"#);
+        let docker =
+            format!(r#"{{"schemaVersion":2,"mediaType":"{DOCKER_INDEX}","manifests":[]}}"#);
         assert!(matches!(parsed(&docker), Ok(Parsed::Index(_))));
         for wrong in [
             "",

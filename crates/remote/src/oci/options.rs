@@ -28,7 +28,10 @@ pub struct OciOptions {
 impl fmt::Debug for OciOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (platform, layer) = (&self.platform, &self.layer);
-        f.debug_struct("OciOptions").field("platform", platform).field("layer", layer).finish_non_exhaustive()
+        f.debug_struct("OciOptions")
+            .field("platform", platform)
+            .field("layer", layer)
+            .finish_non_exhaustive()
     }
 }
 

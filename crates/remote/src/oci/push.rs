@@ -13,8 +13,8 @@ use sha2::{Digest as _, Sha256};
 use super::config::ImageConfig;
 use super::image::RegistryImage;
 use super::manifest::{
-    BLOCK_SIZE, CONFIG, Descriptor, EROFS_LAYER, HASH_OFFSET, INDEX, Index, MANIFEST, Manifest, PROFILE,
-    PROFILE_DIGEST, PROFILE_SIZE, Parsed, ROOT_DIGEST, parse,
+    BLOCK_SIZE, CONFIG, Descriptor, EROFS_LAYER, HASH_OFFSET, INDEX, Index, MANIFEST, Manifest,
+    PROFILE, PROFILE_DIGEST, PROFILE_SIZE, Parsed, ROOT_DIGEST, parse,
 };
 use super::options::OciOptions;
 use super::reference::Reference;
@@ -99,11 +99,17 @@ pub fn push(
         from.push(base.reference().repository.clone());
     }
     let profile = options.profile.as_deref().map(read_profile).transpose()?;
-    let files =
-        layers.iter().map(|path| LayerFile::open(path, options.threads)).collect::<Result<Vec<_>>>()?;
+    let files = layers
+        .iter()
+        .map(|path| LayerFile::open(path, options.threads))
+        .collect::<Result<Vec<_>>>()?;
     let size = files.iter().map(|file| file.source.size()).sum();
     let registry = Registry::new(client, reference, &options.oci, "pull,push", &from)?;
-    let send = |digest: &str, source: &dyn Source, path: &Path, from: &[String], progress: &dyn Fn(u64)| {
+    let send = |digest: &str,
+                source: &dyn Source,
+                path: &Path,
+                from: &[String],
+                progress: &dyn Fn(u64)| {
         store(&registry, &Blob { digest: digest.to_owned(), source, path }, from, progress)
     };
 
@@ -217,7 +223,9 @@ impl<'a> LayerFile<'a> {
         };
         if let Some((seal, root)) = &self.seal {
             let params = &seal.superblock.params;
-            layer.annotations.insert(ROOT_DIGEST.into(), format!("{}:{root}", params.algorithm.name()));
+            layer
+                .annotations
+                .insert(ROOT_DIGEST.into(), format!("{}:{root}", params.algorithm.name()));
             layer.annotations.insert(HASH_OFFSET.into(), seal.position.to_string());
             layer.annotations.insert(BLOCK_SIZE.into(), params.data_block_size.to_string());
         }
@@ -287,15 +295,21 @@ fn seal(path: &Path, image: &FileSource, threads: usize) -> Result<Option<(Seal,
     }
     let seal = Seal::read(image, position)?;
     let is_same = AtomicBool::new(true);
-    let root =
-        make_tree(image, seal.superblock.data_blocks, &seal.superblock.params, threads, |at, bytes| {
+    let root = make_tree(
+        image,
+        seal.superblock.data_blocks,
+        &seal.superblock.params,
+        threads,
+        |at, bytes| {
             let mut stored = vec![0; bytes.len()];
             image.read_exact_at(seal.tree_start().saturating_add(at), &mut stored)?;
             is_same.fetch_and(stored == bytes, Ordering::Relaxed);
             Ok(())
-        })?;
+        },
+    )?;
     if !is_same.into_inner() {
-        let problem = "does not belong to the bytes of the image: seal it again with `ferofs verity format`";
+        let problem =
+            "does not belong to the bytes of the image: seal it again with `ferofs verity format`";
         return Err(Error::Document {
             location: path.display().to_string(),
             document: "hash tree",
@@ -310,11 +324,18 @@ fn to_json(registry: &Registry, document: &impl serde::Serialize) -> Result<Vec<
 }
 
 /// Stores a manifest. Returns whether the registry lists it with its subject.
-fn put_manifest(registry: &Registry, name: &str, kind: &str, bytes: &[u8], digest: &str) -> Result<bool> {
+fn put_manifest(
+    registry: &Registry,
+    name: &str,
+    kind: &str,
+    bytes: &[u8],
+    digest: &str,
+) -> Result<bool> {
     let put = || {
         let url = registry.url(&format!("manifests/{name}"))?;
         let deadline = later(Instant::now(), REQUEST_TIME);
-        let answer = registry.send("PUT", &url, &[("Content-Type", kind)], Some(bytes), deadline)?;
+        let answer =
+            registry.send("PUT", &url, &[("Content-Type", kind)], Some(bytes), deadline)?;
         match answer.status().as_u16() {
             200..=204 => {}
             _ => return Err(unexpected(&answer)),
@@ -339,7 +360,8 @@ fn refer(registry: &Registry, subject: Descriptor, profile: &[u8]) -> Result<()>
         ..Descriptor::default()
     };
     let empty = descriptor(EMPTY_KIND, EMPTY);
-    let blob = Blob { digest: empty.digest.clone(), source: &BytesSource(EMPTY), path: Path::new("{}") };
+    let blob =
+        Blob { digest: empty.digest.clone(), source: &BytesSource(EMPTY), path: Path::new("{}") };
     store(registry, &blob, &[], &|_| ())?;
     let fallback = subject.digest.replace(':', "-");
     let manifest = Manifest {
@@ -360,7 +382,11 @@ fn refer(registry: &Registry, subject: Descriptor, profile: &[u8]) -> Result<()>
     let mut index = match registry.manifest(&fallback, later(Instant::now(), REQUEST_TIME)) {
         Ok(document) => match parse(&document.bytes) {
             Ok(Parsed::Index(index)) => index,
-            _ => return Err(registry.wrong("index", format!("the tag {fallback} is no list of referrers"))),
+            _ => {
+                return Err(
+                    registry.wrong("index", format!("the tag {fallback} is no list of referrers"))
+                );
+            }
         },
         Err(Error::Fetch { error, .. }) if matches!(error.kind, FetchErrorKind::NotFound(_)) => {
             Index { schema_version: 2, media_type: INDEX.into(), manifests: Vec::new() }
@@ -370,7 +396,9 @@ fn refer(registry: &Registry, subject: Descriptor, profile: &[u8]) -> Result<()>
     if index.manifests.iter().any(|known| known.digest == digest) {
         return Ok(());
     }
-    index.manifests.push(Descriptor { artifact_type: Some(PROFILE.into()), ..descriptor(MANIFEST, &bytes) });
+    index
+        .manifests
+        .push(Descriptor { artifact_type: Some(PROFILE.into()), ..descriptor(MANIFEST, &bytes) });
     let bytes = to_json(registry, &index)?;
     put_manifest(registry, &fallback, INDEX, &bytes, &digest_of(&bytes)).map(drop)
 }

@@ -95,24 +95,28 @@ impl fmt::Display for Reference {
 fn is_host_name(host: &str) -> bool {
     let (name, port) = match host.strip_prefix('[').and_then(|host| host.split_once(']')) {
         Some((address, port))
-            if !address.is_empty() && address.bytes().all(|b| b.is_ascii_hexdigit() || b == b':') =>
+            if !address.is_empty()
+                && address.bytes().all(|b| b.is_ascii_hexdigit() || b == b':') =>
         {
             ("address", port)
         }
         Some(_) => return false,
         None => host.split_at(host.find(':').unwrap_or(host.len())),
     };
-    let is_port = port.strip_prefix(':').map_or(port.is_empty(), |port| port.parse::<u16>().is_ok());
+    let is_port =
+        port.strip_prefix(':').map_or(port.is_empty(), |port| port.parse::<u16>().is_ok());
     let is_label = |label: &str| {
-        !label.is_empty() && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+        !label.is_empty()
+            && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
     };
     is_port && name.split('.').all(is_label)
 }
 
 /// `[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*`
 fn is_component(component: &str) -> bool {
-    let is_end =
-        |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    let is_end = |byte: Option<u8>| {
+        byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+    };
     let is_separator =
         |run: &str| matches!(run, "" | "." | "_" | "__") || run.bytes().all(|byte| byte == b'-');
     is_end(component.bytes().next())

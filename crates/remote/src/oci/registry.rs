@@ -51,19 +51,23 @@ impl Registry {
     ) -> Result<Self> {
         let is_plain = options.plain_http.unwrap_or_else(|| reference.is_local());
         let scheme = if is_plain { "http" } else { "https" };
-        let base = Url::parse(&format!("{scheme}://{}/v2/{}/", reference.server(), reference.repository));
+        let base =
+            Url::parse(&format!("{scheme}://{}/v2/{}/", reference.server(), reference.repository));
         let base = base.map_err(|_| Error::Location {
             location: format!("oci://{reference}"),
             problem: "the host's name is wrong",
         })?;
         let known = match &options.user {
-            Some((user, password)) => Some(credentials::Credentials::User(user.clone(), password.clone())),
+            Some((user, password)) => {
+                Some(credentials::Credentials::User(user.clone(), password.clone()))
+            }
             None if options.anonymous || options.token.is_some() => None,
             None => credentials::find(reference, options.auth_file.as_deref())?,
         };
         let scope = format!("repository:{}:{actions}", reference.repository);
         let more = from.iter().map(|name| format!("repository:{name}:pull")).collect();
-        let auth = Auth::new(client.clone(), known, options.token.clone(), scope, more, base.clone());
+        let auth =
+            Auth::new(client.clone(), known, options.token.clone(), scope, more, base.clone());
         let is_assumed_plain = is_plain && options.plain_http.is_none();
         Ok(Self { client, base, reference: reference.clone(), auth, is_assumed_plain })
     }
@@ -82,7 +86,11 @@ impl Registry {
 
     /// A document that cannot be used.
     pub(super) fn wrong(&self, document: &'static str, problem: impl Into<String>) -> Error {
-        Error::Document { location: format!("oci://{}", self.reference), document, problem: problem.into() }
+        Error::Document {
+            location: format!("oci://{}", self.reference),
+            document,
+            problem: problem.into(),
+        }
     }
 
     /// The address of `path` below the repository.
@@ -107,8 +115,10 @@ impl Registry {
         }
         let mut is_again = false;
         loop {
-            let mut headers: Vec<(String, String)> =
-                headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            let mut headers: Vec<(String, String)> = headers
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect();
             // An upload's address may be that of another server, which has its own signature. It must not say where credentials are sent.
             let is_own = url.origin() == self.base.origin();
             if is_own && let Some(value) = self.auth.header(deadline)? {
@@ -156,7 +166,12 @@ impl Registry {
 
 impl Registry {
     /// A blob of the repository with this digest, SHA-256, and this size. `location` is for messages.
-    pub(super) fn blob(self: &Arc<Self>, digest: String, size: u64, location: String) -> HttpObject {
+    pub(super) fn blob(
+        self: &Arc<Self>,
+        digest: String,
+        size: u64,
+        location: String,
+    ) -> HttpObject {
         let hex = digest.trim_start_matches("sha256:").to_owned();
         let client = self.client.clone();
         let access = Arc::new(BlobAccess { registry: Arc::clone(self), digest, location });

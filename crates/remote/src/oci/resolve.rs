@@ -6,8 +6,8 @@ use std::time::Instant;
 use ferofs_verity::Digest;
 
 use super::manifest::{
-    Descriptor, HASH_OFFSET, Index, LayerKind, Manifest, PROFILE_DIGEST, PROFILE_SIZE, Parsed, ROOT_DIGEST,
-    parse,
+    Descriptor, HASH_OFFSET, Index, LayerKind, Manifest, PROFILE_DIGEST, PROFILE_SIZE, Parsed,
+    ROOT_DIGEST, parse,
 };
 use super::options::{LayerChoice, OciOptions};
 use super::reference::{Reference, is_digest};
@@ -52,7 +52,8 @@ pub(super) fn find_manifest(
         Parsed::Index(index) => index,
     };
     let platform = options.platform.clone().unwrap_or_else(this_platform);
-    let chosen = choose_platform(&index, &platform).map_err(|problem| registry.wrong("index", problem))?;
+    let chosen =
+        choose_platform(&index, &platform).map_err(|problem| registry.wrong("index", problem))?;
     let document = registry.manifest(&chosen.digest, deadline)?;
     match parse(&document.bytes).map_err(wrong)? {
         Parsed::Manifest(manifest) => Ok((*manifest, document.digest)),
@@ -82,7 +83,8 @@ pub(super) fn connect(
     };
     let root = annotation(ROOT_DIGEST).map(|text| {
         let hex = text.split_once(':').map_or(text, |(_, hex)| hex);
-        hex.parse::<Digest>().map_err(|_| wrong(format!("the annotation {ROOT_DIGEST} is no digest")))
+        hex.parse::<Digest>()
+            .map_err(|_| wrong(format!("the annotation {ROOT_DIGEST} is no digest")))
     });
     let number = |name: &'static str| {
         let wrong = move |_| wrong(format!("the annotation {name} is no number"));
@@ -138,7 +140,8 @@ fn choose_platform<'a>(index: &'a Index, platform: &str) -> Result<&'a Descripto
         });
     let chosen = chosen.ok_or_else(|| {
         let named = index.manifests.iter().filter_map(|image| image.platform.as_ref());
-        let named: Vec<String> = named.map(|found| format!("{}/{}", found.os, found.architecture)).collect();
+        let named: Vec<String> =
+            named.map(|found| format!("{}/{}", found.os, found.architecture)).collect();
         format!("has no image for {platform}, only for: {}", named.join(", "))
     })?;
     if is_digest(&chosen.digest) {
@@ -155,18 +158,28 @@ enum Choice {
     Wrong(String),
 }
 
-fn choose_layer<'a>(manifest: &'a Manifest, choice: Option<&LayerChoice>) -> Result<&'a Descriptor, Choice> {
+fn choose_layer<'a>(
+    manifest: &'a Manifest,
+    choice: Option<&LayerChoice>,
+) -> Result<&'a Descriptor, Choice> {
     let layers = &manifest.layers;
     let wrong = |problem: String| Err(Choice::Wrong(problem));
     let layer = match choice {
         Some(LayerChoice::Index(index)) => match layers.get(*index) {
             Some(layer) => layer,
-            None => return wrong(format!("has {} layers, and none with the number {index}", layers.len())),
+            None => {
+                return wrong(format!(
+                    "has {} layers, and none with the number {index}",
+                    layers.len()
+                ));
+            }
         },
-        Some(LayerChoice::Digest(digest)) => match layers.iter().find(|layer| layer.digest == *digest) {
-            Some(layer) => layer,
-            None => return wrong("has no layer with this digest".into()),
-        },
+        Some(LayerChoice::Digest(digest)) => {
+            match layers.iter().find(|layer| layer.digest == *digest) {
+                Some(layer) => layer,
+                None => return wrong("has no layer with this digest".into()),
+            }
+        }
         None => {
             let mut found = layers.iter().filter(|layer| layer.kind() == LayerKind::Erofs);
             match (found.next(), found.next()) {
@@ -207,12 +220,12 @@ mod tests {
     fn chosen(layers: &[Descriptor], choice: Option<&str>) -> Result<String, String> {
         let manifest = Manifest { layers: layers.to_vec(), ..Manifest::default() };
         let choice = choice.map(|choice| choice.parse().unwrap());
-        choose_layer(&manifest, choice.as_ref()).map(|layer| layer.digest[7..8].to_owned()).map_err(|error| {
-            match error {
+        choose_layer(&manifest, choice.as_ref()).map(|layer| layer.digest[7..8].to_owned()).map_err(
+            |error| match error {
                 Choice::Tar(count) => format!("tar {count}"),
                 Choice::Wrong(problem) => problem,
-            }
-        })
+            },
+        )
     }
 
     #[test]
@@ -231,7 +244,9 @@ mod tests {
         );
         assert!(chosen(&[erofs("a")], Some("1")).unwrap_err().contains("number 1"));
         assert!(
-            chosen(&[layer("application/vnd.erofs+zstd", "a")], None).unwrap_err().contains("compressed")
+            chosen(&[layer("application/vnd.erofs+zstd", "a")], None)
+                .unwrap_err()
+                .contains("compressed")
         );
         assert!(chosen(&[], None).unwrap_err().contains("no EROFS layer"));
         // A type that nobody knows may be an image: the caller says so.
@@ -246,15 +261,16 @@ mod tests {
     #[test]
     fn platforms() {
         use super::super::manifest::Platform;
-        let image = |digit, os: &str, architecture: &str, variant: Option<&str>, erofs: bool| Descriptor {
-            platform: Some(Platform {
-                os: os.into(),
-                architecture: architecture.into(),
-                variant: variant.map(str::to_owned),
-                os_features: erofs.then(|| "erofs".to_owned()).into_iter().collect(),
-            }),
-            ..layer("", digit)
-        };
+        let image =
+            |digit, os: &str, architecture: &str, variant: Option<&str>, erofs: bool| Descriptor {
+                platform: Some(Platform {
+                    os: os.into(),
+                    architecture: architecture.into(),
+                    variant: variant.map(str::to_owned),
+                    os_features: erofs.then(|| "erofs".to_owned()).into_iter().collect(),
+                }),
+                ..layer("", digit)
+            };
         let manifests = vec![
             image("a", "linux", "amd64", None, false),
             image("b", "linux", "amd64", None, true),
@@ -262,7 +278,8 @@ mod tests {
             image("d", "linux", "arm", Some("v7"), false),
         ];
         let index = Index { manifests, ..Index::default() };
-        let chosen = |platform| choose_platform(&index, platform).map(|image| image.digest[7..8].to_owned());
+        let chosen =
+            |platform| choose_platform(&index, platform).map(|image| image.digest[7..8].to_owned());
         assert_eq!(chosen("linux/amd64").unwrap(), "b");
         assert_eq!(chosen("linux/arm").unwrap(), "c");
         assert_eq!(chosen("linux/arm/v7").unwrap(), "d");

@@ -152,9 +152,9 @@ fn location(registry: &Registry, answer: &Response<Body>) -> Option<Url> {
 /// The reason why an upload did not continue. A registry that does not know the upload any more takes a new one.
 fn upload_error(answer: &Response<Body>) -> FetchErrorKind {
     match answer.status().as_u16() {
-        status @ (404 | 410) => {
-            FetchErrorKind::Protocol(format!("the registry has forgotten the upload (status {status})"))
-        }
+        status @ (404 | 410) => FetchErrorKind::Protocol(format!(
+            "the registry has forgotten the upload (status {status})"
+        )),
         _ => unexpected(answer),
     }
 }
@@ -215,11 +215,21 @@ fn send(registry: &Registry, blob: &Blob<'_>, progress: &dyn Fn(u64)) -> Result<
 const OCTETS: (&str, &str) = ("Content-Type", "application/octet-stream");
 
 /// Sends the chunk from `sent` on. Returns where the next one starts, and sets the address for it.
-fn patch(registry: &Registry, url: &mut Url, sent: u64, chunk: &[u8]) -> Result<u64, FetchErrorKind> {
+fn patch(
+    registry: &Registry,
+    url: &mut Url,
+    sent: u64,
+    chunk: &[u8],
+) -> Result<u64, FetchErrorKind> {
     let end = range_of(sent, chunk).end;
     let range = format!("{sent}-{}", end.saturating_sub(1));
-    let answer =
-        registry.send("PATCH", url, &[OCTETS, ("Content-Range", &range)], Some(chunk), deadline())?;
+    let answer = registry.send(
+        "PATCH",
+        url,
+        &[OCTETS, ("Content-Range", &range)],
+        Some(chunk),
+        deadline(),
+    )?;
     match answer.status().as_u16() {
         201 | 202 | 204 => {
             if let Some(next) = location(registry, &answer) {

@@ -69,7 +69,12 @@ impl RemoteImage {
     /// # Errors
     /// [`Error::Fetch`] and others of `connect`; [`Error::Document`] without a root hash unless that is allowed, and offline for an image
     /// that is not in the cache; [`Error::Cache`]; [`Error::Verity`].
-    pub fn open(location: &str, connect: Connect, cache: Cache, options: &OpenRemote) -> Result<Self> {
+    pub fn open(
+        location: &str,
+        connect: Connect,
+        cache: Cache,
+        options: &OpenRemote,
+    ) -> Result<Self> {
         let reuse = open_files(&options.reuse)?;
         let known = match options.root {
             Some(root) => Known::by_root(&cache, root, options.hash_offset)?,
@@ -96,7 +101,8 @@ impl RemoteImage {
         known: Known,
         options: &OpenRemote,
     ) -> Result<Self> {
-        let files = options.reuse.iter().filter_map(|path| open_files(std::slice::from_ref(path)).ok());
+        let files =
+            options.reuse.iter().filter_map(|path| open_files(std::slice::from_ref(path)).ok());
         let reuse = files.flatten().collect();
         Self::with_known(location, connect, cache, known, reuse, options.offline)
     }
@@ -110,7 +116,8 @@ impl RemoteImage {
         offline: bool,
     ) -> Result<Self> {
         let entry = known.open_entry(&cache, location)?;
-        let object = Arc::new(LazyObject::new(location, known.clone(), (!offline).then_some(connect)));
+        let object =
+            Arc::new(LazyObject::new(location, known.clone(), (!offline).then_some(connect)));
         let (location, pieces) = (location.into(), Vec::new());
         Ok(Self {
             object,
@@ -138,7 +145,11 @@ impl RemoteImage {
             && wanted != named
         {
             let problem = format!("names another root hash: {named}");
-            return Err(Error::Document { location: location.into(), document: "manifest", problem });
+            return Err(Error::Document {
+                location: location.into(),
+                document: "manifest",
+                problem,
+            });
         }
         let (root, validator) = (options.root.or(root), object.validator().clone());
         let mut object = Preloaded::new(object, first_bytes);
@@ -148,7 +159,8 @@ impl RemoteImage {
                 Some(position) => position,
                 None => seal_position(&mut object)?,
             };
-            object.load(position..position.saturating_add(SEAL), later(Instant::now(), OPEN_TIME))?;
+            object
+                .load(position..position.saturating_add(SEAL), later(Instant::now(), OPEN_TIME))?;
             let seal = Seal::read(&object, position)?;
             Known::sealed(object.size(), root, &seal)
         } else if options.allow_unverified {
@@ -167,7 +179,18 @@ impl RemoteImage {
         let notices_changes = root.is_some() || validator != Validator::None;
         let (object, pieces) = object.into_parts();
         let location = location.into();
-        Ok(Self { object, cache, entry, known, pieces, location, reuse, metadata, profile, notices_changes })
+        Ok(Self {
+            object,
+            cache,
+            entry,
+            known,
+            pieces,
+            location,
+            reuse,
+            metadata,
+            profile,
+            notices_changes,
+        })
     }
 
     /// The values that another process needs to read the entry.
@@ -189,7 +212,9 @@ impl RemoteImage {
     /// # Errors
     /// [`Error::Fetch`] if it does not come until `deadline`, or has another digest; [`Error::Document`] if it is too large; [`Error::Cache`].
     pub fn keep_profile(&self, deadline: Instant) -> Result<()> {
-        self.profile.as_ref().map_or(Ok(()), |server| keep_profile(&**server, &self.entry, deadline))
+        self.profile
+            .as_ref()
+            .map_or(Ok(()), |server| keep_profile(&**server, &self.entry, deadline))
     }
 
     /// Starts the threads that fetch its parts.
@@ -206,12 +231,14 @@ impl RemoteImage {
         }
         self.store_pieces(check.as_deref());
         let (object, entry) = (self.object_with_first_bytes(), Arc::clone(&self.entry));
-        let fetcher = Fetcher::start_with(object, self.cache.clone(), entry, check, known, options)?;
+        let fetcher =
+            Fetcher::start_with(object, self.cache.clone(), entry, check, known, options)?;
         if let Some(metadata) = self.metadata {
             // The reader needs the superblock, and then the root and the directories near it.
             fetcher.prefetch(0..HEAD);
             fetcher.prefetch(
-                upper_levels.start..upper_levels.end.min(upper_levels.start.saturating_add(UPPER_LEVELS)),
+                upper_levels.start
+                    ..upper_levels.end.min(upper_levels.start.saturating_add(UPPER_LEVELS)),
             );
             for len in METADATA.iter().filter(|_| options.prefetch_metadata) {
                 fetcher.prefetch(metadata..metadata.saturating_add(*len));
@@ -227,7 +254,8 @@ impl RemoteImage {
         if is_complete || (self.reuse.is_empty() && !self.cache.has_others(&key)) {
             return None;
         }
-        let (files, cache, location) = (self.reuse.clone(), self.cache.clone(), self.location.clone());
+        let (files, cache, location) =
+            (self.reuse.clone(), self.cache.clone(), self.location.clone());
         Some(KnownBlocks::start(params, move || bases(files, Some(&cache), &location, Some(&key))))
     }
 
@@ -235,7 +263,9 @@ impl RemoteImage {
     fn object_with_first_bytes(&self) -> Arc<dyn RemoteObject> {
         let object = Arc::clone(&self.object);
         match self.pieces.first() {
-            Some(Piece { start: 0, bytes }) if !self.entry.has(0..to_u64(bytes.len())).unwrap_or(false) => {
+            Some(Piece { start: 0, bytes })
+                if !self.entry.has(0..to_u64(bytes.len())).unwrap_or(false) =>
+            {
                 Arc::new(WithFirstBytes::new(object, bytes.clone()))
             }
             _ => object,
@@ -257,7 +287,8 @@ impl RemoteImage {
             let Some(bytes) = bytes.get(within(whole.start)..within(whole.end)) else { continue };
             let has = |need: Range<u64>| self.entry.has(need).unwrap_or(false);
             let is_right = check.is_none_or(|check| {
-                check.needs(&whole).into_iter().all(has) && check.check(whole.start, bytes) == Checked::Right
+                check.needs(&whole).into_iter().all(has)
+                    && check.check(whole.start, bytes) == Checked::Right
             });
             if is_right && !bytes.is_empty() {
                 // Bytes that cannot be stored are fetched again, and then a reader gets the error.
@@ -271,7 +302,11 @@ impl RemoteImage {
     ///
     /// # Errors
     /// [`Error::Verity`].
-    pub fn source(&self, supply: Arc<dyn Supply>, patience: Duration) -> Result<(Arc<dyn Source>, bool)> {
+    pub fn source(
+        &self,
+        supply: Arc<dyn Supply>,
+        patience: Duration,
+    ) -> Result<(Arc<dyn Source>, bool)> {
         self.known.source(&self.entry, supply, patience)
     }
 }
@@ -321,7 +356,11 @@ impl RemoteObject for WithFirstBytes {
         self.object.location()
     }
 
-    fn ask(&self, range: Range<u64>, deadline: Instant) -> Result<Box<dyn Answer + '_>, FetchErrorKind> {
+    fn ask(
+        &self,
+        range: Range<u64>,
+        deadline: Instant,
+    ) -> Result<Box<dyn Answer + '_>, FetchErrorKind> {
         let mut first = self.first.lock();
         let Some(bytes) = first.take_if(|bytes| range.end <= to_u64(bytes.len())) else {
             drop(first);
@@ -356,10 +395,16 @@ fn keep_profile(object: &dyn RemoteObject, entry: &Entry, deadline: Instant) -> 
         (object.location(), |error| Error::Fetch { location: object.location().into(), error });
     if object.size() > LARGEST {
         let problem = format!("has {} bytes, and at most {LARGEST} are used", object.size());
-        return Err(Error::Document { location: location.into(), document: "access profile", problem });
+        return Err(Error::Document {
+            location: location.into(),
+            document: "access profile",
+            problem,
+        });
     }
     let is_right = |bytes: &[u8]| match object.validator() {
-        Validator::Sha256(digest) => ferofs_read::Hex(&Sha256::digest(bytes)).to_string() == *digest,
+        Validator::Sha256(digest) => {
+            ferofs_read::Hex(&Sha256::digest(bytes)).to_string() == *digest
+        }
         _ => true,
     };
     let mut kept = Vec::new();

@@ -43,7 +43,8 @@ impl Known {
     /// An image with a seal in it.
     pub(super) fn sealed(size: u64, root: Digest, seal: &Seal) -> Self {
         // A superblock that was parsed can be written.
-        let superblock = seal.superblock.to_bytes().map(|bytes| Hex(&bytes).to_string()).unwrap_or_default();
+        let superblock =
+            seal.superblock.to_bytes().map(|bytes| Hex(&bytes).to_string()).unwrap_or_default();
         let tree = KnownTree { root: root.to_string(), position: seal.position, superblock };
         Self { size, tree: Some(tree), unverified: None }
     }
@@ -91,15 +92,23 @@ impl Known {
     /// The seal and its root.
     pub(super) fn seal(&self) -> Result<Option<(Seal, Digest)>> {
         let Some(tree) = &self.tree else { return Ok(None) };
-        let wrong =
-            |problem: String| Error::Document { location: self.key(), document: "known image", problem };
+        let wrong = |problem: String| Error::Document {
+            location: self.key(),
+            document: "known image",
+            problem,
+        };
         let root: Digest = tree.root.parse().map_err(|_| wrong("no root hash".into()))?;
-        let bytes = unhex(&tree.superblock).ok_or_else(|| wrong("no superblock of a hash tree".into()))?;
+        let bytes =
+            unhex(&tree.superblock).ok_or_else(|| wrong("no superblock of a hash tree".into()))?;
         Ok(Some((Seal { superblock: Superblock::parse(&bytes)?, position: tree.position }, root)))
     }
 
     /// The image with this root, if the cache has it.
-    pub(super) fn by_root(cache: &Cache, root: Digest, position: Option<u64>) -> Result<Option<Self>> {
+    pub(super) fn by_root(
+        cache: &Cache,
+        root: Digest,
+        position: Option<u64>,
+    ) -> Result<Option<Self>> {
         let known = Self::read(cache, &format!("root-{root}.json"))?;
         let fits = |known: &Self| {
             let tree = known.tree.as_ref();
@@ -111,7 +120,11 @@ impl Known {
     }
 
     /// The image that was last found at `location`. With a server, only a location with a digest names the same image for ever.
-    pub(super) fn by_location(cache: &Cache, location: &str, options: &OpenRemote) -> Result<Option<Self>> {
+    pub(super) fn by_location(
+        cache: &Cache,
+        location: &str,
+        options: &OpenRemote,
+    ) -> Result<Option<Self>> {
         let is_fixed = location.starts_with("oci://") && location.contains("@sha256:");
         if !(options.offline || is_fixed) {
             return Ok(None);

@@ -72,7 +72,11 @@ impl RemoteObject for LazyObject {
         &self.location
     }
 
-    fn ask(&self, range: Range<u64>, deadline: Instant) -> Result<Box<dyn Answer + '_>, FetchErrorKind> {
+    fn ask(
+        &self,
+        range: Range<u64>,
+        deadline: Instant,
+    ) -> Result<Box<dyn Answer + '_>, FetchErrorKind> {
         self.object()?.ask(range, deadline)
     }
 }

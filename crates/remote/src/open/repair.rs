@@ -39,7 +39,8 @@ impl<S: Source + Clone> RepairedSource<S> {
     ) -> Result<Self> {
         let verified = seal.verified(stored.clone(), stored, root)?.check_each_read();
         let layout = verified.verifier().layout();
-        let (data_block_size, hash_block_size) = (layout.data_block_size(), layout.hash_block_size());
+        let (data_block_size, hash_block_size) =
+            (layout.data_block_size(), layout.hash_block_size());
         Ok(Self {
             verified,
             supply,
@@ -67,7 +68,11 @@ impl<S: Source> RepairedSource<S> {
     }
 
     /// Calls `read`, which reads `wanted`, and again after wrong bytes have been fetched again.
-    fn read(&self, wanted: &[Range<u64>], mut read: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    fn read(
+        &self,
+        wanted: &[Range<u64>],
+        mut read: impl FnMut() -> io::Result<()>,
+    ) -> io::Result<()> {
         let mut deadline = None;
         for _ in 0..REPAIRS.saturating_mul(wanted.len()) {
             let Err(error) = read() else { return Ok(()) };

@@ -33,7 +33,8 @@ const PIECE: u64 = 1 << 20;
 pub fn verify_entry(cache: &Cache, key: &str) -> Result<Option<VerifiedEntry>> {
     let Some(info) = cache.info(key)? else { return Ok(None) };
     let root = info.roothash.as_ref().and_then(|root| root.parse().ok());
-    let Some(known) = root.map(|root| Known::by_root(cache, root, None)).transpose()?.flatten() else {
+    let Some(known) = root.map(|root| Known::by_root(cache, root, None)).transpose()?.flatten()
+    else {
         return Ok(None);
     };
     let (Some((seal, root)), true) = (known.seal()?, known.key() == key) else { return Ok(None) };
@@ -55,7 +56,12 @@ fn runs(entry: &Entry, units: Range<u64>) -> Result<Vec<Range<u64>>> {
     entry.stored(units).map_err(Error::cache(entry.path(), "read"))
 }
 
-fn verify_run(entry: &Entry, check: &TreeCheck, run: Range<u64>, verified: &mut VerifiedEntry) -> Result<()> {
+fn verify_run(
+    entry: &Entry,
+    check: &TreeCheck,
+    run: Range<u64>,
+    verified: &mut VerifiedEntry,
+) -> Result<()> {
     let Range { start: mut at, end } = entry.bytes_of(&run);
     while at < end {
         let mut range = at..end.min(at.saturating_add(PIECE));

@@ -28,9 +28,16 @@ pub fn decompress(from: &Path, to: &Path, digest: &str, location: &str) -> Resul
     done
 }
 
-fn decompress_to(from: &Path, to: &Path, mut file: File, digest: &str, location: &str) -> Result<()> {
+fn decompress_to(
+    from: &Path,
+    to: &Path,
+    mut file: File,
+    digest: &str,
+    location: &str,
+) -> Result<()> {
     let source = File::open(from).map_err(Error::file(from, "open"))?;
-    let mut decoder = zstd::Decoder::new(BufReader::new(source)).map_err(Error::file(from, "decompress"))?;
+    let mut decoder =
+        zstd::Decoder::new(BufReader::new(source)).map_err(Error::file(from, "decompress"))?;
     let (mut hasher, mut buffer) = (Sha256::new(), vec![0; PIECE]);
     loop {
         let len = match decoder.read(&mut buffer) {
@@ -45,7 +52,10 @@ fn decompress_to(from: &Path, to: &Path, mut file: File, digest: &str, location:
     }
     file.sync_all().map_err(Error::file(to, "sync"))?;
     if format!("sha256:{}", Hex(&hasher.finalize())) != digest {
-        return Err(Error::Fetch { location: location.to_owned(), error: FetchErrorKind::Digest.into() });
+        return Err(Error::Fetch {
+            location: location.to_owned(),
+            error: FetchErrorKind::Digest.into(),
+        });
     }
     Ok(())
 }
@@ -65,7 +75,10 @@ mod tests {
         decompress(&from, &to, &digest, "here").unwrap();
         assert!(std::fs::read(&to).unwrap() == bytes);
         // An existing file is not replaced.
-        assert!(matches!(decompress(&from, &to, &digest, "here"), Err(Error::File { action: "create", .. })));
+        assert!(matches!(
+            decompress(&from, &to, &digest, "here"),
+            Err(Error::File { action: "create", .. })
+        ));
         std::fs::remove_file(&to).unwrap();
         let wrong = decompress(&from, &to, &digest.replace('a', "b"), "here").unwrap_err();
         assert!(

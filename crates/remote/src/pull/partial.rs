@@ -139,8 +139,9 @@ pub(super) fn are_wrong_bytes(error: &Error) -> bool {
 
 /// The name for `object` beside the file `path`. Another object has another name.
 fn name_beside(object: &dyn RemoteObject, path: &Path) -> Result<PathBuf> {
-    let name =
-        path.file_name().ok_or_else(|| Error::file(path, "create")(io::ErrorKind::InvalidInput.into()))?;
+    let name = path
+        .file_name()
+        .ok_or_else(|| Error::file(path, "create")(io::ErrorKind::InvalidInput.into()))?;
     let identity = format!("{:?} {}", object.validator(), object.size());
     let identity = Hex(&Sha256::digest(identity)).to_string();
     let mut hidden = OsString::from(".");
@@ -164,10 +165,16 @@ fn open_if(path: &Path, is_private: impl Fn(&Metadata) -> bool) -> Result<(File,
                 remove(path)?;
                 continue;
             }
-            Ok(_) => openat(CWD, path, OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()),
+            Ok(_) => {
+                openat(CWD, path, OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 is_new = true;
-                let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let flags = OFlags::RDWR
+                    | OFlags::CREATE
+                    | OFlags::EXCL
+                    | OFlags::NOFOLLOW
+                    | OFlags::CLOEXEC;
                 openat(CWD, path, flags, Mode::from_raw_mode(PRIVATE))
             }
             Err(error) => return Err(Error::file(folder_of(path), "create a file in")(error)),
@@ -178,7 +185,9 @@ fn open_if(path: &Path, is_private: impl Fn(&Metadata) -> bool) -> Result<(File,
             Err(Errno::EXIST | Errno::LOOP) => continue,
             Err(Errno::NOENT) if !is_new => continue,
             // The folder is what is missing or cannot be written.
-            Err(error) => return Err(Error::file(folder_of(path), "create a file in")(error.into())),
+            Err(error) => {
+                return Err(Error::file(folder_of(path), "create a file in")(error.into()));
+            }
         };
         flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
             let busy = io::Error::new(io::ErrorKind::WouldBlock, "another process fetches it");
@@ -210,7 +219,9 @@ fn remove(path: &Path) -> Result<()> {
             let problem = "a directory has the name of the partial file: remove it";
             Err(Error::file(path, "create")(io::Error::new(error.kind(), problem)))
         }
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::file(path, "remove")(error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(Error::file(path, "remove")(error))
+        }
         _ => Ok(()),
     }
 }

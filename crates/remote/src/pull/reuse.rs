@@ -71,8 +71,10 @@ impl Reuse {
             let mut at = range.start;
             while at < range.end {
                 let mut bytes = vec![0; to_usize(range.end.saturating_sub(at).min(PART))];
-                let failed =
-                    |kind: FetchErrorKind| Error::Fetch { location: location.to_owned(), error: kind.into() };
+                let failed = |kind: FetchErrorKind| Error::Fetch {
+                    location: location.to_owned(),
+                    error: kind.into(),
+                };
                 fetch(at, &mut bytes).map_err(failed)?;
                 file.write_all_at(&bytes, at).map_err(Error::file(folder, "write a file in"))?;
                 at = at.saturating_add(to_u64(bytes.len()));
@@ -97,7 +99,11 @@ impl Reuse {
         let Ok(seal) = Seal::read(&stored, position) else { return Ok(None) };
         let known = KnownBlocks::start(seal.superblock.params.clone(), move || bases);
         known.wait();
-        let end = seal.byte_len().ok().and_then(|len| position.checked_add(len)).filter(|end| *end <= size);
+        let end = seal
+            .byte_len()
+            .ok()
+            .and_then(|len| position.checked_add(len))
+            .filter(|end| *end <= size);
         let Some(end) = end.filter(|_| !known.is_empty()) else { return Ok(None) };
         let tree = file.try_clone().and_then(|file| FileSource::new(file, 0));
         let tree = tree.map_err(Error::file(folder, "read a file in"))?;
@@ -125,14 +131,20 @@ impl Reuse {
     pub(super) fn fill(&self, start: u64, buf: &mut [u8]) -> io::Result<Vec<Range<u64>>> {
         let range = range_of(start, buf);
         let within = |pos: u64| to_usize(pos.saturating_sub(start));
-        let copied =
-            copy_blocks(&self.known, &self.digests, range.clone(), &self.gaps, LONGEST_GAP, |pos, bytes| {
+        let copied = copy_blocks(
+            &self.known,
+            &self.digests,
+            range.clone(),
+            &self.gaps,
+            LONGEST_GAP,
+            |pos, bytes| {
                 let at = within(pos);
                 if let Some(buf) = buf.get_mut(at..at.saturating_add(bytes.len())) {
                     buf.copy_from_slice(bytes);
                 }
                 Ok(())
-            })?;
+            },
+        )?;
         self.reused.fetch_add(copied.reused, Ordering::Relaxed);
         copied.requests.iter().for_each(|request| self.gaps.record(request, &copied.missing));
         // Not before: the other requests may be long ones, of which a part is there.

@@ -58,8 +58,12 @@ impl Sealed {
         let mut bytes = image;
         let size = len + seal.byte_len().unwrap();
         bytes.resize(usize::try_from(size).unwrap(), 0);
-        std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes[usize::try_from(len).unwrap()..], len)
-            .unwrap();
+        std::os::unix::fs::FileExt::read_exact_at(
+            &file,
+            &mut bytes[usize::try_from(len).unwrap()..],
+            len,
+        )
+        .unwrap();
         Self { bytes: Arc::new(bytes), root, position: len }
     }
 

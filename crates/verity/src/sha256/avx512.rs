@@ -7,9 +7,9 @@
 )]
 
 use std::arch::x86_64::{
-    __m512i, _mm512_add_epi32, _mm512_ror_epi32, _mm512_set1_epi32, _mm512_set4_epi32, _mm512_shuffle_epi8,
-    _mm512_shuffle_i32x4, _mm512_srli_epi32, _mm512_ternarylogic_epi32, _mm512_unpackhi_epi32,
-    _mm512_unpackhi_epi64, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
+    __m512i, _mm512_add_epi32, _mm512_ror_epi32, _mm512_set1_epi32, _mm512_set4_epi32,
+    _mm512_shuffle_epi8, _mm512_shuffle_i32x4, _mm512_srli_epi32, _mm512_ternarylogic_epi32,
+    _mm512_unpackhi_epi32, _mm512_unpackhi_epi64, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
 };
 
 use super::{CHUNK, INITIAL, K};
@@ -99,7 +99,8 @@ fn round<const ROUND: usize>(state: &mut [__m512i; 8], word: __m512i, constant: 
     let (e, f, g) = (state[place(4, ROUND)], state[place(5, ROUND)], state[place(6, ROUND)]);
     let sum_e = xor(_mm512_ror_epi32::<6>(e), _mm512_ror_epi32::<11>(e), _mm512_ror_epi32::<25>(e));
     let sum_a = xor(_mm512_ror_epi32::<2>(a), _mm512_ror_epi32::<13>(a), _mm512_ror_epi32::<22>(a));
-    let input = _mm512_add_epi32(_mm512_add_epi32(state[place(7, ROUND)], broadcast(constant)), word);
+    let input =
+        _mm512_add_epi32(_mm512_add_epi32(state[place(7, ROUND)], broadcast(constant)), word);
     let chosen = _mm512_add_epi32(sum_e, _mm512_ternarylogic_epi32::<CHOOSE>(e, f, g));
     let first = _mm512_add_epi32(input, chosen);
     let second = _mm512_add_epi32(sum_a, _mm512_ternarylogic_epi32::<MAJORITY>(a, b, c));
@@ -111,9 +112,18 @@ fn round<const ROUND: usize>(state: &mut [__m512i; 8], word: __m512i, constant: 
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn next_word<const ROUND: usize>(words: &[__m512i; 16]) -> __m512i {
-    let (next, ninth, last) = (words[(ROUND + 1) % 16], words[(ROUND + 9) % 16], words[(ROUND + 14) % 16]);
-    let low = xor(_mm512_ror_epi32::<7>(next), _mm512_ror_epi32::<18>(next), _mm512_srli_epi32::<3>(next));
-    let high = xor(_mm512_ror_epi32::<17>(last), _mm512_ror_epi32::<19>(last), _mm512_srli_epi32::<10>(last));
+    let (next, ninth, last) =
+        (words[(ROUND + 1) % 16], words[(ROUND + 9) % 16], words[(ROUND + 14) % 16]);
+    let low = xor(
+        _mm512_ror_epi32::<7>(next),
+        _mm512_ror_epi32::<18>(next),
+        _mm512_srli_epi32::<3>(next),
+    );
+    let high = xor(
+        _mm512_ror_epi32::<17>(last),
+        _mm512_ror_epi32::<19>(last),
+        _mm512_srli_epi32::<10>(last),
+    );
     _mm512_add_epi32(_mm512_add_epi32(words[ROUND], low), _mm512_add_epi32(ninth, high))
 }
 
@@ -135,7 +145,8 @@ fn words(rows: [__m512i; 16]) -> [__m512i; 16] {
                 (_mm512_shuffle_epi8(rows[$first], swap), _mm512_shuffle_epi8(rows[$second], swap));
             let (third, fourth) =
                 (_mm512_shuffle_epi8(rows[$third], swap), _mm512_shuffle_epi8(rows[$fourth], swap));
-            let (low, high) = (_mm512_unpacklo_epi32(first, second), _mm512_unpackhi_epi32(first, second));
+            let (low, high) =
+                (_mm512_unpacklo_epi32(first, second), _mm512_unpackhi_epi32(first, second));
             let (low_2, high_2) =
                 (_mm512_unpacklo_epi32(third, fourth), _mm512_unpackhi_epi32(third, fourth));
             [

@@ -57,7 +57,10 @@ fn hash<const N: usize>(messages: [&[u8]; N]) -> [[u8; 32]; N] {
         padded
     });
     for number in 0..end / CHUNK {
-        compress(&mut states, padded.each_ref().map(|padded| &padded.as_chunks::<CHUNK>().0[number]));
+        compress(
+            &mut states,
+            padded.each_ref().map(|padded| &padded.as_chunks::<CHUNK>().0[number]),
+        );
     }
     states.map(|state| digest(state))
 }
@@ -78,8 +81,10 @@ fn compress<const N: usize>(states: &mut [State; N], chunks: [&[u8; CHUNK]; N]) 
             *abef = _mm_sha256rnds2_epu32(*abef, *cdgh, _mm_shuffle_epi32(sum, 0x0e));
             if group < 12 {
                 let [oldest, older, newer, newest] = [0, 1, 2, 3].map(|n| words[(group + n) % 4]);
-                let sum =
-                    _mm_add_epi32(_mm_sha256msg1_epu32(oldest, older), _mm_alignr_epi8(newest, newer, 4));
+                let sum = _mm_add_epi32(
+                    _mm_sha256msg1_epu32(oldest, older),
+                    _mm_alignr_epi8(newest, newer, 4),
+                );
                 words[group % 4] = _mm_sha256msg2_epu32(sum, newest);
             }
         }

@@ -61,7 +61,13 @@ impl<T: Source> BlockVerifier<T> {
     ///
     /// # Errors
     /// [`Error::Parameter`] for parameters out of range or a root of another length, [`Error::Short`] for a tree that is too short.
-    pub fn new(tree: T, tree_start: u64, data_blocks: u64, params: &Params, root: Digest) -> Result<Self> {
+    pub fn new(
+        tree: T,
+        tree_start: u64,
+        data_blocks: u64,
+        params: &Params,
+        root: Digest,
+    ) -> Result<Self> {
         let layout = TreeLayout::new(data_blocks, params)?;
         if tree.size().checked_sub(tree_start).is_none_or(|len| len < layout.len()) {
             let need = tree_start.saturating_add(layout.len());
@@ -188,14 +194,19 @@ impl<T: Source> BlockVerifier<T> {
     /// As [`Self::verify`]; [`Error::Parameter`] when `blocks` has others than those of the image.
     pub fn digests(&self, blocks: Range<u64>) -> Result<Vec<Digest>> {
         if blocks.start > blocks.end || blocks.end > self.layout.data_blocks() {
-            return Err(Error::Parameter { parameter: "blocks", problem: "are not all blocks of the image" });
+            return Err(Error::Parameter {
+                parameter: "blocks",
+                problem: "are not all blocks of the image",
+            });
         }
         let mut digests = Vec::new();
         let mut at = blocks.start;
         while at < blocks.end {
             let end = self.end_of_leaf(at).min(blocks.end);
             self.with_digests(at..end, TreeReads::Wait, |expected| {
-                digests.extend(expected.chunks_exact(to_usize(self.layout.digest_len())).map(Digest::new));
+                digests.extend(
+                    expected.chunks_exact(to_usize(self.layout.digest_len())).map(Digest::new),
+                );
             })?;
             at = end;
         }
@@ -220,12 +231,16 @@ impl<T: Source> BlockVerifier<T> {
         let size = self.layout.hash_block_size();
         let mut read: Vec<(u64, Vec<u8>)> =
             wanted.into_iter().map(|block| (block, vec![0; to_usize(size)])).collect();
-        let ranges = read.iter_mut().map(|(block, buf)| ReadRange { pos: self.position(*block), buf });
+        let ranges =
+            read.iter_mut().map(|(block, buf)| ReadRange { pos: self.position(*block), buf });
         let ranges = &mut ranges.collect::<Vec<_>>();
-        self.tree.read_ranges(ranges, Access::Sparse).map_err(|e| Error::of_read("read hash tree", e))?;
+        self.tree
+            .read_ranges(ranges, Access::Sparse)
+            .map_err(|e| Error::of_read("read hash tree", e))?;
         // Blocks above come first.
         for (block, bytes) in read {
-            let place = (0usize..).zip(self.layout.levels()).find(|(_, level)| level.first <= block);
+            let place =
+                (0usize..).zip(self.layout.levels()).find(|(_, level)| level.first <= block);
             let Some((level, place)) = place else { continue };
             let (above, index) = (level.saturating_add(1), block.saturating_sub(place.first));
             if self.hasher.hash(&bytes) == self.expected(above, index, TreeReads::Wait)? {
@@ -266,10 +281,13 @@ impl<T: Source> BlockVerifier<T> {
         reads: TreeReads,
         use_digests: impl FnOnce(&[u8]) -> R,
     ) -> Result<R> {
-        let Some(leaves) = self.layout.levels().first() else { return Ok(use_digests(self.root.as_bytes())) };
+        let Some(leaves) = self.layout.levels().first() else {
+            return Ok(use_digests(self.root.as_bytes()));
+        };
         let (index, start) = self.layout.parent(blocks.start);
         let end = start.saturating_add(blocks.end.saturating_sub(blocks.start));
-        let [start, end] = [start, end].map(|n| to_usize(n.saturating_mul(self.layout.digest_len())));
+        let [start, end] =
+            [start, end].map(|n| to_usize(n.saturating_mul(self.layout.digest_len())));
         self.with_hash_block(0, leaves.first.saturating_add(index), index, reads, |bytes| {
             // A hash block has all its digests.
             use_digests(bytes.get(start..end).unwrap_or_default())
@@ -464,7 +482,8 @@ mod tests {
             }
             let verifier = Arc::<OnceLock<_>>::default();
             let (piece, stored) = (512 * blocks, Mutex::new(vec![None; tree.len()]));
-            let fetched = Arc::new(Fetched { tree, piece, stored, verifier: Arc::clone(&verifier) });
+            let fetched =
+                Arc::new(Fetched { tree, piece, stored, verifier: Arc::clone(&verifier) });
             let set = verifier.set(BlockVerifier::new(fetched, 0, 3000, &params, root).unwrap());
             assert!(set.is_ok());
             let results = image
@@ -473,7 +492,9 @@ mod tests {
                 .map(|(n, block)| verifier.get().unwrap().verify(n as u64, block));
             let wrong: Vec<Error> = results.filter_map(Result::err).collect();
             assert_eq!(wrong.is_empty(), changed.is_none());
-            assert!(wrong.iter().all(|error| matches!(error, Error::Integrity(error) if error.is_hash)));
+            assert!(
+                wrong.iter().all(|error| matches!(error, Error::Integrity(error) if error.is_hash))
+            );
         }
     }
 
@@ -482,7 +503,8 @@ mod tests {
         let params = Params::default();
         let (image, tree, root) = sealed(200, &params);
         let verifier = BlockVerifier::new(tree.as_slice(), 0, 200, &params, root).unwrap();
-        let refused = |result| matches!(result, Err(Error::Parameter { parameter: "bytes to verify", .. }));
+        let refused =
+            |result| matches!(result, Err(Error::Parameter { parameter: "bytes to verify", .. }));
         assert!(refused(verifier.verify(0, &image[..5000])));
         assert!(refused(verifier.verify(199, &image[..8192])));
         assert!(refused(verifier.verify(u64::MAX, &image[..4096])));

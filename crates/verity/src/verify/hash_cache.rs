@@ -63,9 +63,16 @@ impl HashCache {
         set.uses = set.uses.saturating_add(1);
         let now = set.uses;
         let known = set.places.iter().position(|place| place.number == Some(number));
-        let oldest =
-            || set.places.iter().enumerate().min_by_key(|(_, place)| place.used).map(|(index, _)| index);
-        let Some(place) = known.or_else(oldest).and_then(|index| set.places.get_mut(index)) else { return };
+        let oldest = || {
+            set.places
+                .iter()
+                .enumerate()
+                .min_by_key(|(_, place)| place.used)
+                .map(|(index, _)| index)
+        };
+        let Some(place) = known.or_else(oldest).and_then(|index| set.places.get_mut(index)) else {
+            return;
+        };
         if place.bytes.len() == bytes.len() {
             // No other block's number stays with half of these bytes if this panics.
             place.number = None;
@@ -90,8 +97,9 @@ mod tests {
     fn the_block_of_a_set_that_was_not_used_longest_is_removed() {
         let cache = HashCache::new(4096);
         let sets = (LIMIT / 4096 / PLACES) as u64;
-        let has =
-            |number: u64| cache.with(number * sets, |bytes| assert!(bytes == [number as u8; 4096])).is_ok();
+        let has = |number: u64| {
+            cache.with(number * sets, |bytes| assert!(bytes == [number as u8; 4096])).is_ok()
+        };
         for number in 0..4 {
             assert!(!has(number));
             cache.insert(number * sets, &[number as u8; 4096]);

@@ -10,7 +10,8 @@ use crate::tree::make_tree;
 /// An image and its tree.
 pub(super) fn sealed(blocks: u64, params: &Params) -> (Vec<u8>, Vec<u8>, Digest) {
     let len = blocks as usize * params.data_block_size as usize;
-    let image: Vec<u8> = (0..len).map(|n| (n.wrapping_mul(n) >> 9) as u8 ^ (n >> 12) as u8).collect();
+    let image: Vec<u8> =
+        (0..len).map(|n| (n.wrapping_mul(n) >> 9) as u8 ^ (n >> 12) as u8).collect();
     let mut tree = vec![0; TreeLayout::new(blocks, params).unwrap().len() as usize];
     let root = make_tree(&image, blocks, params, 3, |pos, bytes| {
         tree[pos as usize..][..bytes.len()].copy_from_slice(bytes);

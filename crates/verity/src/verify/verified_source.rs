@@ -70,7 +70,11 @@ impl<S: Source, T: Source> VerifiedSource<S, T> {
         let verifier = BlockVerifier::new(tree, tree_start, data_blocks, params, root)?;
         if image.size() < verifier.layout().data_len() {
             let need = verifier.layout().data_len();
-            return Err(Error::Short { what: "by the hash tree, the image", need, have: image.size() });
+            return Err(Error::Short {
+                what: "by the hash tree, the image",
+                need,
+                have: image.size(),
+            });
         }
         let parts = to_usize(data_blocks.div_ceil(PART));
         let mut checked = Vec::new();
@@ -166,7 +170,8 @@ impl<S: Source, T: Source> VerifiedSource<S, T> {
             let blocks = *pos - *pos % size..end.next_multiple_of(size);
             // Whole blocks are checked in the caller's memory.
             let is_in_place = is_checked || blocks.end - blocks.start == len;
-            let whole = if is_in_place { Vec::new() } else { vec![0; to_usize(blocks.end - blocks.start)] };
+            let whole =
+                if is_in_place { Vec::new() } else { vec![0; to_usize(blocks.end - blocks.start)] };
             parts.push(RangeRead { pos: *pos, buf, is_checked, is_in_place, blocks, whole });
         }
         let reads = parts.iter_mut().map(|part| match part.is_in_place {
@@ -200,7 +205,9 @@ impl<S: Source, T: Source> VerifiedSource<S, T> {
         tree: TreeReads,
         read: impl Fn(u64, &mut [u8]) -> io::Result<()>,
     ) -> io::Result<()> {
-        let end = pos.checked_add(to_u64(buf.len())).filter(|end| *end <= self.verifier.layout().data_len());
+        let end = pos
+            .checked_add(to_u64(buf.len()))
+            .filter(|end| *end <= self.verifier.layout().data_len());
         let end = end.ok_or(io::ErrorKind::UnexpectedEof)?;
         if buf.is_empty() || self.are_checked(pos, end - pos) {
             return read(pos, buf);
@@ -321,7 +328,8 @@ mod tests {
         let (mut image, tree, root) = sealed(300, &params);
         let right = image.clone();
         image[4096 * 7] ^= 1;
-        let (image, tree) = (Slow(image, AtomicBool::new(false)), Slow(tree, AtomicBool::new(false)));
+        let (image, tree) =
+            (Slow(image, AtomicBool::new(false)), Slow(tree, AtomicBool::new(false)));
         let source = VerifiedSource::new(&image, &tree, 300, &params, root).unwrap();
         let mut buf = vec![0; 6000];
         for (image_cached, tree_cached) in [(false, false), (true, false), (false, true)] {
@@ -357,7 +365,8 @@ mod tests {
         let params = Params::default();
         let (image, tree, root) = sealed(100, &params);
         let image = Changing(parking_lot::Mutex::new(image));
-        let source = VerifiedSource::new(&image, &tree, 100, &params, root).unwrap().check_each_read();
+        let source =
+            VerifiedSource::new(&image, &tree, 100, &params, root).unwrap().check_each_read();
         let mut buf = vec![0; 6000];
         source.read_exact_at(8000, &mut buf).unwrap();
         image.0.lock()[9000] ^= 1;
@@ -492,7 +501,10 @@ mod tests {
             make_tree(&image, blocks, params, 1, |_, _| Ok(())).unwrap().to_string()
         };
         let params = Params::default();
-        assert_eq!(zeroes(1, &params), "ad7facb2586fc6e966c004d7d1d16b024f5805ff7cb47c7a85dabd8b48892ca7");
+        assert_eq!(
+            zeroes(1, &params),
+            "ad7facb2586fc6e966c004d7d1d16b024f5805ff7cb47c7a85dabd8b48892ca7"
+        );
     }
 
     #[test]

@@ -13,12 +13,19 @@ use crate::common::fixture::Fixture;
 /// The limit on address space, in bytes: much more than these small builds need.
 const MEMORY: u64 = 1 << 30;
 
-fn build(fixture: &Fixture, bytes: &[u8], options: &[&str]) -> (PathBuf, ferofs_tests::run::Outcome) {
+fn build(
+    fixture: &Fixture,
+    bytes: &[u8],
+    options: &[&str],
+) -> (PathBuf, ferofs_tests::run::Outcome) {
     let (tar, image) = (fixture.path("archive.tar"), fixture.path("image"));
     let _ = fs::remove_file(&image);
     fs::write(&tar, bytes).unwrap();
-    let run =
-        Run::limited(ferofs_tests::run::ferofs_path(), Some(MEMORY), std::time::Duration::from_secs(60));
+    let run = Run::limited(
+        ferofs_tests::run::ferofs_path(),
+        Some(MEMORY),
+        std::time::Duration::from_secs(60),
+    );
     let outcome = run.args(["build", "-z", "lz4"]).args(options).args([&tar, &image]).run();
     (image, outcome)
 }
@@ -30,13 +37,17 @@ fn listing(bytes: &[u8], options: &[&str]) -> Vec<(String, String)> {
     outcome.success();
     ferofs().arg("check").arg(&image).run().success();
     let tree = fixture.extract(&image, "extracted");
-    let listed = Command::new("find").arg(&tree).args(["-mindepth", "1", "-printf", "%P %y%l %n\n"]).output();
+    let listed = Command::new("find")
+        .arg(&tree)
+        .args(["-mindepth", "1", "-printf", "%P %y%l %n\n"])
+        .output();
     let mut lines: Vec<(String, String)> = String::from_utf8(listed.unwrap().stdout)
         .unwrap()
         .lines()
         .map(|line| {
             let (path, what) = line.split_once(' ').unwrap();
-            let content = fs::read(tree.join(path)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+            let content =
+                fs::read(tree.join(path)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
             let content = content.ok().filter(|_| what.starts_with('f')).unwrap_or_default();
             (path.to_owned(), format!("{what} {content}").trim_end().to_owned())
         })
@@ -55,26 +66,56 @@ fn every_damage_is_reported_with_member_and_position() {
     let huge = [&[0x80][..], &[0xff; 11]].concat();
     let truncated = |bytes: Vec<u8>, len: usize| bytes[..len].to_vec();
     for (what, bytes, message) in [
-        ("checksum", [good.clone(), Header::new("bad", b'0', 0).0.to_vec()].concat(), "checksum is wrong"),
+        (
+            "checksum",
+            [good.clone(), Header::new("bad", b'0', 0).0.to_vec()].concat(),
+            "checksum is wrong",
+        ),
         ("text", b"not an archive\n".repeat(100), "checksum is wrong"),
         (
             "size",
             archive(&[good.clone(), Header::new("bad", b'0', 0).with(124, &huge).bytes()]),
             "bad: the size",
         ),
-        ("negative", archive(&[Header::new("bad", b'0', 0).with(124, &[0xff; 12]).bytes()]), "bad: the size"),
-        ("octal", archive(&[Header::new("bad", b'0', 0).with(124, b"0000009\0").bytes()]), "bad: the size"),
+        (
+            "negative",
+            archive(&[Header::new("bad", b'0', 0).with(124, &[0xff; 12]).bytes()]),
+            "bad: the size",
+        ),
+        (
+            "octal",
+            archive(&[Header::new("bad", b'0', 0).with(124, b"0000009\0").bytes()]),
+            "bad: the size",
+        ),
         ("pax size", archive(&[pax(&[("size", b"-1")]), file("bad", b"")]), "bad: the size"),
         (
             "an owner that Linux has no ID for",
-            archive(&[Header::new("bad", b'0', 0).with(108, b"\x80\0\0\0\xff\xff\xff\xff").bytes()]),
+            archive(&[Header::new("bad", b'0', 0)
+                .with(108, b"\x80\0\0\0\xff\xff\xff\xff")
+                .bytes()]),
             "bad: the owner",
         ),
         ("a group", archive(&[pax(&[("gid", b"4294967295")]), file("bad", b"")]), "bad: the owner"),
-        ("pax", archive(&[member(Header::new("x", b'x', 5), b"99 a="), file("bad", b"")]), "extended header"),
-        ("long name", archive(&[Header::new("x", b'L', 1 << 32).bytes()]), "extended header of 4294967296"),
-        ("long name that ends", Header::new("x", b'L', 60 << 10).bytes(), "the archive ends within"),
-        ("cut data", truncated(file("bad", &[1; 5000]), 3000), "bad: the archive ends within this member"),
+        (
+            "pax",
+            archive(&[member(Header::new("x", b'x', 5), b"99 a="), file("bad", b"")]),
+            "extended header",
+        ),
+        (
+            "long name",
+            archive(&[Header::new("x", b'L', 1 << 32).bytes()]),
+            "extended header of 4294967296",
+        ),
+        (
+            "long name that ends",
+            Header::new("x", b'L', 60 << 10).bytes(),
+            "the archive ends within",
+        ),
+        (
+            "cut data",
+            truncated(file("bad", &[1; 5000]), 3000),
+            "bad: the archive ends within this member",
+        ),
         ("cut header", [good.clone(), vec![b'a'; 100]].concat(), "at byte 1024: "),
         ("an extended header without a member", pax(&[("path", b"x")]), "the archive ends within"),
         ("nothing", Vec::new(), "the archive is empty"),
@@ -90,15 +131,27 @@ fn every_damage_is_reported_with_member_and_position() {
             [b"hsqs".to_vec(), vec![0; 4092]].concat(),
             "a squashfs image; use mount -o ro FILE DIR, or squashfuse FILE DIR",
         ),
-        ("a picture", [b"\x89PNG\r\n".to_vec(), vec![1; 4096]].concat(), "not a tar archive: a PNG picture"),
+        (
+            "a picture",
+            [b"\x89PNG\r\n".to_vec(), vec![1; 4096]].concat(),
+            "not a tar archive: a PNG picture",
+        ),
         ("zip", [b"PK\x03\x04".to_vec(), vec![1; 4096]].concat(), "a ZIP archive; use unzip"),
         ("a small zip", b"PK\x03\x04".repeat(20), "a ZIP archive; use unzip"),
         ("a small text", b"text\n".to_vec(), "the file is not a tar archive, or is damaged"),
         ("cpio", [b"070701".to_vec(), vec![b'0'; 4096]].concat(), "a cpio archive; use cpio"),
-        ("qcow2", [b"QFI\xfb".to_vec(), vec![1; 4096]].concat(), "a qcow2 disk image; use qemu-img"),
+        (
+            "qcow2",
+            [b"QFI\xfb".to_vec(), vec![1; 4096]].concat(),
+            "a qcow2 disk image; use qemu-img",
+        ),
         ("7z", [b"7z\xbc\xaf\x27\x1c".to_vec(), vec![1; 4096]].concat(), "a 7z archive; use 7z"),
         ("bzip2", b"BZh91AY&SY".repeat(60), "bzip2 -dc FILE | ferofs build"),
-        ("lz4", [b"\x04\x22\x4d\x18".to_vec(), vec![1; 4096]].concat(), "lz4 -dc FILE | ferofs build"),
+        (
+            "lz4",
+            [b"\x04\x22\x4d\x18".to_vec(), vec![1; 4096]].concat(),
+            "lz4 -dc FILE | ferofs build",
+        ),
         ("a file without a name", archive(&[file("", b"x")]), "a member without a name"),
         (
             "link to nothing",
@@ -150,7 +203,11 @@ fn every_damage_is_reported_with_member_and_position() {
         (
             "a sparse map without end",
             archive(&[
-                pax(&[("GNU.sparse.major", b"1"), ("GNU.sparse.minor", b"0"), ("GNU.sparse.realsize", b"5")]),
+                pax(&[
+                    ("GNU.sparse.major", b"1"),
+                    ("GNU.sparse.minor", b"0"),
+                    ("GNU.sparse.realsize", b"5"),
+                ]),
                 file("bad", &b"9".repeat(1000)),
             ]),
             "bad: a malformed map",
@@ -171,7 +228,10 @@ fn every_damage_is_reported_with_member_and_position() {
             .output()
             .unwrap();
         let stderr = String::from_utf8_lossy(&piped.stderr);
-        assert!(piped.status.code() == Some(1) && stderr.contains(message), "{what} in a pipe: {stderr}");
+        assert!(
+            piped.status.code() == Some(1) && stderr.contains(message),
+            "{what} in a pipe: {stderr}"
+        );
     }
 }
 
@@ -233,9 +293,15 @@ fn unusual_but_valid_archives_are_built() {
     let long = "long/".repeat(60) + "name";
     let unlinked = Header::new("h", b'1', 5).to("f").bytes();
     let mut bytes = archive(&[
-        member(Header::new("f", b'0', 0).with(124, &[0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3]), b"abc"),
+        member(
+            Header::new("f", b'0', 0).with(124, &[0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3]),
+            b"abc",
+        ),
         Header::new("v7/", 0, 0).with(257, &[0; 8]).bytes(),
-        member(Header::new("././@LongLink", b'L', long.len() as u64 + 1), (long.clone() + "\0").as_bytes()),
+        member(
+            Header::new("././@LongLink", b'L', long.len() as u64 + 1),
+            (long.clone() + "\0").as_bytes(),
+        ),
         file("cut", b"far"),
         unlinked,
         member(Header::new("odd", b'Z', 3), b"odd"),
@@ -245,8 +311,12 @@ fn unusual_but_valid_archives_are_built() {
     ]);
     bytes.extend_from_slice(&b"garbage".repeat(200));
     let lines = listing(&bytes, &["--quiet"]);
-    let files: Vec<_> = pairs(&lines).into_iter().filter(|(_, what)| !what.starts_with('d')).collect();
-    assert_eq!(files, [("f", "f 2 abc"), ("h", "f 2 abc"), (long.as_str(), "f 1 far"), ("p", "f 1 pax")]);
+    let files: Vec<_> =
+        pairs(&lines).into_iter().filter(|(_, what)| !what.starts_with('d')).collect();
+    assert_eq!(
+        files,
+        [("f", "f 2 abc"), ("h", "f 2 abc"), (long.as_str(), "f 1 far"), ("p", "f 1 pax")]
+    );
     assert!(lines.iter().any(|(path, what)| path == "v7" && what == "d 2"));
 }
 
@@ -269,11 +339,23 @@ fn an_incomplete_end_is_reported() {
 fn several_archives_are_merged_as_layers() {
     let fixture = Fixture::empty();
     let layers = [
-        archive(&[file("a", b"1"), file("d/x", b"1"), file("d/y", b"1"), file("o/x", b"1"), file("k", b"1")]),
-        archive(&[file("d/.wh.x", b""), file("o/new", b"2"), file("o/.wh..wh..opq", b""), file("k", b"2")]),
+        archive(&[
+            file("a", b"1"),
+            file("d/x", b"1"),
+            file("d/y", b"1"),
+            file("o/x", b"1"),
+            file("k", b"1"),
+        ]),
+        archive(&[
+            file("d/.wh.x", b""),
+            file("o/new", b"2"),
+            file("o/.wh..wh..opq", b""),
+            file("k", b"2"),
+        ]),
         archive(&[file(".wh.a", b""), dir("d/x"), file(".wh..wh.plnk/1", b"")]),
     ];
-    let paths: Vec<PathBuf> = (0..layers.len()).map(|n| fixture.path(&format!("{n}.tar"))).collect();
+    let paths: Vec<PathBuf> =
+        (0..layers.len()).map(|n| fixture.path(&format!("{n}.tar"))).collect();
     for (path, bytes) in paths.iter().zip(&layers) {
         fs::write(path, bytes).unwrap();
     }
@@ -281,8 +363,11 @@ fn several_archives_are_merged_as_layers() {
     ferofs().arg("build").args(&paths).arg(&image).run().success();
     let mut listed = Command::new("find");
     listed.arg(fixture.extract(&image, "out")).args(["-mindepth", "1", "-printf", "%P\n"]);
-    let mut names: Vec<String> =
-        String::from_utf8(listed.output().unwrap().stdout).unwrap().lines().map(str::to_owned).collect();
+    let mut names: Vec<String> = String::from_utf8(listed.output().unwrap().stdout)
+        .unwrap()
+        .lines()
+        .map(str::to_owned)
+        .collect();
     names.sort();
     assert_eq!(names, ["d", "d/x", "d/y", "k", "o", "o/new"]);
     assert_eq!(ferofs().arg("cat").arg(&image).arg("k").run().success().stdout, b"2");
@@ -314,7 +399,8 @@ fn bytes_after_gzip_data_are_left_out_with_a_warning() {
     let plain = fixture.path("plain");
     fs::write(&plain, archive(&[file("f", b"1")])).unwrap();
     let packed = Run::new("gzip").arg("-c").arg(&plain).run().success().stdout;
-    let (image, outcome) = build(&fixture, &[&packed[..], b"a signature of another program"].concat(), &[]);
+    let (image, outcome) =
+        build(&fixture, &[&packed[..], b"a signature of another program"].concat(), &[]);
     let stderr = outcome.success().stderr;
     assert!(stderr.contains("archive.tar: bytes after the gzip data are left out"), "{stderr}");
     assert_eq!(ferofs().arg("cat").arg(&image).arg("f").run().success().stdout, b"1");

@@ -55,8 +55,12 @@ fn gnu_tar_extracts_the_same_tree() {
         fixture.assert_same_as_source(&target);
         fs::remove_dir_all(target).unwrap();
 
-        let piped = ferofs().args(["extract", "--tar", "-", "--workers", "1"]).arg(&image).run().success();
-        assert!(piped.stdout == fs::read(&archive).unwrap(), "{compression}: the same bytes each time");
+        let piped =
+            ferofs().args(["extract", "--tar", "-", "--workers", "1"]).arg(&image).run().success();
+        assert!(
+            piped.stdout == fs::read(&archive).unwrap(),
+            "{compression}: the same bytes each time"
+        );
         fs::remove_file(archive).unwrap();
     }
 }
@@ -114,7 +118,8 @@ fn a_part_of_an_image_can_be_archived() {
     fs::write(fixture.source().join("dir/other"), "other").unwrap();
     let image = fixture.build("image", ["-T0"]);
     let listed = |options: &[&str]| {
-        let archive = ferofs().args(["extract", "--tar=-"]).args(options).arg(&image).run().success().stdout;
+        let archive =
+            ferofs().args(["extract", "--tar=-"]).args(options).arg(&image).run().success().stdout;
         let mut list = Command::new(&tar)
             .args(["-tf", "-"])
             .stdin(Stdio::piped())
@@ -129,8 +134,16 @@ fn a_part_of_an_image_can_be_archived() {
     assert_eq!(listed(&["--include=file"]), "./\ndir/\ndir/below/\ndir/below/file\n");
     let both = ferofs().args(["extract", "--tar=-"]).arg(&image).arg(fixture.path("dir")).run();
     assert_eq!(both.code, 2, "an archive or a directory");
-    let named = ferofs().args(["extract", "--tar"]).args([&fixture.path("x.tar.gz"), &image]).run().success();
-    assert!(named.stderr.contains("x.tar.gz: the archive is not compressed; --tar -"), "{}", named.stderr);
+    let named = ferofs()
+        .args(["extract", "--tar"])
+        .args([&fixture.path("x.tar.gz"), &image])
+        .run()
+        .success();
+    assert!(
+        named.stderr.contains("x.tar.gz: the archive is not compressed; --tar -"),
+        "{}",
+        named.stderr
+    );
     assert_eq!(ferofs().args(["extract", "--tar=/dev/full"]).arg(&image).run().code, 1);
 }
 
@@ -152,8 +165,10 @@ fn metadata_files_have_owners_modes_and_labels() {
     set("security.capability", &capability).unwrap();
     let labelled = set("security.selinux", b"u:object_r:tool_exec:s0\0").is_ok();
     let image = fixture.build("image", ["-T0", "--all-time"]);
-    let files: Vec<PathBuf> =
-        ["x_fs_config", "x_file_contexts", "x.json"].iter().map(|name| fixture.path(name)).collect();
+    let files: Vec<PathBuf> = ["x_fs_config", "x_file_contexts", "x.json"]
+        .iter()
+        .map(|name| fixture.path(name))
+        .collect();
     let options = files.iter().flat_map(|file| [OsStr::new("--metadata"), file.as_os_str()]);
     ferofs().arg("extract").args(options).arg("--mount-point=/system").arg(&image).run().success();
 
@@ -169,11 +184,14 @@ fn metadata_files_have_owners_modes_and_labels() {
     }
     let json = read(2);
     assert!(json.starts_with("[\n{") && json.ends_with("}\n]\n"), "{json}");
-    for part in ["\"path\":\"/bin/tool[1].sh\"", "\"gid\":2000", "\"mode\":\"0750\"", "security.capability"] {
+    for part in
+        ["\"path\":\"/bin/tool[1].sh\"", "\"gid\":2000", "\"mode\":\"0750\"", "security.capability"]
+    {
         assert!(json.contains(part), "{part}: {json}");
     }
     let current = fixture.directory("current");
-    let to_stdout = ferofs().dir(&current).args(["extract", "--metadata", "-"]).arg(&image).arg(".").run();
+    let to_stdout =
+        ferofs().dir(&current).args(["extract", "--metadata", "-"]).arg(&image).arg(".").run();
     assert_eq!(String::from_utf8(to_stdout.success().stdout).unwrap(), json);
     assert!(!current.join("-").exists());
     let full = fs::File::options().write(true).open("/dev/full").unwrap();

@@ -45,7 +45,8 @@ fn build(fixture: &Fixture, name: &str, sources: &[PathBuf], options: &[&str]) -
 /// A tree without inodes that tar archives cannot contain.
 fn tar_fixture() -> Fixture {
     let fixture = Fixture::new(&tree::Options { deep: 30, wide: 300, ..tree::Options::small() });
-    let sockets = Command::new("find").arg(fixture.source()).args(["-type", "s", "-delete"]).status();
+    let sockets =
+        Command::new("find").arg(fixture.source()).args(["-type", "s", "-delete"]).status();
     assert!(sockets.unwrap().success());
     // GNU tar archives these hard links as separate files.
     for name in ["device too", "fifo too"] {
@@ -102,7 +103,8 @@ fn linux_shows_the_tree_of_every_tar_format() {
         ("ustar", "", &[time.clone(), xattr.clone()]),
         ("v7", "", &[time, xattr]),
     ] {
-        let fixture = if matches!(format, "ustar" | "v7") { plain_fixture(format) } else { tar_fixture() };
+        let fixture =
+            if matches!(format, "ustar" | "v7") { plain_fixture(format) } else { tar_fixture() };
         let format = format!("--format={format}");
         let mut options = vec![format.as_str()];
         options.extend(Some(sparse).filter(|option| !option.is_empty()));
@@ -130,7 +132,8 @@ fn plain_fixture(format: &str) -> Fixture {
     std::os::unix::fs::symlink("../a", source.join("d/soft")).unwrap();
     if format == "ustar" {
         fs::create_dir_all(source.join("long".repeat(20)).join("path".repeat(10))).unwrap();
-        fs::write(source.join("long".repeat(20)).join("path".repeat(10)).join("file"), "far").unwrap();
+        fs::write(source.join("long".repeat(20)).join("path".repeat(10)).join("file"), "far")
+            .unwrap();
     }
     fixture
 }
@@ -140,7 +143,8 @@ fn compressed_and_piped_archives_give_the_same_image() {
     let Some(_) = need::tool("tar", "archives") else { return };
     let fixture = tar_fixture();
     let tar = archive(&fixture, "plain.tar", &["--format=pax", "--xattrs"]);
-    let expected = fs::read(build(&fixture, "expected", std::slice::from_ref(&tar), &["-z", "lz4"])).unwrap();
+    let expected =
+        fs::read(build(&fixture, "expected", std::slice::from_ref(&tar), &["-z", "lz4"])).unwrap();
     for tool in ["gzip", "xz", "zstd"] {
         let Some(_) = need::tool(tool, "compressed archives") else { continue };
         let packed = Command::new(tool).arg("-c").arg(&tar).output().unwrap().stdout;
@@ -150,7 +154,10 @@ fn compressed_and_piped_archives_give_the_same_image() {
         assert!(fs::read(image).unwrap() == expected, "{tool}");
         assert!(fs::read(piped(&fixture, &packed)).unwrap() == expected, "{tool} through a pipe");
     }
-    assert!(fs::read(piped(&fixture, &fs::read(&tar).unwrap())).unwrap() == expected, "through a pipe");
+    assert!(
+        fs::read(piped(&fixture, &fs::read(&tar).unwrap())).unwrap() == expected,
+        "through a pipe"
+    );
     // Standard input is a file: ferofs reads it directly, without a temporary copy.
     let image = fixture.path("redirected");
     let status = Command::new(ferofs_path())
@@ -161,7 +168,8 @@ fn compressed_and_piped_archives_give_the_same_image() {
         .status();
     assert!(status.unwrap().success());
     assert!(fs::read(image).unwrap() == expected, "redirected");
-    let names: Vec<_> = fs::read_dir(fixture.path("")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    let names: Vec<_> =
+        fs::read_dir(fixture.path("")).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert!(
         names.iter().all(|name| !name.to_string_lossy().starts_with('.')),
         "a temporary file is left: {names:?}"

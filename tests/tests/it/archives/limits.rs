@@ -31,7 +31,8 @@ fn build(fixture: &Fixture, sources: &[&Path], options: &[&str]) -> Outcome {
 /// Writes a compressed archive, because most of the bytes repeat.
 fn packed(fixture: &Fixture, name: &str, write: impl FnOnce(Archive<'_>)) -> std::path::PathBuf {
     let path = fixture.path(name);
-    let mut gzip = flate2::write::GzEncoder::new(File::create(&path).unwrap(), flate2::Compression::fast());
+    let mut gzip =
+        flate2::write::GzEncoder::new(File::create(&path).unwrap(), flate2::Compression::fast());
     write(&mut gzip);
     gzip.write_all(&[0; 1024]).unwrap();
     gzip.finish().unwrap();
@@ -65,7 +66,8 @@ fn sparse(name: &str, size: u64, stored: u64) -> Vec<u8> {
 
 /// Many xattrs with different names.
 fn attributes(kind: u8, number: u32, count: u32) -> Vec<u8> {
-    let names: Vec<String> = (0..count).map(|at| format!("SCHILY.xattr.user.{number}.{at}")).collect();
+    let names: Vec<String> =
+        (0..count).map(|at| format!("SCHILY.xattr.user.{number}.{at}")).collect();
     let records: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), &b""[..])).collect();
     pax_of(kind, &records)
 }
@@ -217,7 +219,11 @@ fn windows_of_decompressors_are_limited() {
     for bytes in [zstd, lzip] {
         std::fs::write(&archive, bytes).unwrap();
         let outcome = build(&fixture, &[&archive], &[]).failure(1);
-        assert!(outcome.stderr.contains("a window of more than 134217728 bytes"), "{}", outcome.stderr);
+        assert!(
+            outcome.stderr.contains("a window of more than 134217728 bytes"),
+            "{}",
+            outcome.stderr
+        );
     }
 }
 
@@ -226,11 +232,18 @@ fn limits_can_be_raised() {
     let fixture = Fixture::empty();
     let archive = packed(&fixture, "archive.tar.gz", |archive| {
         // Ignored records do not count.
-        put(archive, &pax_of(b'g', &[("comment", &[b'c'; 300_000]), ("VENDOR.key", &[b'v'; 300_000])]));
+        put(
+            archive,
+            &pax_of(b'g', &[("comment", &[b'c'; 300_000]), ("VENDOR.key", &[b'v'; 300_000])]),
+        );
         put(archive, &pax_of(b'g', &[("SCHILY.xattr.user.a", &[b'v'; 5000])]));
         put(archive, &file("f", b"content"));
     });
     let outcome = build(&fixture, &[&archive], &[]).failure(1);
-    assert!(outcome.stderr.contains("global headers of more than 4096 bytes"), "{}", outcome.stderr);
+    assert!(
+        outcome.stderr.contains("global headers of more than 4096 bytes"),
+        "{}",
+        outcome.stderr
+    );
     build(&fixture, &[&archive], &["--archive-limits", "2"]).success();
 }

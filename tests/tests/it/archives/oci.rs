@@ -30,14 +30,19 @@ impl Layout {
 
     /// Adds a blob, and returns its descriptor, with `more` fields.
     fn add(&self, kind: &str, bytes: &[u8], more: &str) -> String {
-        let digest: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        let digest: String =
+            Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
         fs::write(self.0.join("blobs/sha256").join(&digest), bytes).unwrap();
-        format!(r#"{{"mediaType":"{kind}","digest":"sha256:{digest}","size":{}{more}}}"#, bytes.len())
+        format!(
+            r#"{{"mediaType":"{kind}","digest":"sha256:{digest}","size":{}{more}}}"#,
+            bytes.len()
+        )
     }
 
     /// Adds an image of these layers, and returns the descriptor of its manifest.
     fn image(&self, layers: &[String], more: &str) -> String {
-        let config = r#"{"architecture":"s390x","os":"linux","rootfs":{"type":"layers","diff_ids":[]}}"#;
+        let config =
+            r#"{"architecture":"s390x","os":"linux","rootfs":{"type":"layers","diff_ids":[]}}"#;
         let config = self.add("application/vnd.oci.image.config.v1+json", config.as_bytes(), "");
         let layers = layers.join(",");
         let manifest = format!(r#"{{"schemaVersion":2,"config":{config},"layers":[{layers}]}}"#);
@@ -131,13 +136,18 @@ fn a_layout_gives_the_same_image_as_its_tree() {
     // Archives of the layout, with the order of skopeo and with another one.
     for order in [["blobs", "index.json", "oci-layout"], ["oci-layout", "index.json", "blobs"]] {
         let path = fixture.path("layout.tar");
-        let made = Command::new("tar").arg("-C").arg(&layout.0).arg("-cf").arg(&path).args(order).status();
+        let made =
+            Command::new("tar").arg("-C").arg(&layout.0).arg("-cf").arg(&path).args(order).status();
         assert!(made.unwrap().success());
         assert!(fs::read(build(&fixture, &path, &[])).unwrap() == expected, "{order:?}");
     }
     let path = fixture.path("layout.tar.gz");
-    fs::write(&path, packed(&fixture, "gzip", &fs::read(fixture.path("layout.tar")).unwrap())).unwrap();
-    assert!(fs::read(build(&fixture, &path, &["--from", "oci"])).unwrap() == expected, "compressed");
+    fs::write(&path, packed(&fixture, "gzip", &fs::read(fixture.path("layout.tar")).unwrap()))
+        .unwrap();
+    assert!(
+        fs::read(build(&fixture, &path, &["--from", "oci"])).unwrap() == expected,
+        "compressed"
+    );
 }
 
 #[test]
@@ -149,7 +159,11 @@ fn an_archive_of_a_layout_is_not_written_over() {
     fs::write(&path, &bytes).unwrap();
     for command in [ferofs().args(["build", "--force"]), mkfs_command(&fixture).arg("--oci=f")] {
         let refused = command.args([&path, &path]).run();
-        assert!(refused.code == 1 && refused.stderr.contains("also an input"), "{}", refused.stderr);
+        assert!(
+            refused.code == 1 && refused.stderr.contains("also an input"),
+            "{}",
+            refused.stderr
+        );
     }
     assert!(fs::read(&path).unwrap() == bytes);
 }
@@ -166,8 +180,11 @@ fn a_layout_can_be_built_as_an_ordinary_directory() {
     assert!(String::from_utf8_lossy(&listed.stdout).contains("oci-layout"));
     // An ordinary archive: it has files with the names of a layout, but another file before them.
     let tar = fixture.path("plain.tar");
-    fs::write(&tar, archive(&[file("readme", b""), file("oci-layout", b""), file("index.json", b"")]))
-        .unwrap();
+    fs::write(
+        &tar,
+        archive(&[file("readme", b""), file("oci-layout", b""), file("index.json", b"")]),
+    )
+    .unwrap();
     build(&fixture, &tar, &[]);
 }
 
@@ -180,13 +197,17 @@ fn platform_and_name_select_one_of_several_images() {
         layout.image(&[layer], more)
     };
     let platform = |arch: &str| format!(r#","platform":{{"os":"linux","architecture":"{arch}"}}"#);
-    let name = |name: &str| format!(r#","annotations":{{"org.opencontainers.image.ref.name":"{name}"}}"#);
+    let name =
+        |name: &str| format!(r#","annotations":{{"org.opencontainers.image.ref.name":"{name}"}}"#);
     let inner = format!(
         r#"{{"schemaVersion":2,"manifests":[{},{}]}}"#,
         image("for-sparc", &platform("sparc64")),
         image("for-mips", &platform("mips"))
     );
-    layout.index(&[layout.add(INDEX, inner.as_bytes(), &name("multi")), image("single", &name("other"))]);
+    layout.index(&[
+        layout.add(INDEX, inner.as_bytes(), &name("multi")),
+        image("single", &name("other")),
+    ]);
     let shown = |options: &[&str]| {
         let image = build(&fixture, &layout.0, options);
         String::from_utf8(ferofs().arg("ls").arg(image).run().success().stdout).unwrap()
@@ -202,7 +223,8 @@ fn platform_and_name_select_one_of_several_images() {
         (&["--image-name=multi", "--platform=linux/vax"], "available: linux/sparc64, linux/mips"),
         (&["--image-name=other", "--platform=linux/mips"], "an image for linux/s390x"),
     ] {
-        let outcome = ferofs().arg("build").args(options).args([&layout.0, &fixture.path("no")]).run();
+        let outcome =
+            ferofs().arg("build").args(options).args([&layout.0, &fixture.path("no")]).run();
         assert!(outcome.failure(1).stderr.contains(message), "{message}");
         assert!(!fixture.path("no").exists());
     }
@@ -233,7 +255,8 @@ fn a_damaged_layout_is_refused_with_the_name_of_the_blob() {
     fs::remove_file(&blob).unwrap();
     assert!(fails("not in the layout").contains(digest));
     // A FIFO without a writer: opening it for reading would wait forever.
-    rustix::fs::mknodat(rustix::fs::CWD, &blob, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, &blob, rustix::fs::FileType::Fifo, 0o600.into(), 0)
+        .unwrap();
     assert!(fails("not in the layout").contains(digest));
     for (kind, content, message) in [
         (LAYER, &b"not an archive\n".repeat(100)[..], "checksum is wrong"),
@@ -257,7 +280,8 @@ fn a_damaged_layout_is_refused_with_the_name_of_the_blob() {
     fs::write(layout.0.join("oci-layout"), r#"{"imageLayoutVersion":"2.0.0"}"#).unwrap();
     fails("version 2.0.0");
     fs::remove_file(layout.0.join("oci-layout")).unwrap();
-    let outcome = ferofs().args(["build", "--from=oci"]).args([&layout.0, &fixture.path("image")]).run();
+    let outcome =
+        ferofs().args(["build", "--from=oci"]).args([&layout.0, &fixture.path("image")]).run();
     assert!(outcome.failure(1).stderr.contains("oci-layout is missing"));
 }
 
@@ -279,7 +303,8 @@ fn docker_image(
     layers: &[Vec<u8>],
     name: impl Fn(usize, &[u8]) -> (Vec<Vec<u8>>, String),
 ) -> DockerImage {
-    let diff_ids: Vec<_> = layers.iter().map(|layer| format!(r#""sha256:{}""#, digest(layer))).collect();
+    let diff_ids: Vec<_> =
+        layers.iter().map(|layer| format!(r#""sha256:{}""#, digest(layer))).collect();
     let config = format!(
         r#"{{"architecture":"{arch}","os":"linux","rootfs":{{"type":"layers","diff_ids":[{}]}}}}"#,
         diff_ids.join(",")
@@ -293,8 +318,10 @@ fn docker_image(
         names.push(format!(r#""{name}""#));
     }
     members.push(file_of_any_name(&config_name, config.as_bytes()));
-    let entry =
-        format!(r#"{{"Config":"{config_name}","RepoTags":["{tag}"],"Layers":[{}]}}"#, names.join(","));
+    let entry = format!(
+        r#"{{"Config":"{config_name}","RepoTags":["{tag}"],"Layers":[{}]}}"#,
+        names.join(",")
+    );
     DockerImage { members, entry }
 }
 
@@ -364,7 +391,8 @@ fn archives_of_docker_save_are_images() {
     let one = |tag: &str, arch: &str, name: &str| {
         docker_image(tag, arch, &[archive(&[file(name, b"")])], |_, layer| flat(0, layer))
     };
-    fs::write(&tar, docker_archive(&[one("a:1", "mips", "a"), one("b:2", "sparc64", "b")])).unwrap();
+    fs::write(&tar, docker_archive(&[one("a:1", "mips", "a"), one("b:2", "sparc64", "b")]))
+        .unwrap();
     assert_eq!(shown(&["--image-name=b:2"]), "b\n");
     assert_eq!(shown(&["--platform=linux/mips"]), "a\n");
     for (options, message) in [
@@ -374,7 +402,8 @@ fn archives_of_docker_save_are_images() {
         ),
         (&["--image-name=c"], "no image called c; available: a:1 for linux/mips"),
     ] {
-        let outcome = ferofs().arg("build").args(options).args([&tar, &fixture.path("no")]).run().failure(1);
+        let outcome =
+            ferofs().arg("build").args(options).args([&tar, &fixture.path("no")]).run().failure(1);
         assert!(outcome.stderr.contains(message), "{}", outcome.stderr);
     }
 }
@@ -389,7 +418,12 @@ fn damaged_archives_of_docker_save_are_refused() {
         assert!(outcome.stderr.contains(message), "{message}: {}", outcome.stderr);
     };
     let layer = archive(&[file("a", b"content")]);
-    let good = docker_archive(&[docker_image("a:1", "mips", std::slice::from_ref(&layer), in_directories)]);
+    let good = docker_archive(&[docker_image(
+        "a:1",
+        "mips",
+        std::slice::from_ref(&layer),
+        in_directories,
+    )]);
     let at = good.windows(7).position(|bytes| bytes == b"content").unwrap();
     let mut damaged = good.clone();
     damaged[at] ^= 1;

@@ -69,7 +69,9 @@ impl CallerFixture {
     /// Fails unless Linux shows the image of ferofs as the one that the newest erofs-utils build with the same line.
     fn assert_same_as_peer(&self, line: &str, input: Option<&Path>) {
         let Some(peer) = newest("mkfs.erofs") else { return };
-        if ANDROID.iter().any(|option| line.contains(option)) || !need::kernel_erofs("images of callers") {
+        if ANDROID.iter().any(|option| line.contains(option))
+            || !need::kernel_erofs("images of callers")
+        {
             return;
         }
         let (program, options) = line.split_once(' ').unwrap();
@@ -187,7 +189,8 @@ fn command_lines_of_callers_build_valid_images_of_directories() {
     // erofs-utils leave out the nanoseconds of the second of the build.
     for dir in ["meta", ""] {
         let dir = fs::File::open(caller.fixture.source().join(dir)).unwrap();
-        dir.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_600_000_000)).unwrap();
+        dir.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_600_000_000))
+            .unwrap();
     }
     for line in need::sample(DIRECTORY_LINES) {
         caller.builds(line);
@@ -210,10 +213,16 @@ fn command_lines_of_callers_build_valid_images_of_piped_archives() {
     let caller = CallerFixture::new();
     let archive = caller.fixture.path("archive");
     // GNU tar leaves out sockets, and reports this with its exit code.
-    Run::new(tar).args(["-C", caller.fixture.source().to_str().unwrap(), "-cf"]).arg(&archive).arg(".").run();
+    Run::new(tar)
+        .args(["-C", caller.fixture.source().to_str().unwrap(), "-cf"])
+        .arg(&archive)
+        .arg(".")
+        .run();
     for line in TAR_LINES {
-        let mut child = caller.command(line).command().stdin(std::process::Stdio::piped()).spawn().unwrap();
-        std::io::copy(&mut fs::File::open(&archive).unwrap(), child.stdin.as_mut().unwrap()).unwrap();
+        let mut child =
+            caller.command(line).command().stdin(std::process::Stdio::piped()).spawn().unwrap();
+        std::io::copy(&mut fs::File::open(&archive).unwrap(), child.stdin.as_mut().unwrap())
+            .unwrap();
         drop(child.stdin.take());
         assert!(child.wait().unwrap().success(), "{line}");
         assert_valid(&caller.image());
@@ -234,7 +243,8 @@ fn fsck_and_dump_command_lines_of_callers_work() {
     assert_eq!(caller.line("fsck.erofs --extract=F:out --no-preserve --xattrs IMG").code, 0);
     assert_eq!(caller.line("fsck.erofs --extract=F:part --path=/files IMG").code, 0);
     let superblock = String::from_utf8(caller.line("dump.erofs -s IMG").success().stdout).unwrap();
-    let uuid = superblock.lines().find_map(|line| line.strip_prefix("Filesystem UUID:")).map(str::trim);
+    let uuid =
+        superblock.lines().find_map(|line| line.strip_prefix("Filesystem UUID:")).map(str::trim);
     assert_eq!(uuid, Some(UUID), "{superblock}");
     for line in ["dump.erofs --ls --path=/ IMG", "dump.erofs -e --path=/files IMG"] {
         let outcome = caller.line(line);
@@ -255,12 +265,17 @@ fn a_block_device_is_written_in_place() {
     let device = PathBuf::from(String::from_utf8(outcome.stdout).unwrap().trim());
     let result = std::panic::catch_unwind(|| {
         assert!(fs::metadata(&device).unwrap().file_type().is_block_device());
-        ferofs().args(["build", "-z", "lz4"]).args([&caller.fixture.source(), &device]).run().success();
+        ferofs()
+            .args(["build", "-z", "lz4"])
+            .args([&caller.fixture.source(), &device])
+            .run()
+            .success();
         ferofs().arg("check").arg(&device).run().success();
         // A mounted device must not be overwritten.
         if need::kernel_erofs("a mounted device") {
             let dir = caller.fixture.directory("mount");
-            rustix::mount::mount(&device, &dir, "erofs", rustix::mount::MountFlags::RDONLY, None).unwrap();
+            rustix::mount::mount(&device, &dir, "erofs", rustix::mount::MountFlags::RDONLY, None)
+                .unwrap();
             let mount = ferofs_tests::Mount::adopt(&dir);
             caller.fixture.assert_same_as_source(mount.path());
             ferofs().arg("build").args([&caller.fixture.source(), &device]).run().failure(1);
@@ -302,7 +317,8 @@ fn version_prints_the_version_of_erofs_utils() {
             let text = String::from_utf8(Run::new(&link).arg(flag).run().success().stdout).unwrap();
             let first = text.lines().next().unwrap();
             let version = first.strip_prefix(prefix).unwrap_or_else(|| panic!("{first}"));
-            let numbers: Vec<u32> = version.split('.').map(|number| number.parse().unwrap()).collect();
+            let numbers: Vec<u32> =
+                version.split('.').map(|number| number.parse().unwrap()).collect();
             // The oldest version that kata accepts.
             assert!(numbers.as_slice() >= [1, 8, 2].as_slice(), "{version}");
             assert!(text.contains("\nferofs "), "{text}");
@@ -343,7 +359,8 @@ fn with_input(caller: &CallerFixture, line: &str, input: &[u8]) -> std::process:
 #[test]
 fn an_empty_standard_input_is_an_empty_archive() {
     let caller = CallerFixture::new();
-    for line in ["mkfs.erofs --tar=f --aufs --quiet -Enoinline_data IMG", "mkfs.erofs --tar=f IMG"] {
+    for line in ["mkfs.erofs --tar=f --aufs --quiet -Enoinline_data IMG", "mkfs.erofs --tar=f IMG"]
+    {
         let output = with_input(&caller, line, b"");
         assert!(output.status.success(), "{line}: {output:?}");
         assert_eq!(output.stderr.is_empty(), line.contains("--quiet"), "{output:?}");
@@ -355,7 +372,9 @@ fn an_empty_standard_input_is_an_empty_archive() {
 fn quiet_hides_the_warning_about_a_missing_end_mark() {
     let caller = CallerFixture::new();
     let archive = ferofs_tests::tar::file("f", b"content");
-    for (line, quiet) in [("mkfs.erofs --quiet --tar=f IMG", true), ("mkfs.erofs --tar=f IMG", false)] {
+    for (line, quiet) in
+        [("mkfs.erofs --quiet --tar=f IMG", true), ("mkfs.erofs --tar=f IMG", false)]
+    {
         let output = with_input(&caller, line, &archive);
         assert!(output.status.success(), "{line}: {output:?}");
         assert_eq!(output.stderr.is_empty(), quiet, "{output:?}");

@@ -33,7 +33,13 @@ fn other_file_systems_are_left_out() {
     write(&fixture, "other/file", b"content");
     let build = |image, options: &[&str]| {
         let image = fixture.path(image);
-        ferofs().args(["build", "--quiet"]).args(options).arg(fixture.source()).arg(&image).run().success();
+        ferofs()
+            .args(["build", "--quiet"])
+            .args(options)
+            .arg(fixture.source())
+            .arg(&image)
+            .run()
+            .success();
         text(&ferofs().args(["ls", "-R"]).arg(&image).run().success().stdout)
     };
     let (all, one) = (build("all", &[]), build("one", &["--one-file-system"]));
@@ -64,13 +70,18 @@ fn patterns_of_a_file_exclude() {
         ("sub/build/x", true),
         ("/build/x", false),
     ] {
-        let found =
-            names.lines().any(|line| line.ends_with(name) && (name != "/build/x" || !line.contains("sub")));
+        let found = names
+            .lines()
+            .any(|line| line.ends_with(name) && (name != "/build/x" || !line.contains("sub")));
         assert_eq!(found, is_there, "{name} in\n{names}");
     }
     fs::write(&patterns, "*.c\n[z-a]\n").unwrap();
-    let failed =
-        ferofs().arg("build").arg(&option).args([fixture.source(), fixture.path("no")]).run().failure(1);
+    let failed = ferofs()
+        .arg("build")
+        .arg(&option)
+        .args([fixture.source(), fixture.path("no")])
+        .run()
+        .failure(1);
     assert!(failed.stderr.contains("line 2"), "{}", failed.stderr);
 }
 

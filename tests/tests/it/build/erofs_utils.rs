@@ -10,7 +10,8 @@ use crate::common::fixture::{COMPRESSIONS, Fixture};
 
 #[test]
 fn erofs_utils_accept_images_of_ferofs() {
-    let fixture = Fixture::new(&tree::Options { deep: 50, wide: 2_000, ..tree::Options::default() });
+    let fixture =
+        Fixture::new(&tree::Options { deep: 50, wide: 2_000, ..tree::Options::default() });
     for fsck in programs("fsck.erofs", "erofs-utils on our images") {
         for compression in COMPRESSIONS {
             let image = fixture.build("image", ["--compress", compression]);
@@ -42,7 +43,12 @@ fn ferofs_accepts_images_of_erofs_utils() {
         }
         for options in settings {
             let image = fixture.path("image");
-            Run::new(&mkfs).arg("--quiet").args(options).args([&image, &fixture.source()]).run().success();
+            Run::new(&mkfs)
+                .arg("--quiet")
+                .args(options)
+                .args([&image, &fixture.source()])
+                .run()
+                .success();
             let context = format!("{} {options:?}", mkfs.display());
             let checked = ferofs().args(["check", "--deep"]).arg(&image).run();
             assert_eq!(
@@ -95,7 +101,8 @@ fn assert_same_as_kernel(fixture: &Fixture, image: &Path, context: &str) {
     let dir = fixture.directory("mount");
     let extracted = fixture.extract(image, "extracted");
     let mount = Mount::kernel(image, &dir).unwrap();
-    let report = ferofs_tests::compare(mount.path(), &extracted, &crate::common::fixture::same()).unwrap();
+    let report =
+        ferofs_tests::compare(mount.path(), &extracted, &crate::common::fixture::same()).unwrap();
     assert_eq!(report.differences, [], "{context}");
     mount.unmount().unwrap();
     std::fs::remove_dir(dir).unwrap();

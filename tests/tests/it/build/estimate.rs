@@ -13,21 +13,32 @@ use crate::common::fixture::Fixture;
 /// The values of `field` in the JSON text.
 fn values<'a>(json: &'a str, field: &str) -> Vec<&'a str> {
     let start = format!("\"{field}\":");
-    json.split(&start).skip(1).map(|rest| rest.split([',', '}']).next().unwrap().trim_matches('"')).collect()
+    json.split(&start)
+        .skip(1)
+        .map(|rest| rest.split([',', '}']).next().unwrap().trim_matches('"'))
+        .collect()
 }
 
 /// Compares the estimates for the source with the images of all presets: sizes may be off by this part, and two blocks.
 fn assert_near_images(fixture: &Fixture, most: f64) {
-    let estimate = ferofs().args(["build", "--estimate", "--json"]).arg(fixture.source()).run().success();
+    let estimate =
+        ferofs().args(["build", "--estimate", "--json"]).arg(fixture.source()).run().success();
     let json = String::from_utf8(estimate.stdout).unwrap();
     let (sizes, linux) = (values(&json, "bytes_out"), values(&json, "linux"));
     for ((preset, size), linux) in values(&json, "name").into_iter().zip(sizes).zip(linux) {
         let image = fixture.path(preset);
-        let build = ferofs().args(["build", "--json", "--preset", preset]).arg(fixture.source()).arg(&image);
+        let build = ferofs()
+            .args(["build", "--json", "--preset", preset])
+            .arg(fixture.source())
+            .arg(&image);
         let summary = String::from_utf8(build.run().success().stdout).unwrap();
         assert_eq!(values(&summary, "linux"), [linux], "{preset}");
-        let (estimated, built) = (size.parse::<f64>().unwrap(), fs::metadata(&image).unwrap().len() as f64);
-        assert!((estimated - built).abs() <= most * built + 8192.0, "{preset}: {estimated} and {built}");
+        let (estimated, built) =
+            (size.parse::<f64>().unwrap(), fs::metadata(&image).unwrap().len() as f64);
+        assert!(
+            (estimated - built).abs() <= most * built + 8192.0,
+            "{preset}: {estimated} and {built}"
+        );
     }
 }
 
@@ -35,7 +46,8 @@ fn assert_near_images(fixture: &Fixture, most: f64) {
 fn each_preset_and_the_given_options_are_estimated() {
     let fixture = Fixture::empty();
     for number in 0..50 {
-        let words = format!("line {number} of a file that compresses well\n").repeat(400 + number * 20);
+        let words =
+            format!("line {number} of a file that compresses well\n").repeat(400 + number * 20);
         fs::write(fixture.source().join(format!("file{number}")), words).unwrap();
     }
     let entries = || fs::read_dir(fixture.path("")).unwrap().count();
@@ -49,7 +61,8 @@ fn each_preset_and_the_given_options_are_estimated() {
     let names = ["default", "fast", "small", "smallest", "android", "backup", "as given"];
     assert_eq!(values(&json, "name"), names);
     let bytes_in: u64 = values(&json, "bytes_in")[0].parse().unwrap();
-    let sizes: Vec<u64> = values(&json, "bytes_out").iter().map(|size| size.parse().unwrap()).collect();
+    let sizes: Vec<u64> =
+        values(&json, "bytes_out").iter().map(|size| size.parse().unwrap()).collect();
     assert!(sizes.iter().all(|size| (4096..bytes_in).contains(size)), "{json}");
     let table = run(&[]);
     for word in ["preset", "small", "6.10", "Estimated in", "█"] {
@@ -57,7 +70,8 @@ fn each_preset_and_the_given_options_are_estimated() {
     }
     assert!(!table.contains("as given"), "{table}");
     assert_eq!(entries(), before, "an estimate writes nothing");
-    let chunks = ferofs().args(["build", "--estimate", "--chunk-size=64K"]).arg(fixture.source()).run();
+    let chunks =
+        ferofs().args(["build", "--estimate", "--chunk-size=64K"]).arg(fixture.source()).run();
     assert_eq!(chunks.code, 2, "{}", chunks.stderr);
 }
 
@@ -91,7 +105,8 @@ fn versions_of_files_are_estimated_as_one_with_the_preset_for_them() {
             fs::write(dir.join(format!("file{file}")), &bytes).unwrap();
         }
     }
-    let estimate = ferofs().args(["build", "--estimate", "--json"]).arg(fixture.source()).run().success();
+    let estimate =
+        ferofs().args(["build", "--estimate", "--json"]).arg(fixture.source()).run().success();
     let json = String::from_utf8(estimate.stdout).unwrap();
     let sizes = values(&json, "bytes_out").into_iter().map(|size| size.parse::<u64>().unwrap());
     let of = |preset: &str| {
@@ -100,7 +115,12 @@ fn versions_of_files_are_estimated_as_one_with_the_preset_for_them() {
     };
     assert!(of("backup") < of("small") && of("small") * 2 < of("default"), "{json}");
     let image = fixture.path("image");
-    ferofs().args(["build", "--preset", "backup"]).arg(fixture.source()).arg(&image).run().success();
+    ferofs()
+        .args(["build", "--preset", "backup"])
+        .arg(fixture.source())
+        .arg(&image)
+        .run()
+        .success();
     let built = fs::metadata(&image).unwrap().len();
     assert!(of("backup").abs_diff(built) < built / 5, "{} and {built}", of("backup"));
 }
@@ -125,7 +145,9 @@ fn files_with_holes_or_small_differences_are_estimated() {
         fs::write(fixture.source().join(format!("copy{number}")), &snapshot[5..]).unwrap();
     }
     let copy = fs::read(fixture.source().join("copy0")).unwrap();
-    (1..6).for_each(|number| fs::write(fixture.source().join(format!("copy{number}")), &copy).unwrap());
+    (1..6).for_each(|number| {
+        fs::write(fixture.source().join(format!("copy{number}")), &copy).unwrap()
+    });
     // Content of which 93 % are zeroes is hard to estimate, but most of the image are the snapshots.
     assert_near_images(&fixture, 0.15);
 }
@@ -147,7 +169,8 @@ fn unreadable_files_end_an_estimate_as_they_end_a_build() {
     let program = fixture.path("ferofs");
     fs::copy(ferofs_path(), &program).unwrap();
     let run = |options: &[&str]| {
-        let nobody = Run::new("setpriv").args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
+        let nobody =
+            Run::new("setpriv").args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
         let estimate = nobody.arg(&program).args(["build", "--estimate", "--json"]);
         estimate.args(options).arg(fixture.source()).run()
     };
@@ -159,7 +182,10 @@ fn unreadable_files_end_an_estimate_as_they_end_a_build() {
     );
     let left_out = run(&["--skip-unreadable"]).success();
     let json = String::from_utf8(left_out.stdout).unwrap();
-    assert_eq!((values(&json, "bytes_in")[0], left_out.stderr.matches("left out: ").count()), ("60000", 3));
+    assert_eq!(
+        (values(&json, "bytes_in")[0], left_out.stderr.matches("left out: ").count()),
+        ("60000", 3)
+    );
     let seconds = values(&json, "processor_seconds");
     assert!(seconds.iter().all(|seconds| seconds.parse::<f64>().unwrap() < 2.0), "{json}");
 }

@@ -59,7 +59,13 @@ fn write_source(dir: &Path, sparse: bool) {
 fn build(fixture: &Fixture, name: &str, setting: &str, source: &Path) -> Vec<u8> {
     let words = ["-T0", "-U", "00000000-0000-0000-0000-000000000001", "--preset", "fast", "-q"];
     let image = fixture.path(name);
-    ferofs().arg("build").args(words).args(setting.split(' ')).args([source, &image]).run().success();
+    ferofs()
+        .arg("build")
+        .args(words)
+        .args(setting.split(' '))
+        .args([source, &image])
+        .run()
+        .success();
     fs::read(image).unwrap()
 }
 
@@ -77,7 +83,8 @@ fn assert_sparse(tree: &Path, context: &str) {
             (at.saturating_sub(40_000)..=*at).contains(&start)
                 && (at + *len as u64..=at + *len as u64 + 40_000).contains(&end)
         };
-        let all = shown.len() == data.len() && shown.iter().zip(data).all(|(shown, data)| near(*shown, data));
+        let all = shown.len() == data.len()
+            && shown.iter().zip(data).all(|(shown, data)| near(*shown, data));
         assert!(all, "{context}: {name} of {size} bytes: {shown:?}");
     }
 }
@@ -90,12 +97,20 @@ fn runs_of_zeroes_become_holes() {
     write_source(&full, false);
     let archive = fixture.path("archive.tar");
     let names = FILES.map(|(name, ..)| name);
-    let packed =
-        Command::new("tar").arg("-C").arg(fixture.source()).arg("-Scf").arg(&archive).args(names).status();
+    let packed = Command::new("tar")
+        .arg("-C")
+        .arg(fixture.source())
+        .arg("-Scf")
+        .arg(&archive)
+        .args(names)
+        .status();
     assert!(packed.unwrap().success());
     for setting in SETTINGS {
         let image = build(&fixture, "image", setting, &fixture.source());
-        assert!(build(&fixture, "full.erofs", setting, &full) == image, "{setting}: a source without holes");
+        assert!(
+            build(&fixture, "full.erofs", setting, &full) == image,
+            "{setting}: a source without holes"
+        );
         let of_archive = build(&fixture, "archive.erofs", setting, &archive);
         assert_eq!(of_archive.len(), image.len(), "{setting}: an archive");
         let path = fixture.path("image");
@@ -106,15 +121,18 @@ fn runs_of_zeroes_become_holes() {
         let shows = !words.contains(&"fragments");
         if need::fuse("holes of compressed files in a FUSE mount") {
             let mount =
-                Mount::fuse(ferofs_path(), &path, &fixture.directory(&format!("fuse{setting}"))).unwrap();
+                Mount::fuse(ferofs_path(), &path, &fixture.directory(&format!("fuse{setting}")))
+                    .unwrap();
             if shows {
                 assert_sparse(mount.path(), setting);
             }
             fixture.assert_same_as_source(mount.path());
             mount.unmount().unwrap();
         }
-        if need::kernel_erofs("holes of compressed files in the kernel") && !words.contains(&"1024") {
-            let mount = Mount::kernel(&path, &fixture.directory(&format!("kernel{setting}"))).unwrap();
+        if need::kernel_erofs("holes of compressed files in the kernel") && !words.contains(&"1024")
+        {
+            let mount =
+                Mount::kernel(&path, &fixture.directory(&format!("kernel{setting}"))).unwrap();
             if shows && words.contains(&"48bit") {
                 assert_sparse(mount.path(), setting);
             }
@@ -139,7 +157,8 @@ fn a_file_of_a_tebibyte_is_built_at_once() {
     let image = build(&fixture, "image", "-z zstd -C 64K -E 48bit", &fixture.source());
     assert!(image.len() < 1 << 20, "{} bytes", image.len());
     ferofs().arg("check").arg(fixture.path("image")).run().success();
-    let shown = ferofs().args(["inspect", "--path", "/sparse"]).arg(fixture.path("image")).run().success();
+    let shown =
+        ferofs().args(["inspect", "--path", "/sparse"]).arg(fixture.path("image")).run().success();
     let holes = String::from_utf8(shown.stdout).unwrap().matches("  hole\n").count();
     assert!((1024..1030).contains(&holes), "{holes}");
 }

@@ -45,8 +45,10 @@ fn kernel_with(image: &Path, dir: &Path, devices: &[&Path]) -> Option<Mount> {
 
 /// Fails unless both checkers accept the image with its extra devices.
 fn assert_valid_with(image: &Path, devices: &[&Path]) {
-    let with: Vec<OsString> =
-        devices.iter().map(|device| [OsStr::new("--device="), device.as_os_str()].concat_os()).collect();
+    let with: Vec<OsString> = devices
+        .iter()
+        .map(|device| [OsStr::new("--device="), device.as_os_str()].concat_os())
+        .collect();
     let checked = ferofs().arg("check").args(&with).arg(image).run();
     assert_eq!(checked.code, 0, "{}{}", checked.stderr, String::from_utf8_lossy(&checked.stdout));
     if let Some(fsck) = newest("fsck.erofs") {
@@ -70,7 +72,8 @@ impl ConcatOs for [&OsStr] {
 #[test]
 fn an_image_of_any_layout_is_a_source() {
     let fixture = Fixture::new(&tree::Options { deep: 20, wide: 300, ..tree::Options::small() });
-    let (first, again, expected) = (fixture.path("first"), fixture.path("again"), fixture.path("expected"));
+    let (first, again, expected) =
+        (fixture.path("first"), fixture.path("again"), fixture.path("expected"));
     build(&[&fixture.source()], &expected, "--compress=lz4");
     let expected = fs::read(expected).unwrap();
     for layout in need::sample(&[
@@ -118,7 +121,9 @@ fn layers() -> Option<(Fixture, PathBuf, PathBuf)> {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, content).unwrap();
     };
-    for name in ["gone", "gone-dir/x/y", "opaque/below/a", "merged/kept", "merged/changed", "file-then-dir"] {
+    for name in
+        ["gone", "gone-dir/x/y", "opaque/below/a", "merged/kept", "merged/changed", "file-then-dir"]
+    {
         write(lower.join("layers").join(name), &name.repeat(2000));
     }
     write(lower.join("layers/dir-then-file/x"), "x");
@@ -152,8 +157,12 @@ fn merged(fixture: &Fixture, lower: &Path, upper: &Path) -> Merged {
     let below = Mount::kernel(lower, &fixture.directory("lower mount")).unwrap();
     let above = Mount::kernel(upper, &fixture.directory("upper mount")).unwrap();
     let dir = fixture.directory("overlay");
-    let options =
-        [OsStr::new("lowerdir="), above.path().as_os_str(), OsStr::new(":"), below.path().as_os_str()];
+    let options = [
+        OsStr::new("lowerdir="),
+        above.path().as_os_str(),
+        OsStr::new(":"),
+        below.path().as_os_str(),
+    ];
     let options = CString::new(options.concat_os().into_encoded_bytes()).unwrap();
     mount("overlay", &dir, "overlay", MountFlags::RDONLY, options.as_c_str()).unwrap();
     Merged { overlay: Mount::adopt(&dir), _below: (above, below) }
@@ -176,8 +185,11 @@ fn layers_are_merged_as_by_overlayfs() {
     assert_valid(&image);
     let mount = Mount::kernel(&image, &fixture.directory("mount")).unwrap();
     compare(merged.overlay.path(), mount.path(), &like_overlayfs()).unwrap().assert_same();
-    let names =
-        Command::new("find").arg(mount.path()).args(["-type", "c", "-printf", "%P\n"]).output().unwrap();
+    let names = Command::new("find")
+        .arg(mount.path())
+        .args(["-type", "c", "-printf", "%P\n"])
+        .output()
+        .unwrap();
     assert!(!String::from_utf8_lossy(&names.stdout).contains("layers/"), "whiteouts are gone");
 }
 
@@ -223,7 +235,14 @@ fn an_index_of_an_archive_shows_its_tree() {
     let Some(tar) = need::tool("tar", "indexes of archives") else { return };
     let fixture = Fixture::new(&tree::Options { deep: 10, wide: 300, ..tree::Options::small() });
     let source = fixture.source();
-    assert!(Command::new("find").arg(&source).args(["-type", "s", "-delete"]).status().unwrap().success());
+    assert!(
+        Command::new("find")
+            .arg(&source)
+            .args(["-type", "s", "-delete"])
+            .status()
+            .unwrap()
+            .success()
+    );
     for name in ["device too", "fifo too"] {
         // GNU tar archives these hard links as separate files.
         fs::remove_file(source.join("kinds/links").join(name)).unwrap();
@@ -302,8 +321,11 @@ struct Loop(String);
 
 impl Loop {
     fn new(file: &Path) -> Self {
-        let made =
-            Command::new("losetup").args(["--find", "--show", "--read-only"]).arg(file).output().unwrap();
+        let made = Command::new("losetup")
+            .args(["--find", "--show", "--read-only"])
+            .arg(file)
+            .output()
+            .unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         Self(String::from_utf8(made.stdout).unwrap().trim().to_owned())
     }
@@ -324,7 +346,8 @@ fn copied_blocks_are_not_adjacent_to_blocks_on_a_device() {
     for blocks in 0..6 {
         let fixture = Fixture::empty();
         let mut rng = Rng::new(5);
-        fs::write(fixture.source().join("00"), Content::Text.bytes(4096 * blocks + 100, &mut rng)).unwrap();
+        fs::write(fixture.source().join("00"), Content::Text.bytes(4096 * blocks + 100, &mut rng))
+            .unwrap();
         for number in 1..6 {
             // A block to which the image refers, and a tail in a fragment, which is copied.
             let path = fixture.source().join(format!("{number:02}"));
@@ -352,7 +375,12 @@ fn archive_indexes_of_erofs_utils_are_accepted() {
     let (archive, index, joined) =
         (fixture.path("archive.tar"), fixture.path("index"), fixture.path("joined"));
     let source = fixture.source();
-    let tar = Command::new("tar").arg("-cf").arg(&archive).arg("-C").args([&source, Path::new(".")]).status();
+    let tar = Command::new("tar")
+        .arg("-cf")
+        .arg(&archive)
+        .arg("-C")
+        .args([&source, Path::new(".")])
+        .status();
     assert!(tar.unwrap().success());
     Run::new(mkfs).arg("--tar=i").args([&index, &archive]).run().success();
     fs::write(&joined, [fs::read(&index).unwrap(), fs::read(&archive).unwrap()].concat()).unwrap();
@@ -376,8 +404,12 @@ fn unusable_sources_are_refused_with_their_names() {
     damaged[4096..8192].fill(0xa5);
     fs::write(fixture.path("damaged"), damaged).unwrap();
     fails(&[&fixture.path("damaged")], &[], "damaged/file: ");
-    let several =
-        format!("{} and {} were taken for sources, {}", source.display(), image.display(), out.display());
+    let several = format!(
+        "{} and {} were taken for sources, {}",
+        source.display(),
+        image.display(),
+        out.display()
+    );
     fails(&[&source, &image], &[], &several);
     fails(&[&source, &image], &["--exclude", "a"], "give --exclude before each pattern");
     fails(&[&image, &source], &[], "--versions stores them side by side");

@@ -60,7 +60,8 @@ fn versions_of_a_tree_share_most_blocks() {
             let extracted = fixture.extract(&new, &format!("extracted{version}"));
             compare(&fixture.source(), &extracted, &same()).unwrap().assert_same();
             if need::kernel_erofs("images like earlier ones through the kernel") {
-                let mounted = Mount::kernel(&new, &fixture.directory(&format!("mounted{version}"))).unwrap();
+                let mounted =
+                    Mount::kernel(&new, &fixture.directory(&format!("mounted{version}"))).unwrap();
                 compare(&fixture.source(), mounted.path(), &same()).unwrap().assert_same();
             }
             let fresh = build("fresh", &[]);
@@ -80,7 +81,8 @@ fn versions_of_a_tree_share_most_blocks() {
 fn a_sealed_image_of_the_same_source_is_the_same() {
     let fixture = Fixture::new(&tree::Options::small());
     let build = |name: &str, like: &[&str]| {
-        let options: Vec<&OsStr> = ["-z", "lz4"].iter().chain(SETTINGS).chain(like).map(OsStr::new).collect();
+        let options: Vec<&OsStr> =
+            ["-z", "lz4"].iter().chain(SETTINGS).chain(like).map(OsStr::new).collect();
         fixture.build_sealed(name, &options)
     };
     let (old, root) = build("old", &[]);
@@ -98,7 +100,14 @@ fn what_does_not_go_together_is_refused() {
     let old = fixture.build("old", ["--compress", "lz4"]);
     let archive = fixture.path("no-image");
     let build = |options: &[&str], old: &Path, image: &Path| {
-        ferofs().arg("build").args(options).arg("--like").arg(old).arg(fixture.source()).arg(image).run()
+        ferofs()
+            .arg("build")
+            .args(options)
+            .arg("--like")
+            .arg(old)
+            .arg(fixture.source())
+            .arg(image)
+            .run()
     };
     let new = fixture.path("new");
     let refused = |options: &[&str], message: &str| {

@@ -43,7 +43,13 @@ fn clean_rvsp_reserves_space_for_the_data_of_an_archive() {
         fs::write(fixture.source().join(name), [7; 10_000]).unwrap();
     }
     let (tar, image) = (fixture.path("tar"), fixture.path("image"));
-    Run::new("tar").arg("-cf").arg(&tar).arg("-C").args([&fixture.source(), Path::new(".")]).run().success();
+    Run::new("tar")
+        .arg("-cf")
+        .arg(&tar)
+        .arg("-C")
+        .args([&fixture.source(), Path::new(".")])
+        .run()
+        .success();
     mkfs_command(&fixture).args(["--clean=rvsp", "--tar=f"]).args([&image, &tar]).run().success();
     assert_valid(&image);
     assert!(fs::metadata(&image).unwrap().len() > 2 * 3 * 4096);
@@ -101,9 +107,11 @@ fn an_image_can_be_written_to_a_descriptor() {
     let links = fixture.directory("links");
     ferofs().arg("links").arg(&links).run().success();
     let image = fixture.path("image");
-    for line in
-        ["/dev/fd/3 \"$1\" 3>\"$2\"", "/proc/self/fd/7 \"$1\" 7<>\"$2\"", "/dev/stdout \"$1\" >\"$2\""]
-    {
+    for line in [
+        "/dev/fd/3 \"$1\" 3>\"$2\"",
+        "/proc/self/fd/7 \"$1\" 7<>\"$2\"",
+        "/dev/stdout \"$1\" >\"$2\"",
+    ] {
         fs::write(&image, vec![7; 1 << 20]).unwrap();
         let script = format!("exec \"$0/mkfs.erofs\" --quiet -T0 -Uclear {line}");
         let run = Run::new("sh").arg("-c").args([script.as_ref(), links.as_os_str()]);
@@ -132,23 +140,33 @@ fn source_date_epoch_has_priority_over_t() {
     ferofs().arg("links").arg(&links).run().success();
     let shown = |mkfs: &Path, epoch: &str, options: &str| -> Vec<String> {
         let image = fixture.path("image");
-        let mkfs =
-            Run::new(mkfs).env("SOURCE_DATE_EPOCH", epoch).arg("--quiet").args(options.split_whitespace());
+        let mkfs = Run::new(mkfs)
+            .env("SOURCE_DATE_EPOCH", epoch)
+            .arg("--quiet")
+            .args(options.split_whitespace());
         mkfs.args([&image, &fixture.source()]).run().success();
         ["-s", "--path=/old", "--path=/new"]
             .map(|file| {
-                let dump =
-                    Run::new(links.join("dump.erofs")).env("TZ", "UTC").arg(file).arg(&image).run().success();
+                let dump = Run::new(links.join("dump.erofs"))
+                    .env("TZ", "UTC")
+                    .arg(file)
+                    .arg(&image)
+                    .run()
+                    .success();
                 let text = String::from_utf8(dump.stdout).unwrap();
-                let time =
-                    text.lines().find(|line| line.contains("created:") || line.starts_with("Timestamp:"));
+                let time = text
+                    .lines()
+                    .find(|line| line.contains("created:") || line.starts_with("Timestamp:"));
                 time.unwrap().split(':').skip(1).collect::<Vec<_>>().join(":").trim().to_owned()
             })
             .to_vec()
     };
     let own = links.join("mkfs.erofs");
-    let clamped =
-        ["Tue Nov 14 22:13:20 2023", "2001-09-09 01:46:40.000000000", "2023-11-14 22:13:20.000000000"];
+    let clamped = [
+        "Tue Nov 14 22:13:20 2023",
+        "2001-09-09 01:46:40.000000000",
+        "2023-11-14 22:13:20.000000000",
+    ];
     for options in ["", "-T5", "-T5 --mkfs-time", "-T5 --all-time"] {
         assert_eq!(shown(&own, "1700000000", options), clamped, "{options}");
         if let Some(peer) = newest("mkfs.erofs") {
@@ -174,7 +192,11 @@ fn compact_inodes_refuse_values_that_do_not_fit() {
     let image = built(&fixture, "image", "-Eforce-inode-compact -T 1000 --mkfs-time --all-root");
     assert_mounted(&fixture, &image, vec![Field::Mtime, Field::Uid, Field::Gid]);
     let outcome = mkfs(&fixture, "-Eforce-inode-compact --force-uid=70000", &image).failure(1);
-    assert!(outcome.stderr.contains("70000") && outcome.stderr.contains("65535"), "{}", outcome.stderr);
+    assert!(
+        outcome.stderr.contains("70000") && outcome.stderr.contains("65535"),
+        "{}",
+        outcome.stderr
+    );
 }
 
 /// The source image already has digests as extended attributes.
@@ -209,8 +231,9 @@ fn too_large_xattrs_are_reported_with_size_and_limit() {
     let large = disk.join("large");
     fs::write(&large, "x").unwrap();
     let dir = fs::File::open(&disk).unwrap();
-    let created =
-        (0..5).all(|n| xattr::set(&dir, b"large", format!("trusted.n{n}").as_bytes(), &[7; 60_000]).is_ok());
+    let created = (0..5).all(|n| {
+        xattr::set(&dir, b"large", format!("trusted.n{n}").as_bytes(), &[7; 60_000]).is_ok()
+    });
     let outcome = ferofs().arg("build").arg(&disk).arg(fixture.path("image")).run();
     drop(dir);
     rustix::mount::unmount(&disk, rustix::mount::UnmountFlags::DETACH).unwrap();
@@ -247,7 +270,8 @@ fn labels_are_the_same_as_with_erofs_utils() {
     let label = |path: &str| {
         let dir = fs::File::open(mount.path()).unwrap();
         let all = xattr::all(&dir, path.as_bytes()).unwrap();
-        all.get(b"security.selinux".as_slice()).map(|label| String::from_utf8(label.clone()).unwrap())
+        all.get(b"security.selinux".as_slice())
+            .map(|label| String::from_utf8(label.clone()).unwrap())
     };
     for (path, expected) in [
         (".", Some("system")),
@@ -267,13 +291,15 @@ fn labels_are_the_same_as_with_erofs_utils() {
         Run::new(mkfs).args(options.split(' ')).arg(&image).arg(fixture.source()).run().success();
         let reference = Mount::kernel(&image, &fixture.directory("reference mount")).unwrap();
         // erofs-utils store whole seconds.
-        let options = compare::Options { ignore: vec![Field::Mtime], ..compare::Options::default() };
+        let options =
+            compare::Options { ignore: vec![Field::Mtime], ..compare::Options::default() };
         compare(reference.path(), mount.path(), &options).unwrap().assert_same();
     }
     let broken = fixture.path("broken");
     fs::write(&broken, "/a u:b\n/( u:c\n").unwrap();
     let outcome =
-        mkfs(&fixture, &format!("--file-contexts={}", broken.display()), &fixture.path("image")).failure(1);
+        mkfs(&fixture, &format!("--file-contexts={}", broken.display()), &fixture.path("image"))
+            .failure(1);
     assert!(outcome.stderr.contains("broken: line 2"), "{}", outcome.stderr);
 }
 
@@ -289,8 +315,10 @@ fn fs_config_sets_owners_modes_and_capabilities() {
         "system 0 0 755\nsystem/bin 0 2000 751\nsystem/bin/run-as 0 2000 750 capabilities=0xc0\n",
     )
     .unwrap();
-    let options =
-        format!("--mount-point /system --product-out out --fs-config-file {} -T 5", config.display());
+    let options = format!(
+        "--mount-point /system --product-out out --fs-config-file {} -T 5",
+        config.display()
+    );
     let image = built(&fixture, "image", &options);
     let mount = Mount::kernel(&image, &fixture.directory("mount")).unwrap();
     let metadata = fs::metadata(mount.path().join("bin/run-as")).unwrap();
@@ -350,7 +378,8 @@ fn images_with_chunks_show_the_source() {
 #[test]
 fn equal_chunks_are_stored_once() {
     let fixture = Fixture::empty();
-    let noise = ferofs_tests::content::Content::Noise.bytes(1 << 20, &mut ferofs_tests::rng::Rng::new(1));
+    let noise =
+        ferofs_tests::content::Content::Noise.bytes(1 << 20, &mut ferofs_tests::rng::Rng::new(1));
     for name in ["one", "two", "three"] {
         fs::write(fixture.source().join(name), &noise).unwrap();
     }
@@ -389,7 +418,9 @@ fn blobdev_puts_chunks_on_an_extra_device() {
         );
         match result {
             Ok(()) => fixture.assert_same_as_source(Mount::adopt(&dir).path()),
-            Err(rustix::io::Errno::NOTBLK) => drop(need::lacks("devices in files", need::LINUX_6_12)),
+            Err(rustix::io::Errno::NOTBLK) => {
+                drop(need::lacks("devices in files", need::LINUX_6_12))
+            }
             Err(error) => panic!("{error}"),
         }
     }
@@ -402,7 +433,10 @@ fn offset_keeps_the_bytes_before_the_image() {
     fs::write(&image, vec![0xaa; 100_000]).unwrap();
     mkfs(&fixture, "--offset=65536 -zlz4", &image).success();
     let bytes = fs::read(&image).unwrap();
-    assert!(bytes[..65536].iter().all(|byte| *byte == 0xaa), "the bytes before the image have changed");
+    assert!(
+        bytes[..65536].iter().all(|byte| *byte == 0xaa),
+        "the bytes before the image have changed"
+    );
     ferofs().args(["check", "--offset=65536"]).arg(&image).run().success();
     fs::write(&image, &bytes[65536..]).unwrap();
     assert_valid(&image);
@@ -420,14 +454,16 @@ fn an_image_can_be_written_to_standard_output() {
 #[test]
 fn the_block_list_has_the_blocks_of_each_file() {
     let fixture = Fixture::empty();
-    let noise =
-        |seed| ferofs_tests::content::Content::Noise.bytes(20_000, &mut ferofs_tests::rng::Rng::new(seed));
+    let noise = |seed| {
+        ferofs_tests::content::Content::Noise.bytes(20_000, &mut ferofs_tests::rng::Rng::new(seed))
+    };
     fs::create_dir(fixture.source().join("bin")).unwrap();
     fs::write(fixture.source().join("bin/a"), noise(1)).unwrap();
     fs::write(fixture.source().join("b"), noise(2)).unwrap();
     fs::write(fixture.source().join("tiny"), "inline").unwrap();
     let list = fixture.path("list");
-    let options = format!("-zlz4 -E^inline_data --mount-point=/system --block-list-file {}", list.display());
+    let options =
+        format!("-zlz4 -E^inline_data --mount-point=/system --block-list-file {}", list.display());
     let image = fs::read(built(&fixture, "image", &options)).unwrap();
     let text = fs::read_to_string(list).unwrap();
     let mut lines: Vec<&str> = text.lines().collect();
@@ -437,12 +473,18 @@ fn the_block_list_has_the_blocks_of_each_file() {
         &image[first.parse::<usize>().unwrap() * 4096..]
     };
     assert_eq!(lines.len(), 3, "{text}");
-    assert!(lines[0].starts_with("/system/b ") && block(lines[0]).starts_with(&noise(2)[..4096]), "{text}");
+    assert!(
+        lines[0].starts_with("/system/b ") && block(lines[0]).starts_with(&noise(2)[..4096]),
+        "{text}"
+    );
     assert!(
         lines[1].starts_with("/system/bin/a ") && block(lines[1]).starts_with(&noise(1)[..4096]),
         "{text}"
     );
-    assert!(lines[2].starts_with("/system/tiny ") && block(lines[2]).starts_with(b"inline"), "{text}");
+    assert!(
+        lines[2].starts_with("/system/tiny ") && block(lines[2]).starts_with(b"inline"),
+        "{text}"
+    );
     let (first, last) = lines[0].split_once(' ').unwrap().1.split_once('-').unwrap();
     assert_eq!(last.parse::<u64>().unwrap() - first.parse::<u64>().unwrap(), 4, "{text}");
 }

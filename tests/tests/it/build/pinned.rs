@@ -24,11 +24,31 @@ const IMAGES: [&[&str]; 10] = [
     &["-z", "none", "--chunk-size", "4096", "--inodes", "extended"],
     &["--preset", "fast", "-z", "lz4", "-b", "512", "-E", "legacy-compress"],
     &["--preset", "fast", "-z", "lz4", "-E", "dedupe,ztailpacking"],
-    &["--preset", "fast", "-z", "lz4hc,12", "-C", "65536", "--no-share", "--xattr-prefix", "user.long."],
+    &[
+        "--preset",
+        "fast",
+        "-z",
+        "lz4hc,12",
+        "-C",
+        "65536",
+        "--no-share",
+        "--xattr-prefix",
+        "user.long.",
+    ],
     &["--preset", "fast", "-z", "zstd,9", "-C", "65536", "-E", "all-fragments"],
     &["--preset", "fast", "-z", "deflate", "-C", "32768", "-E", "fragments"],
     &["--preset", "fast", "-z", "lzma", "-C", "131072", "-E", "48bit"],
-    &["--preset", "fast", "-z", "zstd", "-m", "4096", "--compress-directories", "-E", "dot-omitted"],
+    &[
+        "--preset",
+        "fast",
+        "-z",
+        "zstd",
+        "-m",
+        "4096",
+        "--compress-directories",
+        "-E",
+        "dot-omitted",
+    ],
     &["--preset", "default"],
 ];
 
@@ -57,9 +77,11 @@ fn archive() -> Vec<u8> {
         members.push(pax(&both[..1 + number % 3]));
         members.push(tar::file(&format!("with attributes {number}"), own.as_bytes()));
     }
-    let device = |name, kind| Header::new(name, kind, 0).with(329, b"0000010\0").with(337, b"0000003\0");
+    let device =
+        |name, kind| Header::new(name, kind, 0).with(329, b"0000010\0").with(337, b"0000003\0");
     for (name, kind) in [("char", b'3'), ("block", b'4'), ("fifo", b'6')] {
-        members.push(member(device(name, kind).with(100, b"0000600\0").with(108, b"0200000\0"), b""));
+        members
+            .push(member(device(name, kind).with(100, b"0000600\0").with(108, b"0200000\0"), b""));
     }
     tar::archive(&members)
 }
@@ -108,8 +130,10 @@ fn the_image_does_not_depend_on_the_number_of_workers() {
     for compression in COMPRESSIONS {
         let build = |workers: &str| {
             let name = format!("{compression}-{workers}");
-            let image =
-                fixture.build(&name, ["--compress", compression, "--workers", workers].iter().chain(&FIXED));
+            let image = fixture.build(
+                &name,
+                ["--compress", compression, "--workers", workers].iter().chain(&FIXED),
+            );
             fs::read(image).unwrap()
         };
         let one = build("1");
@@ -120,7 +144,8 @@ fn the_image_does_not_depend_on_the_number_of_workers() {
 
 #[test]
 fn the_image_does_not_depend_on_workers() {
-    let fixture = Fixture::new(&tree::Options { wide: 3_000, deep: 50, ..tree::Options::default() });
+    let fixture =
+        Fixture::new(&tree::Options { wide: 3_000, deep: 50, ..tree::Options::default() });
     let metadata = ["-z", "lz4", "-m", "4096", "--compress-directories"];
     let settings: [&[&str]; 4] = [
         &["-z", "lz4"],
@@ -157,7 +182,8 @@ fn another_copy_of_the_tree_gives_the_same_image() {
 
 #[test]
 fn the_image_does_not_depend_on_date_directory_and_order() {
-    let fixture = Fixture::new(&tree::Options { largest: 5_000_003, wide: 500, ..tree::Options::small() });
+    let fixture =
+        Fixture::new(&tree::Options { largest: 5_000_003, wide: 500, ..tree::Options::small() });
     // Holes are part of the source, and copies may have other holes.
     fs::remove_dir_all(fixture.source().join("sparse")).unwrap();
     let other = Fixture::empty();
@@ -169,7 +195,11 @@ fn the_image_does_not_depend_on_date_directory_and_order() {
         Run::new("cp").args(["-a", "--"]).arg(path).arg(other.source()).run().success();
     }
     let touch = "find . -depth -exec touch -h -d 2001-01-01 {} +";
-    Run::new("sh").args(["-c", &format!("cd \"$0\" && {touch}")]).arg(other.source()).run().success();
+    Run::new("sh")
+        .args(["-c", &format!("cd \"$0\" && {touch}")])
+        .arg(other.source())
+        .run()
+        .success();
     let owner = "chown --reference=\"$0\" \"$1\" && chmod --reference=\"$0\" \"$1\"";
     Run::new("sh").args(["-c", owner]).args([fixture.source(), other.source()]).run().success();
     for options in ["", "-zlz4", "-zlz4hc,9", "--chunksize=4096", "--xattr-inode-digest -x 1"] {

@@ -122,16 +122,19 @@ fn assert_is_stored(image: &Path) {
     let archive = image.with_extension("tar");
     ferofs().args(["extract", "--tar"]).args([&archive, &image]).run().success();
     let archive = std::fs::read(archive).unwrap();
-    for record in
-        ["SCHILY.xattr.security.x=1\n", "SCHILY.xattr.security.y=2\n", "SCHILY.xattr.security.z=3\n"]
-    {
+    for record in [
+        "SCHILY.xattr.security.x=1\n",
+        "SCHILY.xattr.security.y=2\n",
+        "SCHILY.xattr.security.z=3\n",
+    ] {
         assert!(archive.windows(record.len()).any(|bytes| bytes == record.as_bytes()), "{record}");
     }
 }
 
 /// A line of `ferofs ls -l` with single blanks, and without date and time.
 fn without_time(line: &str) -> String {
-    let is_time = |word: &str| word.contains(':') || word.matches('-').count() == 2 && word.starts_with('2');
+    let is_time =
+        |word: &str| word.contains(':') || word.matches('-').count() == 2 && word.starts_with('2');
     line.split_whitespace().filter(|word| !is_time(word)).collect::<Vec<_>>().join(" ")
 }
 

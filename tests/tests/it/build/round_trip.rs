@@ -23,7 +23,8 @@ fn the_whole_test_tree_is_preserved() {
     for compression in COMPRESSIONS {
         let image = fixture.build(compression, ["--compress", compression]);
         ferofs().args(["check", "--deep"]).arg(&image).run().success();
-        fixture.assert_same_as_source(&fixture.extract(&image, &format!("{compression}-extracted")));
+        fixture
+            .assert_same_as_source(&fixture.extract(&image, &format!("{compression}-extracted")));
     }
 }
 
@@ -61,7 +62,8 @@ fn an_empty_directory_can_be_built() {
 #[test]
 fn trees_of_other_seeds_are_preserved() {
     for seed in need::sample(&[2, 3, 4, 5]).copied() {
-        let (fixture, image) = Fixture::with_image(&tree::Options { seed, ..tree::Options::small() });
+        let (fixture, image) =
+            Fixture::with_image(&tree::Options { seed, ..tree::Options::small() });
         fixture.assert_same_as_source(&fixture.extract(&image, "extracted"));
     }
 }
@@ -102,7 +104,9 @@ fn large_xattrs_are_preserved() {
 #[test]
 fn cat_prints_the_data_and_ls_the_names() {
     let (fixture, image) = Fixture::with_image(&tree::Options::small());
-    for path in ["files/mixed/65537", "files/noise/4097", "files/text/1", "files/text/0", "sparse/middle"] {
+    for path in
+        ["files/mixed/65537", "files/noise/4097", "files/text/1", "files/text/0", "sparse/middle"]
+    {
         let shown = ferofs().arg("cat").arg(&image).arg(path).run().success();
         assert!(shown.stdout == fs::read(fixture.source().join(path)).unwrap(), "{path}");
     }
@@ -123,8 +127,12 @@ fn excluded_names_are_not_in_the_image() {
     let image = fixture.build("image", ["--exclude", "files/large", "--exclude", "attrs"]);
     let extracted = fixture.extract(&image, "extracted");
     let report = compare(&fixture.source(), &extracted, &same()).unwrap();
-    let missing: Vec<_> =
-        report.differences.iter().filter(|d| d.field == Field::Missing).map(|d| d.path.as_str()).collect();
+    let missing: Vec<_> = report
+        .differences
+        .iter()
+        .filter(|d| d.field == Field::Missing)
+        .map(|d| d.path.as_str())
+        .collect();
     assert_eq!(missing, ["attrs", "files/large"]);
     assert_eq!(report.count, 2, "{:?}", report.differences);
 }
@@ -203,7 +211,8 @@ struct Tmpfs(std::path::PathBuf);
 
 impl Tmpfs {
     fn new(dir: &Path) -> Self {
-        rustix::mount::mount("tmpfs", dir, "tmpfs", rustix::mount::MountFlags::empty(), None).unwrap();
+        rustix::mount::mount("tmpfs", dir, "tmpfs", rustix::mount::MountFlags::empty(), None)
+            .unwrap();
         Self(dir.to_owned())
     }
 }
@@ -266,7 +275,8 @@ fn pairwise(dimensions: &[&[&str]], excluded: fn(&str, &str) -> bool) -> Vec<Row
         let (one, other) = (dimensions[a.0][a.1], dimensions[b.0][b.1]);
         excluded(one, other) || excluded(other, one)
     };
-    let settings = |dimension: usize| (0..dimensions[dimension].len()).map(move |value| (dimension, value));
+    let settings =
+        |dimension: usize| (0..dimensions[dimension].len()).map(move |value| (dimension, value));
     let mut open = std::collections::BTreeSet::new();
     for one in 0..dimensions.len() {
         for other in one + 1..dimensions.len() {
@@ -277,14 +287,18 @@ fn pairwise(dimensions: &[&[&str]], excluded: fn(&str, &str) -> bool) -> Vec<Row
     let mut rows = Vec::new();
     while let Some((a, b)) = open.first().copied() {
         let mut chosen = vec![a, b];
-        for dimension in (0..dimensions.len()).filter(|dimension| *dimension != a.0 && *dimension != b.0) {
-            let free =
-                settings(dimension).filter(|setting| chosen.iter().all(|other| !clash(*setting, *other)));
+        for dimension in
+            (0..dimensions.len()).filter(|dimension| *dimension != a.0 && *dimension != b.0)
+        {
+            let free = settings(dimension)
+                .filter(|setting| chosen.iter().all(|other| !clash(*setting, *other)));
             let news = |setting: &(usize, usize)| {
                 chosen.iter().filter(|other| open.contains(&ordered(*setting, **other))).count()
             };
             let best = free.max_by_key(|setting| (news(setting), std::cmp::Reverse(setting.1)));
-            chosen.push(best.expect("each dimension has a setting that is compatible with the chosen ones"));
+            chosen.push(
+                best.expect("each dimension has a setting that is compatible with the chosen ones"),
+            );
         }
         for one in &chosen {
             for other in &chosen {
@@ -305,7 +319,8 @@ fn ordered(a: (usize, usize), b: (usize, usize)) -> ((usize, usize), (usize, usi
 fn the_rows_contain_every_pair() {
     let dimensions: &[&[&str]] = &[&["a", "b", "c"], &["d", "e", "f"], &["g", "h"], &["i", "j"]];
     let rows = pairwise(dimensions, |one, other| one == "a" && other == "d");
-    let has = |row: &Row, text: &str| row.iter().zip(dimensions).any(|(value, of)| of[*value] == text);
+    let has =
+        |row: &Row, text: &str| row.iter().zip(dimensions).any(|(value, of)| of[*value] == text);
     for (one, other) in [("a", "e"), ("c", "j"), ("g", "i"), ("f", "h"), ("b", "d")] {
         assert!(rows.iter().any(|row| has(row, one) && has(row, other)), "{one} {other}");
     }

@@ -59,7 +59,14 @@ fn each_directory_has_its_name_and_all_bytes() {
     {
         let image = fixture.path(&format!("image{number}"));
         let form = form.split_whitespace();
-        ferofs().arg("build").args(form).arg("--versions").args(sources()).arg(&image).run().success();
+        ferofs()
+            .arg("build")
+            .args(form)
+            .arg("--versions")
+            .args(sources())
+            .arg(&image)
+            .run()
+            .success();
         ferofs().args(["check", "--deep"]).arg(&image).run().success();
         let extracted = fixture.extract(&image, &format!("extracted{number}"));
         let compared = |root: &std::path::Path| {
@@ -70,7 +77,8 @@ fn each_directory_has_its_name_and_all_bytes() {
         compared(&extracted);
         fs::remove_dir_all(&extracted).unwrap();
         if need::kernel_erofs("versions through the kernel") {
-            let mounted = Mount::kernel(&image, &fixture.directory(&format!("mounted{number}"))).unwrap();
+            let mounted =
+                Mount::kernel(&image, &fixture.directory(&format!("mounted{number}"))).unwrap();
             compared(mounted.path());
         }
     }
@@ -102,7 +110,8 @@ fn wrong_versions_are_refused() {
         (vec!["=/".into(), directories[0].clone()], "a name is empty"),
         (vec![PathBuf::from("/")], "has no name"),
     ] {
-        let failed = ferofs().args(["build", "--versions"]).args(sources).arg(&image).run().failure(1);
+        let failed =
+            ferofs().args(["build", "--versions"]).args(sources).arg(&image).run().failure(1);
         assert!(failed.stderr.contains(reason), "{reason}: {}", failed.stderr);
         assert!(!image.exists());
     }

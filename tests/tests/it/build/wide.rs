@@ -83,7 +83,11 @@ fn images_of_more_blocks_than_32_bits_can_count() {
     let archive = archive(&fixture.path(""));
     let refused = mkfs(&fixture, &archive, "-Enoinline_data").run();
     assert_eq!(refused.code, 1, "{}", refused.stderr);
-    assert!(refused.stderr.contains("2^32 blocks or more need wide addresses"), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("2^32 blocks or more need wide addresses"),
+        "{}",
+        refused.stderr
+    );
 
     mkfs(&fixture, &archive, "-E48bit,noinline_data").run().success();
     let image = fixture.path("image");
@@ -138,16 +142,20 @@ fn an_index_of_an_archive_above_2_tib_has_wide_addresses() {
     file.write_all_at(&content, 3 * (512 + LARGE) + 512).unwrap();
     let index = mkfs_command(&fixture).args(["--tar=i", "--quiet"]).args([&image, &archive]);
     index.run().success();
-    let json = ferofs().args(["build", "--index-only", "--json"]).args([&archive, &image]).run().success();
+    let json =
+        ferofs().args(["build", "--index-only", "--json"]).args([&archive, &image]).run().success();
     assert!(String::from_utf8(json.stdout).unwrap().contains(r#""linux":"6.15""#));
-    let read =
-        |path: &str| ferofs().args(["cat", "--device"]).args([&archive, &image]).arg(path).run().success();
+    let read = |path: &str| {
+        ferofs().args(["cat", "--device"]).args([&archive, &image]).arg(path).run().success()
+    };
     assert!(read("small").stdout == content);
     ferofs().args(["check", "--device"]).args([&archive, &image]).run().success();
     // A small archive gives an index for Linux 5.16.
     let small = fixture.path("small.tar");
-    fs::write(&small, ferofs_tests::tar::archive(&[ferofs_tests::tar::file("small", b"small")])).unwrap();
-    let json = ferofs().args(["build", "--index-only", "--json"]).args([&small, &image]).run().success();
+    fs::write(&small, ferofs_tests::tar::archive(&[ferofs_tests::tar::file("small", b"small")]))
+        .unwrap();
+    let json =
+        ferofs().args(["build", "--index-only", "--json"]).args([&small, &image]).run().success();
     assert!(String::from_utf8(json.stdout).unwrap().contains(r#""linux":"6.4""#));
 }
 
@@ -176,7 +184,8 @@ fn peak(command: &mut Command) -> u64 {
     loop {
         let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kilobytes = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
+        let kilobytes =
+            line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
         peak = peak.max(kilobytes.unwrap_or(0) << 10);
         if let Some(status) = child.try_wait().unwrap() {
             assert!(status.success());
@@ -206,7 +215,10 @@ fn memory_per_name_is_limited() {
         let (few, many) = (peak_of(FEW, options), peak_of(MANY, options));
         assert!(few > 0, "the memory is not known");
         let per_name = many.saturating_sub(few) / (MANY - FEW) as u64;
-        assert!(per_name <= PER_NAME, "{options:?}: {per_name} bytes a name: {few} and {many} bytes");
+        assert!(
+            per_name <= PER_NAME,
+            "{options:?}: {per_name} bytes a name: {few} and {many} bytes"
+        );
     }
 }
 
@@ -215,20 +227,30 @@ fn a_source_on_disk_gives_the_image_of_one_in_memory() {
     let dir = tempfile::tempdir().unwrap();
     let source = dir.path().join("source");
     many_files(&source, 3000);
-    fs::write(source.join("large"), (0..9_000_000_u32).map(|n| (n / 77) as u8).collect::<Vec<_>>()).unwrap();
+    fs::write(source.join("large"), (0..9_000_000_u32).map(|n| (n / 77) as u8).collect::<Vec<_>>())
+        .unwrap();
     File::create(source.join("sparse")).unwrap().set_len(5_000_000).unwrap();
     rustix::fs::sync();
     let build = |name: &str, evicts: bool| {
         if evicts {
-            let small = (0..3000).map(|number| source.join(format!("{:03}/name-{number}", number / 1000)));
+            let small =
+                (0..3000).map(|number| source.join(format!("{:03}/name-{number}", number / 1000)));
             for file in small.chain([source.join("large")]) {
                 // The file system may keep the pages: then both builds read from memory.
                 fadvise(File::open(file).unwrap(), 0, None, Advice::DontNeed).unwrap();
             }
         }
         let image = dir.path().join(name);
-        let options =
-            ["build", "--quiet", "-z", "lz4", "-U", "f0000000-0000-4000-8000-000000000000", "-T", "1"];
+        let options = [
+            "build",
+            "--quiet",
+            "-z",
+            "lz4",
+            "-U",
+            "f0000000-0000-4000-8000-000000000000",
+            "-T",
+            "1",
+        ];
         ferofs().args(options).arg(&source).arg(&image).run().success();
         fs::read(image).unwrap()
     };

@@ -10,7 +10,8 @@ use crate::common::fixture::Fixture;
 /// A small tree that is easy to see through.
 fn fixture() -> Fixture {
     let fixture = Fixture::empty();
-    for (name, len) in [("etc/a.conf", 10), ("etc/b.conf", 20), ("etc/.hidden", 1), ("usr/lib/x.so", 3 << 20)]
+    for (name, len) in
+        [("etc/a.conf", 10), ("etc/b.conf", 20), ("etc/.hidden", 1), ("usr/lib/x.so", 3 << 20)]
     {
         let path = fixture.source().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -33,15 +34,23 @@ fn lists_take_the_options_of_ls_and_patterns() {
     assert_eq!(output(&["ls", "-1a"], &image, &["etc"]), output(&["ls"], &image, &["etc"]));
     let long = output(&["ls", "-la"], &image, &["/usr/lib/x.so"]);
     assert!(long.starts_with("-rw") && long.contains(" 3145728 "), "{long}");
-    for words in [&["ls", "-lh"][..], &["ls", "-l", "-h"], &["ls", "-lah"], &["ls", "-la", "-lh", "-a"]] {
+    for words in
+        [&["ls", "-lh"][..], &["ls", "-l", "-h"], &["ls", "-lah"], &["ls", "-la", "-lh", "-a"]]
+    {
         let long = output(words, &image, &["/usr/lib/x.so"]);
         assert!(long.contains(" 3.00 MiB "), "{words:?}: {long}");
     }
     assert_eq!(output(&["ls"], &image, &["/etc/*.conf"]), "/etc/a.conf\n/etc/b.conf\n");
     assert_eq!(output(&["ls", "-d"], &image, &["/*"]), "/etc\n/usr\n");
-    assert_eq!(output(&["ls"], &image, &["/usr/l*", "etc/b.conf"]), "etc/b.conf\n\n/usr/lib:\nx.so\n");
+    assert_eq!(
+        output(&["ls"], &image, &["/usr/l*", "etc/b.conf"]),
+        "etc/b.conf\n\n/usr/lib:\nx.so\n"
+    );
     let json = output(&["ls", "--json"], &image, &["/us*", "/etc"]);
-    assert!(json.contains(r#""name":"/usr/lib""#) && json.contains(r#""name":"/etc/a.conf""#), "{json}");
+    assert!(
+        json.contains(r#""name":"/usr/lib""#) && json.contains(r#""name":"/etc/a.conf""#),
+        "{json}"
+    );
     let none = ferofs().arg("ls").arg(&image).arg("/etc/*.so").run().failure(1);
     assert!(none.stderr.contains("/etc/*.so: no file of the image matches it"), "{}", none.stderr);
 }
@@ -54,7 +63,12 @@ fn files_that_match_are_written_and_extracted() {
     assert_eq!(text, "012345678901234567890123456789");
     let target = fixture.path("target");
     ferofs().arg("extract").args([&image, &target]).args(["/etc/*.conf", "lib"]).run().success();
-    let files = Run::new("find").arg(&target).args(["-type", "f", "-printf", "%P\n"]).run().success().stdout;
+    let files = Run::new("find")
+        .arg(&target)
+        .args(["-type", "f", "-printf", "%P\n"])
+        .run()
+        .success()
+        .stdout;
     let files = String::from_utf8(files).unwrap();
     let mut files: Vec<&str> = files.lines().collect();
     files.sort_unstable();
@@ -102,7 +116,10 @@ fn sizes_of_directories_are_summed_up() {
     has(lines[1], r#""files":3"#);
     has(lines[2], r#""path":"/usr","#);
     let text = output(&["du", "-h"], &image, &["/usr"]);
-    assert!(text.lines().nth(1).unwrap().ends_with("  /usr") && text.contains("3.00 MiB"), "{text}");
+    assert!(
+        text.lines().nth(1).unwrap().ends_with("  /usr") && text.contains("3.00 MiB"),
+        "{text}"
+    );
     assert_eq!(output(&["du", "-s"], &image, &["/etc", "/u*"]).lines().count(), 3);
     // As in du(1), -a shows the files of all levels, unless -d says otherwise.
     for (words, lines) in
@@ -123,7 +140,9 @@ fn sizes_of_directories_are_summed_up() {
 fn messages_say_what_to_do_next() {
     let fixture = fixture();
     let image = fixture.build("image", ["-T0"]);
-    let told = |words: &[&str], paths: &[&PathBuf]| ferofs().args(words).args(paths).run().failure(1).stderr;
+    let told = |words: &[&str], paths: &[&PathBuf]| {
+        ferofs().args(words).args(paths).run().failure(1).stderr
+    };
     let has = |text: &str, hint: &str| assert!(text.contains(hint), "{text}: {hint}");
     // What is no image.
     let source = fixture.source();
@@ -135,8 +154,15 @@ fn messages_say_what_to_do_next() {
     has(&text, "not an EROFS image");
     has(&text, "this is a squashfs image; use ");
     has(&text, "ferofs build ");
-    has(&told(&["cat"], &[&archive, &"x".into()]), "this is an archive: use ferofs build FILE IMAGE");
-    assert_eq!(ferofs().arg("check").arg(&squashfs).run().code, 4, "a hint does not change the exit code");
+    has(
+        &told(&["cat"], &[&archive, &"x".into()]),
+        "this is an archive: use ferofs build FILE IMAGE",
+    );
+    assert_eq!(
+        ferofs().arg("check").arg(&squashfs).run().code,
+        4,
+        "a hint does not change the exit code"
+    );
     has(&told(&["convert"], &[&archive, &fixture.path("new")]), "use ferofs build SOURCE IMAGE");
     // Names of other tools.
     let new = fixture.path("new");
@@ -155,7 +181,8 @@ fn messages_say_what_to_do_next() {
     has(&told(&["delta", "apply"], &[&image, &patch, &new]), "it is a patch: ferofs patch apply");
     // A pipe is not opened a second time, which would wait for a writer.
     let pipe = fixture.path("pipe");
-    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0)
+        .unwrap();
     let writer = std::thread::spawn({
         let pipe = pipe.clone();
         move || fs::write(pipe, [7; 5000])
@@ -231,7 +258,11 @@ fn a_new_patch_tells_its_parts_only_if_asked() {
     let (image, patch) = (fixture.build("image", ["-T0"]), fixture.path("patch"));
     fs::write(fixture.source().join("etc/new"), "new").unwrap();
     let create = |option: &str| {
-        let run = ferofs().args(["patch", "create", option, "-o"]).args([&patch, &image, &fixture.source()]);
+        let run = ferofs().args(["patch", "create", option, "-o"]).args([
+            &patch,
+            &image,
+            &fixture.source(),
+        ]);
         String::from_utf8(run.run().success().stdout).unwrap()
     };
     assert_eq!(create("-q"), "");
@@ -247,8 +278,12 @@ fn a_new_patch_tells_its_parts_only_if_asked() {
     );
     let shown = Run::new(script).args(["-qec", &line, "/dev/null"]).run().success().stdout;
     let shown = String::from_utf8(shown).unwrap();
-    let lines: Vec<&str> = shown.lines().filter(|line| line.contains("the image grows by")).collect();
-    assert!(lines.len() == 1 && verbose.lines().skip(1).all(|part| !shown.contains(part)), "{shown}");
+    let lines: Vec<&str> =
+        shown.lines().filter(|line| line.contains("the image grows by")).collect();
+    assert!(
+        lines.len() == 1 && verbose.lines().skip(1).all(|part| !shown.contains(part)),
+        "{shown}"
+    );
 }
 
 #[test]
@@ -260,7 +295,8 @@ fn several_images_are_checked_and_the_worst_counts() {
     // A byte of the superblock that only its checksum covers.
     bytes[1024 + 64] ^= 1;
     fs::write(&damaged, bytes).unwrap();
-    let check = |images: &[&Path], options: &[&str]| ferofs().arg("check").args(images).args(options).run();
+    let check =
+        |images: &[&Path], options: &[&str]| ferofs().arg("check").args(images).args(options).run();
     for (images, code) in [
         (&[&*good, &*good][..], 0),
         (&[&*damaged, &*good][..], 4),

@@ -39,7 +39,11 @@ fn without_threads_commands_end_with_a_message() {
             .output()
             .unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(matches!(output.status.code(), Some(1 | 8)), "{words:?}: {}: {stderr}", output.status);
+        assert!(
+            matches!(output.status.code(), Some(1 | 8)),
+            "{words:?}: {}: {stderr}",
+            output.status
+        );
         assert!(stderr.contains("start a thread"), "{words:?}: {stderr}");
         assert!(!other.exists(), "{words:?} leaves a file");
     }
@@ -52,7 +56,8 @@ fn on_a_full_disk_the_old_archive_stays() {
     let fixture = Fixture::new(&tree::Options { largest: 9_000_000, ..tree::Options::small() });
     let (image, disk) = (fixture.path("image"), fixture.directory("disk"));
     ferofs().arg("build").args([fixture.source(), image.clone()]).run().success();
-    rustix::mount::mount("tmpfs", &disk, "tmpfs", rustix::mount::MountFlags::empty(), c"size=2m").unwrap();
+    rustix::mount::mount("tmpfs", &disk, "tmpfs", rustix::mount::MountFlags::empty(), c"size=2m")
+        .unwrap();
     fs::write(disk.join("archive"), "old").unwrap();
     let outcome = ferofs().args(["extract", "--tar"]).args([disk.join("archive"), image]).run();
     let (left, old) = (fs::read_dir(&disk).unwrap().count(), fs::read(disk.join("archive")));
@@ -114,7 +119,8 @@ fn attributes_that_the_target_cannot_have_are_told_once() {
     let disk = fixture.directory("disk");
     let extract = |image: &std::path::Path, options: &[&str]| {
         mount("ramfs", &disk, "ramfs", MountFlags::empty(), None).unwrap();
-        let outcome = ferofs().arg("extract").args(options).arg("--workers=1").args([image, &disk]).run();
+        let outcome =
+            ferofs().arg("extract").args(options).arg("--workers=1").args([image, &disk]).run();
         let names = fs::read_dir(&disk).unwrap().count();
         unmount(&disk, UnmountFlags::DETACH).unwrap();
         (outcome, names)
@@ -140,7 +146,8 @@ fn without_proc_only_special_files_lose_attributes() {
     let (image, target) = (fixture.path("image"), fixture.path("target"));
     let script = "mount -t tmpfs none /proc && \"$0\" build -q -z lz4 \"$1\" \"$2\" && \"$0\" extract -q \"$2\" \"$3\"";
     let line = Run::new(unshare).args(["--mount", "sh", "-c", script]);
-    let outcome = line.arg(ferofs_path()).args([&fixture.source(), &image, &target]).run().success();
+    let outcome =
+        line.arg(ferofs_path()).args([&fixture.source(), &image, &target]).run().success();
     ferofs().arg("diff").args([&fixture.source(), &image]).run().success();
     let report = compare(&fixture.source(), &target, &same()).unwrap();
     assert!(report.count > 0, "the tree has no attributes of special files");
@@ -191,7 +198,11 @@ fn an_output_replaces_a_file_but_is_written_into_a_device() {
     ferofs().args(["inspect", "--html"]).args([page.clone(), image.clone()]).run().success();
     // A new inode: a program that still reads the old file sees the old data.
     assert_ne!(fs::metadata(&page).unwrap().ino(), inode);
-    ferofs().args(["extract", "--tar", "/dev/null", "--metadata", "/dev/null"]).arg(&image).run().success();
+    ferofs()
+        .args(["extract", "--tar", "/dev/null", "--metadata", "/dev/null"])
+        .arg(&image)
+        .run()
+        .success();
 }
 
 #[test]
@@ -207,9 +218,12 @@ fn an_archive_of_zeroes_is_built_with_a_warning() {
 #[test]
 fn a_signal_ends_a_command_that_waits_for_a_pipe() {
     let fixture = Fixture::new(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
-    let (image, fifo, other) = (fixture.build("image", [""; 0]), fixture.path("fifo"), fixture.path("other"));
-    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
-    let paths = |words: &[&str]| -> Vec<_> { words.iter().map(|word| fixture.path(word)).collect() };
+    let (image, fifo, other) =
+        (fixture.build("image", [""; 0]), fixture.path("fifo"), fixture.path("other"));
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0)
+        .unwrap();
+    let paths =
+        |words: &[&str]| -> Vec<_> { words.iter().map(|word| fixture.path(word)).collect() };
     let commands: [(&[&str], Vec<_>); 4] = [
         (&["build"], paths(&["fifo", "other"])),
         (&["build", "-"], paths(&["other"])),
@@ -288,5 +302,9 @@ fn outputs_that_cannot_be_written_are_named() {
         outcome.stderr
     );
     let outcome = build().arg(fixture.directory("existing")).run().failure(1);
-    assert!(outcome.stderr.contains("existing: is a directory: the image comes last"), "{}", outcome.stderr);
+    assert!(
+        outcome.stderr.contains("existing: is a directory: the image comes last"),
+        "{}",
+        outcome.stderr
+    );
 }

@@ -26,7 +26,9 @@ fn commands() -> Vec<Vec<String>> {
         let list = text.split("Commands:\n").nth(1).unwrap_or_default();
         let names = list.lines().take_while(|line| !line.is_empty());
         let names = names.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
-        for name in names.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help") {
+        for name in
+            names.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help")
+        {
             pending.push([&command[..], &[name.to_owned()]].concat());
         }
         all.push(command);
@@ -45,8 +47,11 @@ fn the_short_help_of_each_command_fits_on_a_screen() {
             assert!(lines <= LINES, "{words:?} has {lines} lines at {columns} columns:\n{text}");
         }
         // It says how to see the rest.
-        let rest =
-            ["ferofs"].into_iter().chain(words.iter().map(String::as_str)).collect::<Vec<_>>().join(" ");
+        let rest = ["ferofs"]
+            .into_iter()
+            .chain(words.iter().map(String::as_str))
+            .collect::<Vec<_>>()
+            .join(" ");
         assert!(help(words, "-h", "200").contains(&format!("`{rest} --help`")), "{words:?}");
     }
     let fixture = Fixture::empty();
@@ -64,13 +69,17 @@ fn the_short_help_of_each_command_fits_on_a_screen() {
 fn own_options_come_first_and_those_of_output_last() {
     for words in commands() {
         let text = help(&words, "--help", "100");
-        let is_title = |line: &&str| line.ends_with(':') && !line.starts_with(' ') && *line != "Examples:";
+        let is_title =
+            |line: &&str| line.ends_with(':') && !line.starts_with(' ') && *line != "Examples:";
         let titles: Vec<&str> = text.lines().filter(is_title).collect();
         let shared = |title: &str| GROUPS.iter().position(|group| *group == title);
         let order: Vec<usize> = titles.iter().filter_map(|title| shared(title)).collect();
         assert!(order.is_sorted(), "{words:?}: {titles:?}");
         if let Some(first) = titles.iter().position(|title| shared(title).is_some()) {
-            assert!(titles[first..].iter().all(|title| shared(title).is_some()), "{words:?}: {titles:?}");
+            assert!(
+                titles[first..].iter().all(|title| shared(title).is_some()),
+                "{words:?}: {titles:?}"
+            );
         }
         // Each option is in the group to which it belongs.
         for (option, group) in [
@@ -97,7 +106,8 @@ fn own_options_come_first_and_those_of_output_last() {
 #[test]
 fn a_short_option_of_sizes_asks_for_help_if_it_is_alone() {
     for command in ["ls", "du"] {
-        let text = String::from_utf8(ferofs().args([command, "-h"]).run().success().stdout).unwrap();
+        let text =
+            String::from_utf8(ferofs().args([command, "-h"]).run().success().stdout).unwrap();
         assert!(text.contains("Usage: ferofs") && text.contains("--human-readable"), "{text}");
     }
 }

@@ -56,11 +56,17 @@ fn wrong_values_are_told_with_what_is_taken() {
     let image = fixture.path("image");
     let cases: [(&[&str], &str); 11] = [
         (&["--offset", "1"], "--offset: 1 is not a multiple of the block size, 4096"),
-        (&["--offset", "512", "-b", "1024"], "--offset: 512 is not a multiple of the block size, 1024"),
+        (
+            &["--offset", "512", "-b", "1024"],
+            "--offset: 512 is not a multiple of the block size, 1024",
+        ),
         (&["-C", "1T"], "too large: at most 1M"),
         (&["-C", "-1"], "not a number of bytes"),
         (&["-m", "0"], "pcluster size of metadata (-m): not a multiple of the block size"),
-        (&["-E", "fragments=5"], "pcluster size of fragments (-E): not a multiple of the block size"),
+        (
+            &["-E", "fragments=5"],
+            "pcluster size of fragments (-E): not a multiple of the block size",
+        ),
         (&["--max-extent-bytes", "1T"], "too large: at most 4294967295"),
         (&["-z", "zstd,dictsize=1T"], "dictsize=1T: too large"),
         (&["-z", "none", "--compress-directories"], "--compress-directories: needs a compressor"),
@@ -68,20 +74,33 @@ fn wrong_values_are_told_with_what_is_taken() {
         (&["--estimate"], "--estimate writes no image: leave this path out"),
     ];
     for (args, expected) in cases {
-        let outcome = ferofs().arg("build").args(args).args([fixture.source(), image.clone()]).run();
-        assert!(outcome.code != 0 && outcome.stderr.contains(expected), "{args:?}: {}", outcome.stderr);
+        let outcome =
+            ferofs().arg("build").args(args).args([fixture.source(), image.clone()]).run();
+        assert!(
+            outcome.code != 0 && outcome.stderr.contains(expected),
+            "{args:?}: {}",
+            outcome.stderr
+        );
         assert!(!image.exists(), "{args:?}");
     }
     // The value is not an option of its own.
-    for (args, name) in [(&["-b", "-1"], "'--block-size <SIZE>'"), (&["--workers", "-1"], "'--workers <N>'")]
+    for (args, name) in
+        [(&["-b", "-1"], "'--block-size <SIZE>'"), (&["--workers", "-1"], "'--workers <N>'")]
     {
-        let outcome = ferofs().arg("build").args(args).args([fixture.source(), image.clone()]).run();
+        let outcome =
+            ferofs().arg("build").args(args).args([fixture.source(), image.clone()]).run();
         let expected = format!("invalid value '-1' for {name}: ");
-        assert!(outcome.code == 2 && outcome.stderr.contains(&expected), "{args:?}: {}", outcome.stderr);
+        assert!(
+            outcome.code == 2 && outcome.stderr.contains(&expected),
+            "{args:?}: {}",
+            outcome.stderr
+        );
     }
     let mkfs = |option: &str, value: &str| {
-        let outcome =
-            mkfs_command(&fixture).args([option, value]).args([image.clone(), fixture.source()]).run();
+        let outcome = mkfs_command(&fixture)
+            .args([option, value])
+            .args([image.clone(), fixture.source()])
+            .run();
         assert_eq!(outcome.code, 1);
         outcome.stderr
     };
@@ -106,7 +125,11 @@ fn unmounting_what_is_not_mounted_says_so() {
     require!(need::root("unmounting"));
     let fixture = Fixture::empty();
     let outcome = ferofs().arg("umount").arg(fixture.source()).run();
-    assert!(outcome.code == 1 && outcome.stderr.contains("not a mount point"), "{}", outcome.stderr);
+    assert!(
+        outcome.code == 1 && outcome.stderr.contains("not a mount point"),
+        "{}",
+        outcome.stderr
+    );
 }
 
 #[test]
@@ -114,7 +137,8 @@ fn options_set_the_fields_of_the_superblock() {
     let fixture = Fixture::new(&tree::Options::small());
     let uuid = "c3ba3bd2-0e3c-4c6e-9a3f-0d0f3a5f6e71";
     let image =
-        fs::read(fixture.build("image", ["-U", uuid, "-L", "sixteen-letters!", "-b", "1024"])).unwrap();
+        fs::read(fixture.build("image", ["-U", uuid, "-L", "sixteen-letters!", "-b", "1024"]))
+            .unwrap();
     let hex: String = image[UUID].iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, uuid.replace('-', ""));
     assert_eq!(&image[LABEL], b"sixteen-letters!");
@@ -124,9 +148,13 @@ fn options_set_the_fields_of_the_superblock() {
 #[test]
 fn output_to_a_pipe_is_quiet() {
     let fixture = Fixture::new(&tree::Options::small());
-    let outcome = ferofs().arg("build").args([fixture.source(), fixture.path("image")]).run().success();
+    let outcome =
+        ferofs().arg("build").args([fixture.source(), fixture.path("image")]).run().success();
     assert_eq!(outcome.stderr, "");
-    assert!(!outcome.stdout.iter().any(|byte| b"\r\x1b".contains(byte)), "no progress bar in a pipe");
+    assert!(
+        !outcome.stdout.iter().any(|byte| b"\r\x1b".contains(byte)),
+        "no progress bar in a pipe"
+    );
 }
 
 /// Commands that write results to standard output, and their exit codes if writing fails.
@@ -168,7 +196,8 @@ fn a_closed_pipe_ends_a_command_without_a_message() {
         let mut command = run.command();
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        let output = command.stdin(Stdio::null()).stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+        let output =
+            command.stdin(Stdio::null()).stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
         let output = output.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(141), "{command:?}");
         assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{command:?}");
@@ -181,14 +210,16 @@ fn a_full_standard_output_is_an_error() {
     for (run, code) in commands_with_output(&fixture, &image) {
         let mut command = run.command();
         let full = || fs::File::options().write(true).open("/dev/full").unwrap();
-        let output = command.stdin(Stdio::null()).stdout(full()).stderr(Stdio::piped()).output().unwrap();
+        let output =
+            command.stdin(Stdio::null()).stdout(full()).stderr(Stdio::piped()).output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{command:?}: {stderr}");
         assert!(
             stderr.contains("No space left on device") && !stderr.contains("panicked"),
             "{command:?}: {stderr}"
         );
-        let is_named = ["standard output: ", "-: write archive: "].iter().any(|name| stderr.contains(name));
+        let is_named =
+            ["standard output: ", "-: write archive: "].iter().any(|name| stderr.contains(name));
         assert!(is_named, "{command:?}: {stderr}");
     }
     // If messages cannot be written, the exit code stays the same.
@@ -212,8 +243,10 @@ fn control_characters_in_names_are_escaped() {
     let again = ferofs().arg("extract").args([&image, &fixture.path("target")]).run().failure(1);
     let missing = ferofs().arg("cat").arg(&image).arg(name).run().failure(1);
     let mut forged = ImageEditor::new(fs::read(&image).unwrap());
-    let dir =
-        forged.dirents(forged.root()).into_iter().find(|d| forged.bytes[d.name.clone()] == *name.as_bytes());
+    let dir = forged
+        .dirents(forged.root())
+        .into_iter()
+        .find(|d| forged.bytes[d.name.clone()] == *name.as_bytes());
     let inode = forged.inode(dir.unwrap().nid);
     forged.put(inode + I_XATTR_ICOUNT, 0xffff, 2);
     let damaged = fixture.path(OsStr::from_bytes(b"image\x1b]0;").to_str().unwrap());
@@ -240,11 +273,13 @@ fn control_characters_in_names_are_escaped() {
         &format!("inspect --compare {empty}"),
         &format!("diff {empty}"),
     ] {
-        let line = format!("{} {words} {} 2>/dev/null; true", ferofs_path().display(), image.display());
+        let line =
+            format!("{} {words} {} 2>/dev/null; true", ferofs_path().display(), image.display());
         let listed = Run::new(&script).args(["-qec", &line, "/dev/null"]).run().success().stdout;
         let listed = String::from_utf8(listed).unwrap();
         assert!(
-            listed.contains(shown.strip_suffix("\\xff").unwrap()) && !listed.contains(['\x1b', '\u{202e}']),
+            listed.contains(shown.strip_suffix("\\xff").unwrap())
+                && !listed.contains(['\x1b', '\u{202e}']),
             "{words}: {listed:?}"
         );
     }
@@ -253,8 +288,11 @@ fn control_characters_in_names_are_escaped() {
 #[test]
 fn a_missing_source_leaves_no_image() {
     let fixture = Fixture::empty();
-    let outcome =
-        ferofs().arg("build").args([fixture.path("missing"), fixture.path("image")]).run().failure(1);
+    let outcome = ferofs()
+        .arg("build")
+        .args([fixture.path("missing"), fixture.path("image")])
+        .run()
+        .failure(1);
     assert!(outcome.stderr.contains("missing"), "{}", outcome.stderr);
     assert_eq!(names(&fixture), ["source"]);
 }
@@ -279,7 +317,9 @@ fn an_unreadable_file_leaves_no_image() {
         ferofs().args(["mount", "--fuse"]).args([&damaged, &secret]).run().success();
         let outcome = build().run();
         let lenient = fixture.path("lenient");
-        for options in [&["-z", "lz4"][..], &["--chunk-size", "4096"], &["--inode-digests", "--verify"]] {
+        for options in
+            [&["-z", "lz4"][..], &["--chunk-size", "4096"], &["--inode-digests", "--verify"]]
+        {
             let run = ferofs().args(["build", "--skip-unreadable"]).args(options);
             let skipped = run.args([&fixture.source(), &lenient]).run();
             let is_reported = skipped.code == 0
@@ -287,7 +327,8 @@ fn an_unreadable_file_leaves_no_image() {
                 && skipped.stderr.contains("secret/file");
             assert!(is_reported, "{}", skipped.stderr);
             ferofs().arg("check").arg(&lenient).run().success();
-            let listing = ferofs().arg("ls").arg(&lenient).arg("files/secret").run().success().stdout;
+            let listing =
+                ferofs().arg("ls").arg(&lenient).arg("files/secret").run().success().stdout;
             assert_eq!(String::from_utf8_lossy(&listing).trim(), "");
             fs::remove_file(&lenient).unwrap();
         }
@@ -310,7 +351,8 @@ fn a_full_disk_leaves_no_image() {
     require!(need::root("a full disk: a tmpfs"));
     let fixture = Fixture::new(&tree::Options { largest: 9_000_000, ..tree::Options::small() });
     let disk = fixture.directory("disk");
-    rustix::mount::mount("tmpfs", &disk, "tmpfs", rustix::mount::MountFlags::empty(), c"size=2m").unwrap();
+    rustix::mount::mount("tmpfs", &disk, "tmpfs", rustix::mount::MountFlags::empty(), c"size=2m")
+        .unwrap();
     let outcome = ferofs().arg("build").args([fixture.source(), disk.join("image")]).run();
     let left = fs::read_dir(&disk).unwrap().count();
     rustix::mount::unmount(&disk, rustix::mount::UnmountFlags::DETACH).unwrap();
@@ -410,12 +452,16 @@ fn the_names_of_erofs_utils_select_their_command_lines() {
     fixture.assert_same_as_source(&extracted);
     let dump = Run::new(links.join("dump.erofs")).arg("-s").arg(&image).run().success();
     assert!(String::from_utf8(dump.stdout).unwrap().contains("Filesystem UUID:"));
-    assert_ne!(mkfs().args(["-znonsense", "--quiet"]).args([&image, &fixture.source()]).run().code, 0);
+    assert_ne!(
+        mkfs().args(["-znonsense", "--quiet"]).args([&image, &fixture.source()]).run().code,
+        0
+    );
 }
 
 fn names(fixture: &Fixture) -> Vec<String> {
     let entries = fs::read_dir(fixture.source().parent().unwrap()).unwrap();
-    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }
@@ -423,13 +469,18 @@ fn names(fixture: &Fixture) -> Vec<String> {
 #[test]
 fn a_verified_build_reports_what_it_did() {
     let fixture = Fixture::new(&tree::Options::small());
-    for options in [&["-z", "lz4"][..], &["--chunk-size", "4096"], &["--inodes", "compact", "--all-root"]] {
+    for options in
+        [&["-z", "lz4"][..], &["--chunk-size", "4096"], &["--inodes", "compact", "--all-root"]]
+    {
         let image = fixture.path("image");
         let run = || ferofs().args(["build", "--verify", "--json"]).args(options);
         let outcome = run().args([&fixture.source(), &image]).run().success();
         let json = String::from_utf8(outcome.stdout).unwrap();
         let size = fs::metadata(&image).unwrap().len();
-        assert!(json.starts_with('{') && json.contains(&format!("\"bytes_out\":{size},")), "{json}");
+        assert!(
+            json.starts_with('{') && json.contains(&format!("\"bytes_out\":{size},")),
+            "{json}"
+        );
         for field in [
             "uuid",
             "inodes",
@@ -458,8 +509,10 @@ fn source_date_epoch_replaces_the_current_time() {
         fs::read(image).unwrap()
     };
     assert!(build("one") == build("two"));
-    let outcome =
-        ferofs().arg("build").env("SOURCE_DATE_EPOCH", "now").args([&fixture.source(), &fixture.path("x")]);
+    let outcome = ferofs()
+        .arg("build")
+        .env("SOURCE_DATE_EPOCH", "now")
+        .args([&fixture.source(), &fixture.path("x")]);
     assert!(outcome.run().failure(1).stderr.contains("SOURCE_DATE_EPOCH"));
 }
 
@@ -467,10 +520,13 @@ fn source_date_epoch_replaces_the_current_time() {
 fn the_summary_of_an_image_in_chunks_tells_what_it_has() {
     let fixture = Fixture::new(&tree::Options::small());
     let json = |options: &[&str]| {
-        let build =
-            ferofs().args(["build", "--json", "--preset", "small", "--chunk-size", "64K"]).args(options);
-        String::from_utf8(build.args([fixture.source(), fixture.path("image")]).run().success().stdout)
-            .unwrap()
+        let build = ferofs()
+            .args(["build", "--json", "--preset", "small", "--chunk-size", "64K"])
+            .args(options);
+        String::from_utf8(
+            build.args([fixture.source(), fixture.path("image")]).run().success().stdout,
+        )
+        .unwrap()
     };
     let plain = json(&[]);
     assert!(plain.contains(r#""linux":"5.15""#), "{plain}");
@@ -511,10 +567,17 @@ fn presets_give_the_same_images_as_their_options() {
         let image = fixture.build("preset", ["--preset", preset].iter().chain(&fixed));
         ferofs().args(["check"]).arg(&image).run().success();
         let other = fixture.path("options");
-        ferofs().arg("build").args(options).args(fixed).args([&fixture.source(), &other]).run().success();
+        ferofs()
+            .arg("build")
+            .args(options)
+            .args(fixed)
+            .args([&fixture.source(), &other])
+            .run()
+            .success();
         assert!(fs::read(image).unwrap() == fs::read(other).unwrap(), "{preset}");
     }
-    let help = String::from_utf8(ferofs().args(["build", "--help"]).run().success().stdout).unwrap();
+    let help =
+        String::from_utf8(ferofs().args(["build", "--help"]).run().success().stdout).unwrap();
     for preset in ["default", "fast", "small", "smallest", "android", "backup"] {
         assert!(help.contains(&format!("- {preset}")), "{help}");
     }

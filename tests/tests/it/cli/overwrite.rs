@@ -102,7 +102,15 @@ fn no_output_replaces_another_kind_of_file() {
         fs::write(&table, THESIS).unwrap();
         let mut option = OsString::from("--metadata=");
         option.push(&table);
-        assert!(ferofs().arg("extract").args([option, old()]).run().failure(1).stderr.contains("--force"));
+        assert!(
+            ferofs()
+                .arg("extract")
+                .args([option, old()])
+                .run()
+                .failure(1)
+                .stderr
+                .contains("--force")
+        );
     }
 }
 
@@ -131,8 +139,9 @@ fn an_image_behind_other_data_leaves_that_alone() {
     let fixture = Fixture::empty();
     let output = fixture.path("output");
     fs::write(&output, [7; 4096]).unwrap();
-    let build =
-        || ferofs().args(["build", "--offset", "4096"]).args([fixture.source(), output.clone()]).run();
+    let build = || {
+        ferofs().args(["build", "--offset", "4096"]).args([fixture.source(), output.clone()]).run()
+    };
     build().success();
     assert_eq!(fs::read(&output).unwrap()[..4096], [7; 4096]);
     build().success();
@@ -142,7 +151,10 @@ fn an_image_behind_other_data_leaves_that_alone() {
 
 #[test]
 fn bytes_before_the_offset_that_cannot_be_read_are_not_lost() {
-    require!(need::root("becoming an ordinary user") && need::tool("setpriv", "an ordinary user").is_some());
+    require!(
+        need::root("becoming an ordinary user")
+            && need::tool("setpriv", "an ordinary user").is_some()
+    );
     let fixture = Fixture::empty();
     let directory = fixture.directory("of nobody");
     let output = directory.join("output");
@@ -157,7 +169,8 @@ fn bytes_before_the_offset_that_cannot_be_read_are_not_lost() {
     let program = fixture.path("ferofs");
     fs::copy(ferofs_path(), &program).unwrap();
     for force in [&[][..], &["--force"]] {
-        let nobody = Run::new("setpriv").args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
+        let nobody =
+            Run::new("setpriv").args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
         let build = nobody.arg(&program).args(["build", "--offset", "4096"]).args(force);
         let failed = build.args([fixture.source(), output.clone()]).run().failure(1);
         assert!(failed.stderr.contains("Permission denied"), "{}", failed.stderr);
@@ -167,7 +180,8 @@ fn bytes_before_the_offset_that_cannot_be_read_are_not_lost() {
 
 #[test]
 fn a_device_with_a_file_system_is_not_written() {
-    let tools = ["losetup", "mkfs.ext4"].map(|tool| need::tool(tool, "a device with a file system"));
+    let tools =
+        ["losetup", "mkfs.ext4"].map(|tool| need::tool(tool, "a device with a file system"));
     if !need::root("a loop device") || tools.contains(&None) {
         return;
     }
@@ -176,8 +190,9 @@ fn a_device_with_a_file_system_is_not_written() {
     fs::File::create(&disk).unwrap().set_len(64 << 20).unwrap();
     let attached = Run::new("losetup").args(["--find", "--show"]).arg(&disk).run().success();
     let device = String::from_utf8(attached.stdout).unwrap().trim().to_owned();
-    let build =
-        |options: &[&str]| ferofs().arg("build").args(options).arg(fixture.source()).arg(&device).run();
+    let build = |options: &[&str]| {
+        ferofs().arg("build").args(options).arg(fixture.source()).arg(&device).run()
+    };
     let made = [
         // An empty device, and one with an image.
         build(&[]),
@@ -192,7 +207,11 @@ fn a_device_with_a_file_system_is_not_written() {
     Run::new("losetup").args(["-d", &device]).run().success();
     assert_eq!(made.each_ref().map(|outcome| outcome.code), [0, 0, 0, 1, 1, 0], "{made:?}");
     for refused in &made[3..5] {
-        assert!(refused.stderr.contains("has an ext2, ext3 or ext4 file system"), "{}", refused.stderr);
+        assert!(
+            refused.stderr.contains("has an ext2, ext3 or ext4 file system"),
+            "{}",
+            refused.stderr
+        );
     }
     assert_eq!((as_before.code, mkfs.code), (0, 0), "{}", mkfs.stderr);
 }
@@ -218,7 +237,12 @@ fn two_outputs_are_not_one_file() {
         ],
         vec!["build".into(), with("--verity", &new), source.clone().into(), new.clone().into()],
         vec!["extract".into(), with("--tar", &new), with("--metadata", &new), old.clone().into()],
-        vec!["extract".into(), with("--metadata", &new), with("--metadata", &new), old.clone().into()],
+        vec![
+            "extract".into(),
+            with("--metadata", &new),
+            with("--metadata", &new),
+            old.clone().into(),
+        ],
     ];
     for command in commands {
         let refused = ferofs().args(&command).run();
@@ -236,8 +260,12 @@ fn two_outputs_are_not_one_file() {
     let twice = [with("--tar", &link), with("--metadata", &new)];
     let refused = ferofs().arg("extract").args(twice).arg(&old).run().failure(1);
     assert!(refused.stderr.contains("another output") && !new.exists(), "{}", refused.stderr);
-    let refused =
-        ferofs().arg("extract").arg(with("--metadata", &into)).args([&old, &target]).run().failure(1);
+    let refused = ferofs()
+        .arg("extract")
+        .arg(with("--metadata", &into))
+        .args([&old, &target])
+        .run()
+        .failure(1);
     assert!(refused.stderr.contains("in the directory to extract to"), "{}", refused.stderr);
     for option in ["--blobdev", "--block-list-file", "--vmdk-desc"] {
         let words = [
@@ -254,9 +282,15 @@ fn two_outputs_are_not_one_file() {
 #[test]
 fn an_empty_expression_does_not_exclude_everything() {
     let fixture = Fixture::empty();
-    let refused =
-        ferofs().args(["build", "--exclude-regex", ""]).args([fixture.source(), fixture.path("new")]).run();
-    assert!(refused.code == 2 && refused.stderr.contains("matches every path"), "{}", refused.stderr);
+    let refused = ferofs()
+        .args(["build", "--exclude-regex", ""])
+        .args([fixture.source(), fixture.path("new")])
+        .run();
+    assert!(
+        refused.code == 2 && refused.stderr.contains("matches every path"),
+        "{}",
+        refused.stderr
+    );
 }
 
 /// A device is written in place, so that no source may be on it; an index needs its source, wherever it is.
@@ -274,12 +308,18 @@ fn a_source_is_not_written_over() {
         refused.push(ferofs().arg("build").args([&device, &device]).run());
         refused.push(ferofs().args(["patch", "squash", &device, &device]).run());
         let source = fixture.source();
-        refused.push(ferofs().args(["patch", "create", "--force", "-o", &device, &device]).arg(source).run());
+        refused.push(
+            ferofs().args(["patch", "create", "--force", "-o", &device, &device]).arg(source).run(),
+        );
         refused.push(mkfs_command(&fixture).args([&device, &device]).run());
         Run::new("losetup").args(["-d", &device]).run().success();
     }
     for outcome in refused {
-        assert!(outcome.code == 1 && outcome.stderr.contains("also an input"), "{}", outcome.stderr);
+        assert!(
+            outcome.code == 1 && outcome.stderr.contains("also an input"),
+            "{}",
+            outcome.stderr
+        );
     }
     assert!(fs::read(&old).unwrap() == before);
 }
@@ -302,7 +342,10 @@ fn a_replaced_output_keeps_its_owner_permissions_and_links() {
         build(&image);
         let after = fs::metadata(&image).unwrap();
         assert_ne!(before.ino(), after.ino());
-        assert_eq!((after.uid(), after.gid(), after.mode()), (before.uid(), before.gid(), before.mode()));
+        assert_eq!(
+            (after.uid(), after.gid(), after.mode()),
+            (before.uid(), before.gid(), before.mode())
+        );
     }
     let (first, second) = (fixture.path("first"), fixture.path("second"));
     symlink("second", &first).unwrap();
@@ -310,7 +353,9 @@ fn a_replaced_output_keeps_its_owner_permissions_and_links() {
     symlink("dir/image", &second).unwrap();
     for _ in 0..2 {
         build(&first);
-        assert!([&first, &second].iter().all(|link| fs::symlink_metadata(link).unwrap().is_symlink()));
+        assert!(
+            [&first, &second].iter().all(|link| fs::symlink_metadata(link).unwrap().is_symlink())
+        );
         assert!(fs::symlink_metadata(fixture.path("dir/image")).unwrap().is_file());
     }
 }

@@ -12,7 +12,9 @@ use crate::common::fixture::Fixture;
 /// A source with some files.
 fn fixture() -> Fixture {
     let fixture = Fixture::empty();
-    for path in ["etc/shadow", "etc/hosts", "share/doc/a", "deep/share/doc/b", "a.o", "deep/c.o", "#x#"] {
+    for path in
+        ["etc/shadow", "etc/hosts", "share/doc/a", "deep/share/doc/b", "a.o", "deep/c.o", "#x#"]
+    {
         let path = fixture.source().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, "content").unwrap();
@@ -25,14 +27,20 @@ fn files(fixture: &Fixture, image: &std::path::Path) -> Vec<String> {
     let tree = fixture.path("listed");
     let _ = fs::remove_dir_all(&tree);
     ferofs().arg("extract").arg(image).arg(&tree).run().success();
-    let found = Run::new("find").arg(&tree).args(["-type", "f", "-printf", "%P\\n"]).run().success();
-    let mut files: Vec<_> = String::from_utf8(found.stdout).unwrap().lines().map(str::to_owned).collect();
+    let found =
+        Run::new("find").arg(&tree).args(["-type", "f", "-printf", "%P\\n"]).run().success();
+    let mut files: Vec<_> =
+        String::from_utf8(found.stdout).unwrap().lines().map(str::to_owned).collect();
     files.sort();
     files
 }
 
 fn build(fixture: &Fixture, options: &[&str]) -> Outcome {
-    ferofs().args(["build", "-z", "none"]).args(options).args([fixture.source(), fixture.path("image")]).run()
+    ferofs()
+        .args(["build", "-z", "none"])
+        .args(options)
+        .args([fixture.source(), fixture.path("image")])
+        .run()
 }
 
 const ALL: [&str; 7] =
@@ -63,20 +71,26 @@ fn build_diff_extract_and_patch_exclude_by_the_same_rule() {
         (&["share/"], &["share/doc/a", "deep/share/doc/b"]),
         (&["**/doc/?"], &["share/doc/a", "deep/share/doc/b"]),
     ] {
-        let options: Vec<String> = patterns.iter().map(|pattern| format!("--exclude={pattern}")).collect();
+        let options: Vec<String> =
+            patterns.iter().map(|pattern| format!("--exclude={pattern}")).collect();
         let options: Vec<&str> = options.iter().map(String::as_str).collect();
         let expected = without(left_out);
         let built = build(&fixture, &options).success();
         assert_eq!(built.stderr, "", "{patterns:?}");
         assert_eq!(files(&fixture, &fixture.path("image")), expected, "build {patterns:?}");
-        let compared =
-            ferofs().arg("diff").args(&options).args([&all, &fixture.path("image")]).run().success();
+        let compared = ferofs()
+            .arg("diff")
+            .args(&options)
+            .args([&all, &fixture.path("image")])
+            .run()
+            .success();
         assert_eq!(compared.stderr, "", "{patterns:?}");
         let tree = fixture.path("extracted");
         let _ = fs::remove_dir_all(&tree);
         let extracted = ferofs().arg("extract").args(&options).args([&all, &tree]).run().success();
         assert_eq!(extracted.stderr, "", "{patterns:?}");
-        let found = Run::new("find").arg(&tree).args(["-type", "f", "-printf", "%P\\n"]).run().success();
+        let found =
+            Run::new("find").arg(&tree).args(["-type", "f", "-printf", "%P\\n"]).run().success();
         let found = String::from_utf8(found.stdout).unwrap();
         let mut found: Vec<_> = found.lines().collect();
         found.sort_unstable();
@@ -115,7 +129,11 @@ fn an_exclude_that_matches_nothing_is_told() {
         }
         fs::remove_file(fixture.path("image")).unwrap();
         let strict = build(&fixture, &[options, &["--strict"]].concat()).failure(1);
-        assert!(strict.stderr.contains(told[0]) && strict.stderr.contains("--strict"), "{}", strict.stderr);
+        assert!(
+            strict.stderr.contains(told[0]) && strict.stderr.contains("--strict"),
+            "{}",
+            strict.stderr
+        );
         assert!(!fixture.path("image").exists(), "{options:?}");
     }
     build(&fixture, &["--strict", "--exclude=etc"]).success();
@@ -126,8 +144,10 @@ fn a_selection_of_extract_that_matches_nothing_is_told() {
     let fixture = fixture();
     let image = fixture.build("image", ["-T", "1"]);
     let tree = fixture.path("tree");
-    let outcome =
-        ferofs().args(["extract", "-q", "--include=etc", "--include=/no"]).args([&image, &tree]).run();
+    let outcome = ferofs()
+        .args(["extract", "-q", "--include=etc", "--include=/no"])
+        .args([&image, &tree])
+        .run();
     assert_eq!(outcome.success().stderr, "ferofs: /no: no name in the image matches it\n");
     // A file that is named must exist, as for `ls` and `cat`; the others are extracted.
     let named = fixture.path("named");
@@ -135,10 +155,12 @@ fn a_selection_of_extract_that_matches_nothing_is_told() {
     assert_eq!(outcome.failure(1).stderr, "ferofs: /no: no name in the image matches it\n");
     assert!(named.join("etc").is_dir());
     let tar = fixture.path("tar");
-    let strict = ferofs().args(["extract", "--strict", "--exclude=no", "--tar"]).args([&tar, &image]).run();
+    let strict =
+        ferofs().args(["extract", "--strict", "--exclude=no", "--tar"]).args([&tar, &image]).run();
     assert!(strict.failure(1).stderr.contains("no: no name in the image matches it; --strict"));
     assert!(!tar.exists());
-    let missing = ferofs().args(["extract", "--path=/no"]).args([&image, &fixture.path("none")]).run();
+    let missing =
+        ferofs().args(["extract", "--path=/no"]).args([&image, &fixture.path("none")]).run();
     assert!(missing.failure(1).stderr.contains("/no"));
 }
 
@@ -175,12 +197,17 @@ fn a_compress_hint_of_no_file_is_told() {
         compressed.args([fixture.source(), fixture.path("image")]).run()
     };
     let told = build(&["--quiet"]).success().stderr;
-    assert_eq!(told, "ferofs: \\.so$: the compress hint is for no file: no path in the image matches it\n");
+    assert_eq!(
+        told,
+        "ferofs: \\.so$: the compress hint is for no file: no path in the image matches it\n"
+    );
     fs::remove_file(fixture.path("image")).unwrap();
     assert!(build(&["--strict"]).failure(1).stderr.contains("\\.so$"));
     assert!(!fixture.path("image").exists());
-    let mkfs =
-        mkfs_command(&fixture).args(["-zlz4", &option]).args([fixture.path("other"), fixture.source()]).run();
+    let mkfs = mkfs_command(&fixture)
+        .args(["-zlz4", &option])
+        .args([fixture.path("other"), fixture.source()])
+        .run();
     assert!(!mkfs.success().stderr.contains("hint"), "as erofs-utils");
 }
 
@@ -197,13 +224,18 @@ fn an_image_below_its_source_is_told() {
             .run()
     };
     assert_eq!(build(&[]).success().stderr, "", "a new one is not in the tree");
-    let message = format!("ferofs: {}: left out of the tree: this command writes it\n", image.display());
+    let message =
+        format!("ferofs: {}: left out of the tree: this command writes it\n", image.display());
     assert_eq!(build(&[]).success().stderr, message);
     assert!(build(&["--strict"]).failure(1).stderr.contains("left out of the tree"));
     assert_eq!(build(&["--strict", "--exclude=/image"]).success().stderr, "", "it is excluded");
     fs::write(fixture.source().join("new"), "new").unwrap();
     let add = |options: &[&str]| {
-        ferofs().args(["patch", "add"]).args(options).args([&image, &fixture.source().to_owned()]).run()
+        ferofs()
+            .args(["patch", "add"])
+            .args(options)
+            .args([&image, &fixture.source().to_owned()])
+            .run()
     };
     assert!(add(&["--strict"]).failure(1).stderr.contains("left out of the tree"));
     assert_eq!(add(&[]).success().stderr, message);
@@ -217,11 +249,15 @@ fn no_output_below_the_source_is_in_the_image() {
     let below = |name: &str| fixture.source().join(name);
     let told = |names: &[&str]| -> String {
         let line = |name: &&str| {
-            format!("ferofs: {}: left out of the tree: this command writes it\n", below(name).display())
+            format!(
+                "ferofs: {}: left out of the tree: this command writes it\n",
+                below(name).display()
+            )
         };
         names.iter().map(line).collect()
     };
-    let (image, seal) = (fixture.path("image"), |name: &str| format!("--verity={}", below(name).display()));
+    let (image, seal) =
+        (fixture.path("image"), |name: &str| format!("--verity={}", below(name).display()));
     let sealed = || {
         let roothash = format!("--roothash-file={}", below("roothash").display());
         ferofs()
@@ -245,7 +281,8 @@ fn no_output_below_the_source_is_in_the_image() {
     fs::remove_file(below("chunks")).unwrap();
     // Standard output.
     let script = "\"$0\" build -q -z none \"$1\" - > \"$1/stdout\"";
-    let written = Run::new("sh").args(["-c", script]).arg(ferofs_path()).arg(fixture.source()).run();
+    let written =
+        Run::new("sh").args(["-c", script]).arg(ferofs_path()).arg(fixture.source()).run();
     assert_eq!(written.success().stderr, told(&["stdout"]));
     assert_eq!(files(&fixture, &below("stdout")), ALL);
     fs::remove_file(below("stdout")).unwrap();
@@ -299,8 +336,9 @@ fn strict_makes_every_warning_of_a_build_an_error() {
 fn files_that_do_not_tell_their_size_are_told() {
     let fixture = Fixture::empty();
     let image = fixture.path("image");
-    let build =
-        |strict: &[&str]| ferofs().args(["build", "-q", "/proc/sys/vm"]).arg(&image).args(strict).run();
+    let build = |strict: &[&str]| {
+        ferofs().args(["build", "-q", "/proc/sys/vm"]).arg(&image).args(strict).run()
+    };
     let told = build(&[]).success().stderr;
     assert_eq!(told.lines().count(), 1, "{told}");
     assert!(told.contains("/proc/sys/vm: ") && told.contains("--one-file-system"), "{told}");

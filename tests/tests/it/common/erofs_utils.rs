@@ -17,8 +17,9 @@ pub(crate) fn programs(name: &str, what: &str) -> Vec<PathBuf> {
         need::lacks(what, need::WITHOUT_QUICK);
         return Vec::new();
     }
-    let peer =
-        std::env::var_os("FEROFS_PEERS").map(|dir| Path::new(&dir).join(name)).filter(|file| file.is_file());
+    let peer = std::env::var_os("FEROFS_PEERS")
+        .map(|dir| Path::new(&dir).join(name))
+        .filter(|file| file.is_file());
     let machine = if peer.is_some() { need::find_tool(name) } else { need::tool(name, what) };
     machine.into_iter().chain(peer).collect()
 }
@@ -59,7 +60,8 @@ pub(crate) fn assert_valid(image: &Path) {
     // fsck.erofs does not support blocks larger than a page.
     let mut bits = [0];
     fs::File::open(image).unwrap().read_exact_at(&mut bits, 1024 + 0x0C).unwrap();
-    if let Some(fsck) = newest("fsck.erofs").filter(|_| 1 << bits[0] <= rustix::param::page_size()) {
+    if let Some(fsck) = newest("fsck.erofs").filter(|_| 1 << bits[0] <= rustix::param::page_size())
+    {
         let out = image.with_extension("erofs-utils");
         let mut extract = OsString::from("--extract=");
         extract.push(&out);

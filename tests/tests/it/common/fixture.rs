@@ -68,12 +68,18 @@ impl Fixture {
     /// Builds an image of the source with these options, and nothing of the default preset: uncompressed unless an option compresses,
     /// pclusters of one block unless an option has another size, no fragments.
     #[track_caller]
-    pub(crate) fn build<A: AsRef<OsStr>>(&self, name: &str, options: impl IntoIterator<Item = A>) -> PathBuf {
+    pub(crate) fn build<A: AsRef<OsStr>>(
+        &self,
+        name: &str,
+        options: impl IntoIterator<Item = A>,
+    ) -> PathBuf {
         let image = self.path(name);
-        let options: Vec<OsString> = options.into_iter().map(|option| option.as_ref().to_owned()).collect();
+        let options: Vec<OsString> =
+            options.into_iter().map(|option| option.as_ref().to_owned()).collect();
         let has = |names: &[&str]| {
-            let begins =
-                |option: &OsString, name: &str| option.as_encoded_bytes().starts_with(name.as_bytes());
+            let begins = |option: &OsString, name: &str| {
+                option.as_encoded_bytes().starts_with(name.as_bytes())
+            };
             options.iter().any(|option| names.iter().any(|name| begins(option, name)))
         };
         let plain: &[&str] = if has(&["--preset", "--chunk-size", "--index-only"]) {
@@ -83,7 +89,14 @@ impl Fixture {
         } else {
             &["-z", "none"]
         };
-        ferofs().arg("build").args(plain).args(options).arg(self.source()).arg(&image).run().success();
+        ferofs()
+            .arg("build")
+            .args(plain)
+            .args(options)
+            .arg(self.source())
+            .arg(&image)
+            .run()
+            .success();
         image
     }
 
@@ -130,7 +143,9 @@ pub(crate) fn usual_tree() -> tree::Options {
 pub(crate) fn stats(mount: &Path) -> HashMap<String, String> {
     let text = String::from_utf8(ferofs().arg("stats").arg(mount).run().success().stdout).unwrap();
     let of = |line: &str| {
-        line.trim_end().rsplit_once(' ').map(|(name, value)| (name.trim_end().to_owned(), value.to_owned()))
+        line.trim_end()
+            .rsplit_once(' ')
+            .map(|(name, value)| (name.trim_end().to_owned(), value.to_owned()))
     };
     text.lines().filter_map(of).collect()
 }

@@ -48,7 +48,10 @@ pub(crate) fn assert_mount_handled(image: &Path, dir: &Path, name: &str) {
         }
         Err(error) => {
             let stderr = error.to_string();
-            assert!(stderr.contains("ferofs: ") && !stderr.contains("panicked"), "{name}: {stderr}");
+            assert!(
+                stderr.contains("ferofs: ") && !stderr.contains("panicked"),
+                "{name}: {stderr}"
+            );
         }
     }
 }
@@ -62,8 +65,8 @@ fn read_all(path: &Path, depth: usize) {
             Ok(kind) if kind.is_symlink() => drop(fs::read_link(&path)),
             Ok(kind) if kind.is_file() => {
                 // Some files claim a size of exabytes.
-                let read =
-                    fs::File::open(&path).and_then(|file| file.take(1 << 20).read_to_end(&mut Vec::new()));
+                let read = fs::File::open(&path)
+                    .and_then(|file| file.take(1 << 20).read_to_end(&mut Vec::new()));
                 drop(read);
             }
             _ => {}

@@ -100,7 +100,10 @@ impl ImageEditor {
                     base + self.number(at + 12 + D_NAMEOFF, 2) as usize
                 } else {
                     let end = base + len;
-                    self.bytes[from..end].iter().position(|byte| *byte == 0).map_or(end, |nul| from + nul)
+                    self.bytes[from..end]
+                        .iter()
+                        .position(|byte| *byte == 0)
+                        .map_or(end, |nul| from + nul)
                 };
                 dirents.push(Dirent { at, name: from..to, nid: self.number(at, 8) });
             }
@@ -114,7 +117,8 @@ impl ImageEditor {
         let mut found = None;
         for name in path.split('/') {
             let dirents = self.dirents(nid);
-            let dirent = dirents.into_iter().find(|d| self.bytes[d.name.clone()] == *name.as_bytes());
+            let dirent =
+                dirents.into_iter().find(|d| self.bytes[d.name.clone()] == *name.as_bytes());
             let dirent = dirent.unwrap_or_else(|| panic!("no {name} of {path} in the image"));
             nid = dirent.nid;
             found = Some(dirent);

@@ -91,7 +91,8 @@ impl ImageWriter {
     pub(crate) fn metabox(&mut self, size: u64, encoded: &[u8], len: u64, lz4: bool) {
         let block = self.data(encoded);
         let record = |plen: u32, pstart: u64, lstart: u64| {
-            [&plen.to_le_bytes()[..], &pstart.to_le_bytes(), &lstart.to_le_bytes(), &[0; 12]].concat()
+            [&plen.to_le_bytes()[..], &pstart.to_le_bytes(), &lstart.to_le_bytes(), &[0; 12]]
+                .concat()
         };
         let plen = encoded.len() as u32 | if lz4 { 1 << 28 } else { 0 };
         let mut records = record(plen, u64::from(block) * BLOCK as u64, 0);
@@ -101,8 +102,14 @@ impl ImageWriter {
         // Layout EXTENTS with records of 32 bytes, aligned to 32 bytes.
         let header = [(records.len() / 32) as u8, 0, 0, 0, 7, 0, 0, 0];
         let map = [&header[..], &[0; 24], &records].concat();
-        let nid =
-            self.inode(&InodeSpec { mode: REGULAR, layout: FULL, size, union: 1, links: 1, after: &map });
+        let nid = self.inode(&InodeSpec {
+            mode: REGULAR,
+            layout: FULL,
+            size,
+            union: 1,
+            links: 1,
+            after: &map,
+        });
         self.set_metabox(nid);
     }
 
@@ -155,7 +162,14 @@ impl ImageWriter {
         let size = after.len() as u64;
         self.fill(
             nid,
-            &InodeSpec { mode: DIRECTORY, layout: FLAT_INLINE, size, union: 0, links, after: &after },
+            &InodeSpec {
+                mode: DIRECTORY,
+                layout: FLAT_INLINE,
+                size,
+                union: 0,
+                links,
+                after: &after,
+            },
         );
     }
 

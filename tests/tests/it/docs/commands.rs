@@ -87,15 +87,22 @@ fn a_command_that_fails_and_a_message_that_is_not_printed_are_noticed() {
     let prepared = "```sh\nferofs build rootfs a.erofs\ntest -s a.erofs\n```\n";
     assert_eq!(run(prepared), Vec::<String>::new());
     assert_eq!(run("```sh\nferofs check missing.erofs\n```\n").len(), 1);
-    let message =
-        "<!-- message of: ferofs check missing.erofs -->\n```text\nferofs: missing.erofs: ...\n```\n";
+    let message = "<!-- message of: ferofs check missing.erofs -->\n```text\nferofs: missing.erofs: ...\n```\n";
     assert_eq!(run(message), Vec::<String>::new());
     assert_eq!(run(&message.replace("ferofs: missing", "ferofs: other")).len(), 1);
-    assert_eq!(run("<!-- message of: true -->\n```text\n\n```\n").len(), 1, "the command does not fail");
-    let output = "```sh\necho one two\n```\n<!-- output of the last block -->\n```text\none ...\n```\n";
+    assert_eq!(
+        run("<!-- message of: true -->\n```text\n\n```\n").len(),
+        1,
+        "the command does not fail"
+    );
+    let output =
+        "```sh\necho one two\n```\n<!-- output of the last block -->\n```text\none ...\n```\n";
     assert_eq!(run(output), Vec::<String>::new());
     assert_eq!(run(&output.replace("one ...", "two ...")).len(), 1);
-    assert_eq!(run("<!-- file: a -->\n```ini\n[a]\n```\n<!-- run: grep -q a a -->\n"), Vec::<String>::new());
+    assert_eq!(
+        run("<!-- file: a -->\n```ini\n[a]\n```\n<!-- run: grep -q a a -->\n"),
+        Vec::<String>::new()
+    );
     assert!(steps("<!-- not run: -->\n```sh\ntrue\n```\n").is_err(), "no reason");
     assert!(steps("<!-- output of the last block -->\n\ntext\n").is_err(), "no block");
     assert_eq!(steps("<!-- not run: needs a phone -->\n```sh\nfalse\n```\n").unwrap(), []);
@@ -108,7 +115,8 @@ fn run_page(name: &str) {
             && need::kernel_erofs("commands of pages")
     );
     let text = fs::read_to_string(repository().join(name)).unwrap();
-    let needed = text.lines().filter_map(|line| line.strip_prefix("<!-- needs: ")?.strip_suffix(" -->"));
+    let needed =
+        text.lines().filter_map(|line| line.strip_prefix("<!-- needs: ")?.strip_suffix(" -->"));
     if !needed.flat_map(str::split_whitespace).all(|program| need::tool(program, name).is_some()) {
         return;
     }
@@ -125,7 +133,8 @@ fn steps(page: &str) -> Result<Vec<Step>, String> {
         if let Some(start) = line.strip_prefix("<!-- ") {
             let mut text = start.to_owned();
             while !text.ends_with("-->") {
-                let next = lines.next().ok_or_else(|| format!("the comment {start:?} does not end"))?;
+                let next =
+                    lines.next().ok_or_else(|| format!("the comment {start:?} does not end"))?;
                 write!(text, "\n{next}").unwrap();
             }
             let text = text.trim_end_matches("-->").trim().to_owned();
@@ -146,7 +155,9 @@ fn steps(page: &str) -> Result<Vec<Step>, String> {
                     steps.extend([Step::Fail(command.to_owned()), Step::Printed(block)]);
                 }
                 (Some(("file", name)), _) => steps.push(Step::File(name.to_owned(), block + "\n")),
-                (None, "text") if comment == "output of the last block" => steps.push(Step::Printed(block)),
+                (None, "text") if comment == "output of the last block" => {
+                    steps.push(Step::Printed(block))
+                }
                 (None, "sh") if comment.is_empty() => steps.push(Step::Run(block)),
                 (None, "") => return Err(format!("a block without a language: {block}")),
                 (None, _) if comment.is_empty() => {}
@@ -162,16 +173,21 @@ fn steps(page: &str) -> Result<Vec<Step>, String> {
 /// Runs the steps, and lists what did not happen as the page says.
 fn run_steps(steps: &[Step]) -> Vec<String> {
     let dir = scratch_in_memory();
-    let mut script =
-        format!("mkdir /page/results /page/folder; cd /page/folder; (set -e; {PREPARATION}) || exit 9\n");
+    let mut script = format!(
+        "mkdir /page/results /page/folder; cd /page/folder; (set -e; {PREPARATION}) || exit 9\n"
+    );
     for (number, step) in steps.iter().enumerate() {
         match step {
             Step::Run(text) | Step::Fail(text) => {
                 let file = format!("/page/results/{number}");
                 // In a shell of its own: `set -e` holds, and variables end with the block.
-                writeln!(script, "cat > {file}.sh <<'END-OF-STEP'\nset -eu\n{text}\nEND-OF-STEP").unwrap();
-                writeln!(script, "sh {file}.sh > {file}.out 2>&1 < /dev/null; echo $? > {file}.code")
+                writeln!(script, "cat > {file}.sh <<'END-OF-STEP'\nset -eu\n{text}\nEND-OF-STEP")
                     .unwrap();
+                writeln!(
+                    script,
+                    "sh {file}.sh > {file}.out 2>&1 < /dev/null; echo $? > {file}.code"
+                )
+                .unwrap();
             }
             Step::File(name, text) => {
                 writeln!(script, "cat > '{name}' <<'END-OF-FILE'\n{text}END-OF-FILE").unwrap();
@@ -204,8 +220,9 @@ fn run_steps(steps: &[Step]) -> Vec<String> {
                 }
             }
             Step::Printed(lines) => {
-                let missing =
-                    lines.lines().filter(|line| !printed.lines().any(|other| matches_line(other, line)));
+                let missing = lines
+                    .lines()
+                    .filter(|line| !printed.lines().any(|other| matches_line(other, line)));
                 failures.extend(missing.map(|line| format!("{line:?} is not in:\n{printed}")));
             }
             Step::File(..) => {}

@@ -52,7 +52,11 @@ fn each_option_of_mksquashfs_gets_a_tip() {
         // `-h...` show the help.
         if !option.starts_with("-h") && !["-version", "-no-pager", "-cols"].contains(&option) {
             let refused = ferofs().args(["build", "SOURCE", "IMAGE", option]).run();
-            assert!(refused.code == 2 && refused.stderr.contains("tip: "), "{option}: {}", refused.stderr);
+            assert!(
+                refused.code == 2 && refused.stderr.contains("tip: "),
+                "{option}: {}",
+                refused.stderr
+            );
             count += 1;
         }
     }
@@ -69,7 +73,8 @@ fn the_table_has_each_option_of_mkfs_erofs() {
         let word = line.split_whitespace().next().unwrap_or_default().trim_end_matches(',');
         let indent = line.len() - line.trim_start().len();
         if let Some(long) = word.strip_prefix("--").filter(|_| indent < 8) {
-            let end = long.find(|c: char| !c.is_ascii_alphanumeric() && c != '-').unwrap_or(long.len());
+            let end =
+                long.find(|c: char| !c.is_ascii_alphanumeric() && c != '-').unwrap_or(long.len());
             options.push(&word[..end + 2]);
         } else if word.starts_with('-') && word.len() > 1 && indent < 3 {
             options.push(&word[..2]);
@@ -88,7 +93,8 @@ fn the_counterparts_are_options_of_ferofs() {
             String::from_utf8(output.stdout).unwrap()
         })
         .collect();
-    let known: BTreeSet<&str> = help.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').collect();
+    let known: BTreeSet<&str> =
+        help.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').collect();
     let mut unknown = Vec::new();
     let mut count = 0;
     for page in PAGES {
@@ -96,7 +102,9 @@ fn the_counterparts_are_options_of_ferofs() {
         for row in text.lines().filter(|line| line.starts_with("| `-")) {
             let cell = row.split(" | ").nth(1).unwrap_or_default();
             for flag in cell.split('`').skip(1).step_by(2).flat_map(str::split_whitespace) {
-                let end = flag.find(|c: char| !c.is_ascii_alphanumeric() && c != '-').unwrap_or(flag.len());
+                let end = flag
+                    .find(|c: char| !c.is_ascii_alphanumeric() && c != '-')
+                    .unwrap_or(flag.len());
                 let flag = &flag[..end];
                 if flag.starts_with('-') && flag.len() > 1 {
                     count += 1;
@@ -117,7 +125,9 @@ fn an_option_without_a_counterpart_has_a_reason() {
     let mut count = 0;
     for page in PAGES {
         let text = fs::read_to_string(guide().join(page)).unwrap();
-        for row in text.lines().filter(|line| line.starts_with("| `-") && line.contains(" | none | ")) {
+        for row in
+            text.lines().filter(|line| line.starts_with("| `-") && line.contains(" | none | "))
+        {
             count += 1;
             let reason = row.split(" | none | ").nth(1).unwrap().trim_matches(['|', ' ']);
             assert!(!reason.is_empty(), "{page}: {row}");
@@ -131,18 +141,22 @@ fn assert_all_are_in(page: &str, options: &[&str]) {
     let named: BTreeSet<&str> = first_cells(&text).collect();
     // erofs-utils writes a value directly behind a short option: `-zX`.
     let has_value = |name: &&&str, option: &str| {
-        name.strip_prefix(option)
-            .is_some_and(|value| option.len() == 2 && value.starts_with(|c: char| c.is_ascii_uppercase()))
+        name.strip_prefix(option).is_some_and(|value| {
+            option.len() == 2 && value.starts_with(|c: char| c.is_ascii_uppercase())
+        })
     };
-    let is_named = |option: &str| named.contains(option) || named.iter().any(|name| has_value(&name, option));
+    let is_named =
+        |option: &str| named.contains(option) || named.iter().any(|name| has_value(&name, option));
     let missing: Vec<&&str> = options.iter().filter(|option| !is_named(option)).collect();
     assert!(missing.is_empty(), "{page}: {missing:?}");
 }
 
 /// The options in the first column of the tables.
 fn first_cells(text: &str) -> impl Iterator<Item = &str> {
-    let cells =
-        text.lines().filter(|line| line.starts_with("| `")).filter_map(|line| line.split(" | ").next());
+    let cells = text
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .filter_map(|line| line.split(" | ").next());
     cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).map(|code| {
         let end = code.find([' ', '[', '=', '#', '<']).unwrap_or(code.len());
         &code[..end]

@@ -38,9 +38,12 @@ fn every_link_leads_somewhere() {
             }
             links += 1;
             let (target, section) = link.split_once('#').unwrap_or((link, ""));
-            let file = if target.is_empty() { page.clone() } else { page.parent().unwrap().join(target) };
-            let has_section =
-                || section.is_empty() || sections(&fs::read_to_string(&file).unwrap()).contains(section);
+            let file =
+                if target.is_empty() { page.clone() } else { page.parent().unwrap().join(target) };
+            let has_section = || {
+                section.is_empty()
+                    || sections(&fs::read_to_string(&file).unwrap()).contains(section)
+            };
             if !file.exists() || !has_section() {
                 broken.push(format!("{}: {link}", page.display()));
             }
@@ -52,8 +55,10 @@ fn every_link_leads_somewhere() {
 
 /// The names by which links reach the headings of a page.
 fn sections(page: &str) -> BTreeSet<String> {
-    let headings =
-        page.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
+    let headings = page
+        .lines()
+        .filter(|line| line.starts_with('#'))
+        .map(|line| line.trim_start_matches('#').trim());
     let name = |heading: &str| {
         let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
         kept.flat_map(char::to_lowercase).map(|c| if c == ' ' { '-' } else { c }).collect()
@@ -74,7 +79,9 @@ fn the_book_has_every_page_and_no_link_leaves_it() {
         let text = fs::read_to_string(page).unwrap();
         for target in text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
             let file = page.parent().unwrap().join(target);
-            if !target.contains("://") && file.canonicalize().is_ok_and(|file| !file.starts_with(&docs)) {
+            if !target.contains("://")
+                && file.canonicalize().is_ok_and(|file| !file.starts_with(&docs))
+            {
                 wrong.push(format!("{name}: {target} is not in the book"));
             }
         }
@@ -112,7 +119,9 @@ fn every_module_exists() {
         let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != ':' && c != '_');
         for word in words.map(|word| word.trim_end_matches(':')) {
             let Some((krate, rest)) = word.split_once("::") else { continue };
-            let Some((_, folder)) = CRATES.iter().find(|(name, _)| *name == krate) else { continue };
+            let Some((_, folder)) = CRATES.iter().find(|(name, _)| *name == krate) else {
+                continue;
+            };
             // rustdoc checks types and their functions.
             if rest.contains(|c: char| c.is_ascii_uppercase()) {
                 continue;
@@ -143,7 +152,8 @@ fn every_ferofs_command_is_known() {
             let mut words: Vec<&str> = line.split_whitespace().skip(1).collect();
             let names = words.iter().take_while(|word| is_name(word)).count();
             // Only these have subcommands; a word after another command is an argument.
-            let has_subcommands = matches!(words.first(), Some(&("cache" | "delta" | "patch" | "verity")));
+            let has_subcommands =
+                matches!(words.first(), Some(&("cache" | "delta" | "patch" | "verity")));
             let names = if has_subcommands { names.min(2) } else { names.min(1) };
             let flags = words.split_off(names);
             if words.is_empty() {
@@ -175,9 +185,9 @@ fn every_xtask_command_is_known() {
     let is_bench = |name: &str| {
         let (first, rest) = name.split_at(1);
         let variant = format!("    {}{rest}", first.to_uppercase());
-        benches
-            .lines()
-            .any(|line| line.strip_prefix(&variant).is_some_and(|rest| rest.starts_with(['(', ','])))
+        benches.lines().any(|line| {
+            line.strip_prefix(&variant).is_some_and(|rest| rest.starts_with(['(', ',']))
+        })
     };
     let code = code(&["xtask", "bench", "campaigns", "crates/codec/benches"]);
     let mut commands = 0;
@@ -187,13 +197,16 @@ fn every_xtask_command_is_known() {
         for line in page.commands("cargo xtask ") {
             let words: Vec<&str> = line.split_whitespace().skip(2).collect();
             // `help` prints the usage, which does not list `help` itself.
-            let Some(name) = words.first().filter(|word| is_name(word) && **word != "help") else { continue };
+            let Some(name) = words.first().filter(|word| is_name(word) && **word != "help") else {
+                continue;
+            };
             commands += 1;
             let of_name: Vec<&str> =
                 lines.iter().copied().filter(|line| line.split(' ').next() == Some(name)).collect();
             let second = words.get(1).filter(|word| is_name(word));
             let known = second.is_none_or(|second| {
-                of_name.iter().any(|line| has_word(line, second)) || *name == "bench" && is_bench(second)
+                of_name.iter().any(|line| has_word(line, second))
+                    || *name == "bench" && is_bench(second)
             });
             if of_name.is_empty() || !known {
                 unknown.push(format!("{}: {line}", page.name));
@@ -215,12 +228,14 @@ fn every_xtask_command_is_known() {
 fn the_table_of_rules_has_every_name() {
     let code = fs::read_to_string(repository().join("crates/format/src/error.rs")).unwrap();
     let (_, arms) = code.split_once("pub const fn rule(&self)").unwrap();
-    let names: BTreeSet<&str> = arms.split("\n    }").next().unwrap().split('"').skip(1).step_by(2).collect();
+    let names: BTreeSet<&str> =
+        arms.split("\n    }").next().unwrap().split('"').skip(1).step_by(2).collect();
     let page = fs::read_to_string(repository().join("docs/CLI.md")).unwrap();
     let (_, table) = page.split_once("\n| rule | broken if |\n").unwrap();
     let rows = table.lines().take_while(|line| line.starts_with('|'));
-    let listed =
-        rows.filter_map(|row| row.split('|').nth(1)).flat_map(|cell| cell.split('`').skip(1).step_by(2));
+    let listed = rows
+        .filter_map(|row| row.split('|').nth(1))
+        .flat_map(|cell| cell.split('`').skip(1).step_by(2));
     assert_eq!(listed.collect::<BTreeSet<_>>(), names);
 }
 
@@ -229,7 +244,10 @@ fn the_index_lists_every_decision() {
     let index = fs::read_to_string(repository().join("docs/decisions/README.md")).unwrap();
     for entry in fs::read_dir(repository().join("docs/decisions")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
-        assert!(name == "README.md" || index.contains(&format!("({name})")), "{name} is not in the index");
+        assert!(
+            name == "README.md" || index.contains(&format!("({name})")),
+            "{name} is not in the index"
+        );
     }
 }
 
@@ -267,13 +285,18 @@ impl Page {
             }
         }
         let quoted = prose.split('`').skip(1).step_by(2);
-        let quoted = quoted.map(|text| text.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        let quoted =
+            quoted.map(|text| text.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
         Self { name, quoted, code }
     }
 
     /// The quoted commands that start with `start`.
     fn commands<'a>(&'a self, start: &'a str) -> impl Iterator<Item = &'a str> {
-        self.quoted.iter().chain(&self.code).map(String::as_str).filter(move |text| text.starts_with(start))
+        self.quoted
+            .iter()
+            .chain(&self.code)
+            .map(String::as_str)
+            .filter(move |text| text.starts_with(start))
     }
 }
 
@@ -304,8 +327,9 @@ fn flag(word: &str) -> Option<&str> {
 /// Whether `text` contains `word` as a whole word.
 fn has_word(text: &str, word: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    text.match_indices(word)
-        .any(|(at, _)| !text[..at].ends_with(is_part) && !text[at + word.len()..].starts_with(is_part))
+    text.match_indices(word).any(|(at, _)| {
+        !text[..at].ends_with(is_part) && !text[at + word.len()..].starts_with(is_part)
+    })
 }
 
 /// Whether a word is the name of a command: not a placeholder, a path or an option.
@@ -317,7 +341,8 @@ fn is_name(word: &str) -> bool {
 /// All Rust code below some folders of the repository.
 fn code(folders: &[&str]) -> String {
     let mut code = String::new();
-    let mut pending: Vec<PathBuf> = folders.iter().map(|folder| repository().join(folder)).collect();
+    let mut pending: Vec<PathBuf> =
+        folders.iter().map(|folder| repository().join(folder)).collect();
     while let Some(dir) = pending.pop() {
         for entry in fs::read_dir(dir).into_iter().flatten().map(|entry| entry.unwrap().path()) {
             if entry.is_dir() {

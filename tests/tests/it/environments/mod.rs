@@ -182,10 +182,16 @@ fn run(name: &str, environment: &Environment) {
     let wrong = environment.steps.iter().filter(|step| {
         let failure = environment.failures.iter().find(|(failing, _)| failing == *step);
         let line = lines.iter().find_map(|line| line.strip_prefix(*step)?.strip_prefix(": "));
-        !line.is_some_and(|line| failure.map_or(line == "ok", |(_, message)| is_failure(line, message)))
+        !line.is_some_and(|line| {
+            failure.map_or(line == "ok", |(_, message)| is_failure(line, message))
+        })
     });
     let wrong: Vec<_> = wrong.collect();
-    assert!(wrong.is_empty(), "{name}: {wrong:?} differ from the table:\n{stdout}{}", outcome.stderr);
+    assert!(
+        wrong.is_empty(),
+        "{name}: {wrong:?} differ from the table:\n{stdout}{}",
+        outcome.stderr
+    );
 }
 
 /// Whether the step failed as documented: an exit code of an error, and one message of ferofs with this text.
@@ -231,7 +237,10 @@ fn a_build_tells_of_owners_that_a_user_namespace_does_not_map() {
     assert_eq!(build(dir.path(), &[]).success().stderr, "");
     chown(&file, Some(12345), Some(0)).unwrap();
     let told = build(dir.path(), &[]).success().stderr;
-    assert!(told.contains("tree/file: owner 65534, group 0: this user namespace does not map"), "{told}");
+    assert!(
+        told.contains("tree/file: owner 65534, group 0: this user namespace does not map"),
+        "{told}"
+    );
     assert_ne!(build(dir.path(), &["--strict"]).code, 0);
     assert_eq!(build(dir.path(), &["--all-root"]).success().stderr, "");
 }
@@ -255,9 +264,14 @@ fn a_build_refuses_access_control_lists_that_a_user_namespace_does_not_map() {
         [&tag.to_le_bytes()[..], &bits.to_le_bytes(), &id.to_le_bytes()].concat()
     };
     let acl = [2u32.to_le_bytes().to_vec(), entries.map(entry).concat()].concat();
-    rustix::fs::setxattr(&file, "system.posix_acl_access", &acl, rustix::fs::XattrFlags::empty()).unwrap();
+    rustix::fs::setxattr(&file, "system.posix_acl_access", &acl, rustix::fs::XattrFlags::empty())
+        .unwrap();
     let refused = build(dir.path(), &[]);
     assert_eq!(refused.code, 1, "{}", refused.stderr);
-    assert!(refused.stderr.contains("tree/file: its ACL names users or groups"), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("tree/file: its ACL names users or groups"),
+        "{}",
+        refused.stderr
+    );
     build(dir.path(), &["--no-xattrs"]).success();
 }

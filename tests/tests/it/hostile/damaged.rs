@@ -40,8 +40,13 @@ fn damages(image: &[u8], bits: usize, seed: u64) -> Vec<Damage> {
     let mut rng = Rng::new(seed);
     let mut at = |bound: usize| rng.below(bound as u64) as usize;
     let blocks = image.len() / 4096;
-    let mut damages =
-        vec![Damage::Cut(0), Damage::Cut(1), Damage::Cut(1024), Damage::Cut(1151), Damage::Cut(1152)];
+    let mut damages = vec![
+        Damage::Cut(0),
+        Damage::Cut(1),
+        Damage::Cut(1024),
+        Damage::Cut(1151),
+        Damage::Cut(1152),
+    ];
     damages.extend((0..bits / 10).map(|_| Damage::Cut(at(image.len()))));
     damages.extend((0..bits / 10).map(|_| Damage::Zero(at(blocks) * 4096, 4096)));
     damages.extend((0..bits / 10).map(|_| Damage::Ones(at(image.len() - 8), 8)));
@@ -56,8 +61,12 @@ fn damages(image: &[u8], bits: usize, seed: u64) -> Vec<Damage> {
 #[test]
 fn every_command_handles_damaged_images() {
     // Little data and much metadata, so that most damage affects metadata.
-    let fixture =
-        Fixture::new(&tree::Options { largest: 20_001, wide: 200, deep: 8, ..tree::Options::small() });
+    let fixture = Fixture::new(&tree::Options {
+        largest: 20_001,
+        wide: 200,
+        deep: 8,
+        ..tree::Options::small()
+    });
     fs::remove_dir_all(fixture.source().join("sparse")).unwrap();
     let bits = if full() { 3_000 } else { 200 };
     for (compression, checksum) in
@@ -76,7 +85,9 @@ fn check_finds_truncation_and_a_wrong_checksum() {
     let mut damages: Vec<_> =
         [1024, 1200, 2000, image.len() / 2, image.len() - 4096].map(Damage::Cut).to_vec();
     // The checksum covers the first block from byte 1024 on.
-    damages.extend([1024, 1028, 1036, 1060, 1100, 1150, 2000, 3000, 4095].map(|at| Damage::Flip(at, 3)));
+    damages.extend(
+        [1024, 1028, 1036, 1060, 1100, 1150, 2000, 3000, 4095].map(|at| Damage::Flip(at, 3)),
+    );
     for damage in damages {
         let damaged = fixture.path("damaged");
         fs::write(&damaged, damage.apply(&image)).unwrap();
@@ -104,14 +115,21 @@ fn run_all_commands(fixture: &Fixture, image: &[u8], damages: &[Damage]) {
                 let damaged = fixture.path(&format!("damaged-{worker}"));
                 while let Some(damage) = damages.get(next.fetch_add(1, Ordering::Relaxed)) {
                     fs::write(&damaged, damage.apply(image)).unwrap();
-                    let context = |name: &str| format!("{name}, {damage:?} of {} bytes", image.len());
-                    assert_handled(&command(&["check", "--deep"], &damaged, &[]), &context("check"));
+                    let context =
+                        |name: &str| format!("{name}, {damage:?} of {} bytes", image.len());
+                    assert_handled(
+                        &command(&["check", "--deep"], &damaged, &[]),
+                        &context("check"),
+                    );
                     assert_handled(&command(&["ls"], &damaged, &[]), &context("ls"));
                     assert_handled(
                         &command(&["cat"], &damaged, &["files/mixed/65537".as_ref()]),
                         &context("cat"),
                     );
-                    assert_handled(&command(&["extract"], &damaged, &[&target]), &context("extract"));
+                    assert_handled(
+                        &command(&["extract"], &damaged, &[&target]),
+                        &context("extract"),
+                    );
                     if target.exists() {
                         fs::remove_dir_all(&target).unwrap();
                     }

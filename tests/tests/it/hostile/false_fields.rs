@@ -85,7 +85,9 @@ const DIRECTORIES: [FieldChange; 18] = [
 
 /// False fields of inodes.
 const INODES: [FieldChange; 13] = [
-    ("a mode without a file type", |f| f.put(inode(f, "aaa") + I_MODE, 0o010_644 | 0o020_000 | 0o100_000, 2)),
+    ("a mode without a file type", |f| {
+        f.put(inode(f, "aaa") + I_MODE, 0o010_644 | 0o020_000 | 0o100_000, 2)
+    }),
     ("layout 5", |f| layout(f, "aaa", 5)),
     ("layout 7", |f| layout(f, "aaa", 7)),
     ("unknown bits of i_format", |f| {
@@ -93,7 +95,9 @@ const INODES: [FieldChange; 13] = [
         f.bytes[inode + I_FORMAT + 1] |= 0x80;
     }),
     ("inline data longer than a block", |f| f.put_size(f.find("aaa").nid, 4_000)),
-    ("more xattrs than the image has bytes", |f| f.put(inode(f, "xattr") + I_XATTR_ICOUNT, 0xFFFF, 2)),
+    ("more xattrs than the image has bytes", |f| {
+        f.put(inode(f, "xattr") + I_XATTR_ICOUNT, 0xFFFF, 2)
+    }),
     ("a symlink of 2^64 - 1 bytes", |f| f.put_size(f.find("symlink").nid, u64::MAX)),
     ("a symlink of 2^32 bytes", |f| f.put_size(f.find("symlink").nid, 1 << 32)),
     ("a file of 2^63 bytes", |f| f.put_size(f.find("aaa").nid, 1 << 63)),
@@ -142,7 +146,8 @@ fn map(f: &ImageEditor) -> usize {
 fn check_finds_each_false_field() {
     let fixture = Fixture::empty();
     create(&fixture);
-    let image = ImageEditor::new(fs::read(fixture.build("image", ["--compress", "lz4", "-T0"])).unwrap());
+    let image =
+        ImageEditor::new(fs::read(fixture.build("image", ["--compress", "lz4", "-T0"])).unwrap());
     fs::write(fixture.path("image"), &image.bytes).unwrap();
     let clean = command(&["check", "--deep"], &fixture.path("image"), &[]);
     assert_eq!(clean.code, 0, "the image without a change: {}", clean.stderr);
@@ -161,7 +166,10 @@ fn check_finds_each_false_field() {
         }
         assert_handled(&command(&["ls"], &forged, &[]), &format!("ls, {name}"));
         for path in ["aaa", "text", "plain", "symlink", "outer/inner/leaf"] {
-            assert_handled(&command(&["cat"], &forged, &[path.as_ref()]), &format!("cat {path}, {name}"));
+            assert_handled(
+                &command(&["cat"], &forged, &[path.as_ref()]),
+                &format!("cat {path}, {name}"),
+            );
         }
         assert_handled(&command(&["extract"], &forged, &[&target]), &format!("extract, {name}"));
         assert!(!target.is_file(), "extract, {name}: a tree is a directory");
@@ -177,7 +185,8 @@ fn the_daemon_handles_each_false_field() {
     require!(need::fuse("FUSE mounts of images that change"));
     let fixture = Fixture::empty();
     create(&fixture);
-    let image = ImageEditor::new(fs::read(fixture.build("image", ["--compress", "lz4", "-T0"])).unwrap());
+    let image =
+        ImageEditor::new(fs::read(fixture.build("image", ["--compress", "lz4", "-T0"])).unwrap());
     let (forged, dir) = (fixture.path("forged"), fixture.directory("mount"));
     for (name, change) in [&SUPERBLOCK[..], &DIRECTORIES, &INODES, &MAPS].concat() {
         let mut changed = image.clone();
@@ -198,7 +207,9 @@ fn create(fixture: &Fixture) {
     writer.xattr(b"xattr", b"user.key", b"value").unwrap();
     writer.symlink(b"symlink", b"target").unwrap();
     writer.node(b"fifo", FileType::Fifo, (0, 0)).unwrap();
-    writer.sub(b"outer", |writer| writer.sub(b"inner", |writer| writer.file(b"leaf", b"leaf\n"))).unwrap();
+    writer
+        .sub(b"outer", |writer| writer.sub(b"inner", |writer| writer.file(b"leaf", b"leaf\n")))
+        .unwrap();
     writer.sub(b"other", |writer| writer.file(b"leaf", b"leaf\n")).unwrap();
     writer.finish().unwrap();
 }

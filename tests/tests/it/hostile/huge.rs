@@ -13,8 +13,8 @@ use ferofs_tests::{Mount, Outcome, Run, need};
 
 use crate::common::fixture::Fixture;
 use crate::common::image_writer::{
-    BIT48, CHUNKED, CHUNKED_FILE, DIRECTORY, FLAT_PLAIN, FULL, ImageWriter, InodeSpec, LZ4_0PADDING, METABOX,
-    REGULAR, dir_blocks, head, non_head,
+    BIT48, CHUNKED, CHUNKED_FILE, DIRECTORY, FLAT_PLAIN, FULL, ImageWriter, InodeSpec,
+    LZ4_0PADDING, METABOX, REGULAR, dir_blocks, head, non_head,
 };
 
 /// A case: its name, and the image.
@@ -23,7 +23,10 @@ type Case = (&'static str, fn() -> Vec<u8>);
 const CASES: [Case; 8] = [
     ("a chunk table in a hole of 2^60 bytes", chunks_in_a_hole),
     ("extent records in a hole of 2^60 bytes", records_in_a_hole),
-    ("65,500 index records, each with a reference to the previous one, in an encoded metabox", long_way_back),
+    (
+        "65,500 index records, each with a reference to the previous one, in an encoded metabox",
+        long_way_back,
+    ),
     ("2,000 inodes at the end of a cluster of 11 MiB", far_inodes),
     ("1,000 chunk tables that overlap", overlapping_tables),
     ("82 million entries in one shared block", shared_block),
@@ -51,7 +54,8 @@ fn with_metabox(size: u64, encoded: &[u8], len: u64, lz4: bool, slot: u64) -> Ve
 
 /// The inode is the last one in the first block of the metabox, so its chunk table is in the hole.
 fn chunks_in_a_hole() -> Vec<u8> {
-    let file = InodeSpec { mode: REGULAR, layout: CHUNKED, size: 1 << 62, union: 0, links: 1, after: &[] };
+    let file =
+        InodeSpec { mode: REGULAR, layout: CHUNKED, size: 1 << 62, union: 0, links: 1, after: &[] };
     let block = [vec![0; 126 * 32], file.bytes(126)].concat();
     with_metabox(1 << 60, &block, BLOCK, false, 126)
 }
@@ -59,7 +63,8 @@ fn chunks_in_a_hole() -> Vec<u8> {
 fn records_in_a_hole() -> Vec<u8> {
     // Layout EXTENTS with records of 4 bytes, one for each block.
     let after = [0, 0, 0, 0, 1, 0, 0, 0];
-    let file = InodeSpec { mode: REGULAR, layout: FULL, size: 1 << 62, union: 0, links: 1, after: &after };
+    let file =
+        InodeSpec { mode: REGULAR, layout: FULL, size: 1 << 62, union: 0, links: 1, after: &after };
     let mut block = [vec![0; 122 * 32], file.bytes(122)].concat();
     block.resize(BLOCK as usize, 0);
     with_metabox(1 << 60, &block, BLOCK, false, 122)
@@ -83,7 +88,8 @@ fn long_way_back() -> Vec<u8> {
     const RECORDS: usize = 65_500;
     let after = [[0; 8], [0; 8], head(1, 0, 1), non_head(1, 1)].concat();
     let size = RECORDS as u64 * BLOCK;
-    let file = InodeSpec { mode: REGULAR, layout: FULL, size, union: 0, links: 1, after: &after }.bytes(0);
+    let file =
+        InodeSpec { mode: REGULAR, layout: FULL, size, union: 0, links: 1, after: &after }.bytes(0);
     let end = non_head(1, 1).repeat(2);
     let repeated = (RECORDS - 4) * 8;
     let len = (file.len() + repeated + end.len()) as u64;
@@ -110,7 +116,10 @@ fn with_root_blocks(mut writer: ImageWriter, root: u64, entries: &[(&[u8], u64, 
     let blocks = dir_blocks(&all);
     let union = writer.data(&blocks);
     let size = blocks.len() as u64;
-    writer.fill(root, &InodeSpec { mode: DIRECTORY, layout: FLAT_PLAIN, size, union, links: 2, after: &[] });
+    writer.fill(
+        root,
+        &InodeSpec { mode: DIRECTORY, layout: FLAT_PLAIN, size, union, links: 2, after: &[] },
+    );
     writer.finish(root)
 }
 
@@ -161,7 +170,8 @@ fn shared_directories(count: usize) -> Vec<u8> {
     let root = writer.reserve(0);
     let file = writer.file(b"content");
     let union = writer.data(&full_block(file));
-    let dir = InodeSpec { mode: DIRECTORY, layout: FLAT_PLAIN, size: BLOCK, union, links: 2, after: &[] };
+    let dir =
+        InodeSpec { mode: DIRECTORY, layout: FLAT_PLAIN, size: BLOCK, union, links: 2, after: &[] };
     let nids: Vec<_> = (0..count).map(|_| writer.inode(&dir)).collect();
     let names: Vec<_> = (0..count).map(|number| format!("{number:06}").into_bytes()).collect();
     let entries: Vec<_> = names.iter().zip(&nids).map(|(name, nid)| (&name[..], *nid, 2)).collect();
@@ -180,14 +190,21 @@ fn violation(outcome: &Outcome, image: u64) -> Option<String> {
     let problem = match outcome {
         Outcome { code: 128.., .. } => "was ended by a signal",
         Outcome { peak, .. } if *peak > MEMORY + image => "took too much memory",
-        Outcome { code, .. } if *code != 0 && !outcome.has_error_message() && outcome.stdout.is_empty() => {
+        Outcome { code, .. }
+            if *code != 0 && !outcome.has_error_message() && outcome.stdout.is_empty() =>
+        {
             "printed no message"
         }
         Outcome { stderr, .. } if stderr.contains("panicked") => "panicked",
         _ => return None,
     };
     let stderr: String = outcome.stderr.chars().take(300).collect();
-    Some(format!("{problem}: {:?}, {} MiB, code {}: {stderr}", outcome.cpu, outcome.peak >> 20, outcome.code))
+    Some(format!(
+        "{problem}: {:?}, {} MiB, code {}: {stderr}",
+        outcome.cpu,
+        outcome.peak >> 20,
+        outcome.code
+    ))
 }
 
 fn run_all(fixture: &Fixture, name: &str, image: &Path, bytes: u64) -> Vec<String> {
@@ -212,8 +229,15 @@ fn run_all(fixture: &Fixture, name: &str, image: &Path, bytes: u64) -> Vec<Strin
             run = run.arg(more);
         }
         let outcome = run.run();
-        eprintln!("{name}: {args:?}: {:?}, {} MiB, code {}", outcome.cpu, outcome.peak >> 20, outcome.code);
-        found.extend(violation(&outcome, bytes).map(|problem| format!("{name}: {args:?} {problem}")));
+        eprintln!(
+            "{name}: {args:?}: {:?}, {} MiB, code {}",
+            outcome.cpu,
+            outcome.peak >> 20,
+            outcome.code
+        );
+        found.extend(
+            violation(&outcome, bytes).map(|problem| format!("{name}: {args:?} {problem}")),
+        );
         let _ = fs::remove_dir_all(&target);
     }
     found
@@ -242,7 +266,14 @@ fn the_limits_of_a_sparse_image_follow_from_its_stored_size() {
     let mut writer = ImageWriter::new(CHUNKED_FILE);
     let root = writer.reserve(100);
     let large = writer.inode(&InodeSpec { size: SIZE - (1 << 30), union: 20, ..EMPTY });
-    let file = InodeSpec { mode: REGULAR, layout: CHUNKED, size: SIZE << 8, union: 0, links: 1, after: &[] };
+    let file = InodeSpec {
+        mode: REGULAR,
+        layout: CHUNKED,
+        size: SIZE << 8,
+        union: 0,
+        links: 1,
+        after: &[],
+    };
     let table = writer.inode(&file);
     let mut bytes = writer.finish_with(root, &[(b"file", large, 1), (b"table", table, 1)]);
     bytes[1024 + 0x24..][..4].copy_from_slice(&((SIZE / BLOCK) as u32).to_le_bytes());
@@ -259,7 +290,10 @@ fn the_message_names_the_limit_and_the_option_raises_it() {
     let image = fixture.path("image");
     fs::write(&image, shared_directories(DIRECTORIES)).unwrap();
     let list = |limit: &str| {
-        Run::limited(ferofs_path(), None, HANG).args(["ls", "-R", "--work-limit", limit]).arg(&image).run()
+        Run::limited(ferofs_path(), None, HANG)
+            .args(["ls", "-R", "--work-limit", limit])
+            .arg(&image)
+            .run()
     };
     let outcome = list("1").failure(1);
     assert!(outcome.stderr.contains("--work-limit"), "{}", outcome.stderr);
@@ -299,7 +333,8 @@ fn the_daemon_answers_other_requests_during_expensive_ones() {
     let fixture = Fixture::empty();
     let (image, dir) = (fixture.path("image"), fixture.directory("mount"));
     // Of the last two, the list is expensive, too, or the requests are not: there the list must only end.
-    for (number, (name, create)) in [CASES[0], CASES[1], CASES[2], CASES[3], CASES[7]].into_iter().enumerate()
+    for (number, (name, create)) in
+        [CASES[0], CASES[1], CASES[2], CASES[3], CASES[7]].into_iter().enumerate()
     {
         fs::write(&image, create()).unwrap();
         let mount = Mount::fuse(ferofs_path(), &image, &dir).unwrap();

@@ -13,18 +13,30 @@ use crate::common::image_writer::{
 type Case = (&'static str, fn(bool) -> Vec<u8>);
 
 const CASES: [Case; 22] = [
-    ("a head behind the end of the file", |broken| closing_head(1, if broken { 1000 } else { 904 })),
-    ("a stored head behind the end of the file", |broken| closing_head(0, if broken { 4080 } else { 904 })),
+    ("a head behind the end of the file", |broken| {
+        closing_head(1, if broken { 1000 } else { 904 })
+    }),
+    ("a stored head behind the end of the file", |broken| {
+        closing_head(0, if broken { 4080 } else { 904 })
+    }),
     ("a block count far behind its head", |broken| third_record(1, if broken { 0x801 } else { 2 })),
-    ("a block count of 0 far behind its head", |broken| third_record(1, if broken { 0x800 } else { 1 })),
-    ("a block count far behind the head of a hole", |broken| third_record(0, if broken { 0x801 } else { 2 })),
+    ("a block count of 0 far behind its head", |broken| {
+        third_record(1, if broken { 0x800 } else { 1 })
+    }),
+    ("a block count far behind the head of a hole", |broken| {
+        third_record(0, if broken { 0x801 } else { 2 })
+    }),
     ("an LZ4 match with a distance of 0", |broken| lz4_match(!broken)),
     ("an LZ4 prefix that ends with a length", lz4_prefix),
     ("a damaged rest of a DEFLATE stream", deflate_rest),
     ("a truncated LZMA stream", lzma_prefix),
     ("a zstd frame without a size, and with a large window", zstd_window),
-    ("a stored extent that ends behind the device", |broken| stored(if broken { 9000 } else { 4096 })),
-    ("a stored extent of more than 1 MiB", |broken| stored(if broken { (1 << 20) + 4096 } else { 4096 })),
+    ("a stored extent that ends behind the device", |broken| {
+        stored(if broken { 9000 } else { 4096 })
+    }),
+    ("a stored extent of more than 1 MiB", |broken| {
+        stored(if broken { (1 << 20) + 4096 } else { 4096 })
+    }),
     ("a full last block that is inline", |broken| {
         block_after_inode(if broken { FLAT_INLINE } else { FLAT_PLAIN })
     }),
@@ -32,19 +44,37 @@ const CASES: [Case; 22] = [
     ("a record of an extent behind the end of the file", |broken| {
         hole_record(if broken { 9000 } else { 4096 })
     }),
-    ("a hole that starts within an lcluster", |broken| hole_after_data(if broken { 904 } else { 0 })),
-    ("a hole right after an lcluster that has no block count", |broken| hole_after_lcluster(broken)),
-    ("a fragment that is marked as a hole", |broken| marked_fragment(if broken { HOLE } else { 0 })),
-    ("a device with an unknown chunk format", |broken| device(if broken { 0x0803 } else { 0x0003 })),
-    ("shared attributes in a metabox that is not there", |broken| compat(if broken { 8 } else { 0 })),
-    ("page-cache sharing by an attribute that is not there", |broken| compat(if broken { 0x20 } else { 0 })),
+    ("a hole that starts within an lcluster", |broken| {
+        hole_after_data(if broken { 904 } else { 0 })
+    }),
+    ("a hole right after an lcluster that has no block count", |broken| {
+        hole_after_lcluster(broken)
+    }),
+    ("a fragment that is marked as a hole", |broken| {
+        marked_fragment(if broken { HOLE } else { 0 })
+    }),
+    ("a device with an unknown chunk format", |broken| {
+        device(if broken { 0x0803 } else { 0x0003 })
+    }),
+    ("shared attributes in a metabox that is not there", |broken| {
+        compat(if broken { 8 } else { 0 })
+    }),
+    ("page-cache sharing by an attribute that is not there", |broken| {
+        compat(if broken { 0x20 } else { 0 })
+    }),
     ("pclusters of more blocks than Linux has pages for", |broken| {
         pcluster_blocks(if broken { 260 } else { 256 })
     }),
 ];
 
 /// An image with a file of `size` bytes, whose one extent has the `stream` at the end of a block, and this kind of HEAD.
-fn file(mut writer: ImageWriter, size: u64, header: [u8; 8], stream: &[u8], advise: u16) -> Vec<u8> {
+fn file(
+    mut writer: ImageWriter,
+    size: u64,
+    header: [u8; 8],
+    stream: &[u8],
+    advise: u16,
+) -> Vec<u8> {
     let root = writer.reserve(100);
     let block = writer.data(&[vec![0; 4096 - stream.len()], stream.to_vec()].concat());
     let file = writer.full(size, header, &[head(advise, 0, block)]);
@@ -119,7 +149,13 @@ fn deflate_rest(broken: bool) -> Vec<u8> {
     let stream = [&[0, 8, 0, 0xf7, 0xff][..], b"a prefix", &[1], length].concat();
     // The padding ends at the first byte that is not 0: a bit that a stored block does not use.
     let stream = [&[0x08][..], &stream[1..]].concat();
-    file(configured(4, &[6, 0, 15, 0, 0, 0, 0, 0]), 8, [0, 0, 0, 0, 0, 0, 0x22, 0], &stream, 1 | PARTIAL_REF)
+    file(
+        configured(4, &[6, 0, 15, 0, 0, 0, 0, 0]),
+        8,
+        [0, 0, 0, 0, 0, 0, 0x22, 0],
+        &stream,
+        1 | PARTIAL_REF,
+    )
 }
 
 /// "a prefix of some letters", of which the file has eight. Thirteen bytes give them; Linux misses a byte for the state after them.
@@ -141,7 +177,8 @@ fn block_after_inode(layout: u16) -> Vec<u8> {
     let mut writer = ImageWriter::new(0);
     let root = writer.reserve(100);
     let union = writer.data(&[b'x'; 4096]);
-    let file = writer.inode(&InodeSpec { mode: REGULAR, layout, size: 4096, union, links: 1, after: &[] });
+    let file =
+        writer.inode(&InodeSpec { mode: REGULAR, layout, size: 4096, union, links: 1, after: &[] });
     writer.finish_with(root, &[(b"file", file, 1)])
 }
 
@@ -189,8 +226,11 @@ fn hole_after_lcluster(big: bool) -> Vec<u8> {
     let zeroes = lz4_run_of(0, 4096);
     let zeroes = writer.data(&[vec![0; 4096 - zeroes.len()], zeroes].concat());
     let advise = if big { 6 } else { 0 };
-    let file =
-        writer.full(8192, [0, 0, 0, 0, advise, 0, 0, 0], &[head(0, 0, data), head(1 | HOLE, 0, zeroes)]);
+    let file = writer.full(
+        8192,
+        [0, 0, 0, 0, advise, 0, 0, 0],
+        &[head(0, 0, data), head(1 | HOLE, 0, zeroes)],
+    );
     writer.finish_with(root, &[(b"file", file, 1)])
 }
 
@@ -202,7 +242,8 @@ fn marked_fragment(flags: u16) -> Vec<u8> {
     let packed = writer.file(b"the packed inode");
     writer.set_packed(packed);
     // The flag FRAGMENT_PCLUSTER, with the offset 0.
-    let file = writer.full(4112, [0, 0, 0, 0, 0x20, 0, 0, 0], &[head(0, 0, block), head(1 | flags, 0, 0)]);
+    let file =
+        writer.full(4112, [0, 0, 0, 0, 0x20, 0, 0, 0], &[head(0, 0, block), head(1 | flags, 0, 0)]);
     writer.finish_with(root, &[(b"file", file, 1)])
 }
 
@@ -229,7 +270,8 @@ fn pcluster_blocks(max: u16) -> Vec<u8> {
     let mut image = writer.finish_with(root, &[]);
     let blocks = (image.len() / 1024) as u32;
     image[1024 + 0x0C] = 10;
-    image[1024 + 0x24..1024 + 0x2C].copy_from_slice(&[blocks.to_le_bytes(), 4u32.to_le_bytes()].concat());
+    image[1024 + 0x24..1024 + 0x2C]
+        .copy_from_slice(&[blocks.to_le_bytes(), 4u32.to_le_bytes()].concat());
     image
 }
 
@@ -276,14 +318,17 @@ fn a_link_count_above_the_number_of_names_is_a_warning() {
     ] {
         let mut writer = ImageWriter::new(0);
         let root = writer.reserve(100);
-        let spec = InodeSpec { mode: REGULAR, layout: FLAT_PLAIN, size: 0, union: 0, links, after: &[] };
+        let spec =
+            InodeSpec { mode: REGULAR, layout: FLAT_PLAIN, size: 0, union: 0, links, after: &[] };
         let file = writer.inode(&spec);
         fs::write(&image, writer.finish_with(root, &[(b"file", file, 1)])).unwrap();
         let checked = command(&["check", "--deep"], &image, &[]);
         assert_eq!(checked.code, code, "{links}: {}", checked.stderr);
         match level {
             None => assert_eq!(checked.stderr, ""),
-            Some(text) => assert!(checked.stderr.contains(&format!("/file: {text}")), "{}", checked.stderr),
+            Some(text) => {
+                assert!(checked.stderr.contains(&format!("/file: {text}")), "{}", checked.stderr)
+            }
         }
     }
 }

@@ -33,8 +33,16 @@ const CASES: [Case; 21] = [
     ("a compact index with a distance of 0", || compact(0, [0x2000, 0x2000]), true),
     ("a compact index with lclusters of 2^15 bytes", || compact(3, [0x1000, 0x2001]), true),
     ("big pclusters that overlap", overlapping, true),
-    ("NONHEADs that refer to themselves", || chain(&[head(1, 0, 1), non_head(1, 0), non_head(2, 0)]), true),
-    ("a file that starts with a NONHEAD", || chain(&[non_head(1, 1), non_head(1, 1), non_head(2, 1)]), true),
+    (
+        "NONHEADs that refer to themselves",
+        || chain(&[head(1, 0, 1), non_head(1, 0), non_head(2, 0)]),
+        true,
+    ),
+    (
+        "a file that starts with a NONHEAD",
+        || chain(&[non_head(1, 1), non_head(1, 1), non_head(2, 1)]),
+        true,
+    ),
     ("unaligned extents, past the end of the image", off_alignment, true),
     ("names with slashes and dots", || names(&[b"..", b"../up", b"/etc/passwd"]), true),
     ("the same name twice", || names(&[b"twice", b"twice"]), true),
@@ -67,7 +75,11 @@ fn deep(levels: usize, name: usize) -> Vec<u8> {
         let parent = if level == 0 { root } else { dirs[level - 1] };
         let below = dirs.get(level + 1).map_or((leaf, 1), |next| (*next, 2));
         let links = if below.1 == 2 { 3 } else { 2 };
-        writer.directory(*dir, links, &[(b".", *dir, 2), (b"..", parent, 2), (&name, below.0, below.1)]);
+        writer.directory(
+            *dir,
+            links,
+            &[(b".", *dir, 2), (b"..", parent, 2), (&name, below.0, below.1)],
+        );
     }
     writer.finish_with(root, &[(&name, dirs[0], 2)])
 }
@@ -103,7 +115,8 @@ fn flat(mode: u16, size: u64) -> Vec<u8> {
     let mut writer = ImageWriter::new(0);
     let root = writer.reserve(100);
     let union = writer.data(b"data");
-    let file = writer.inode(&InodeSpec { mode, layout: FLAT_PLAIN, size, union, links: 1, after: &[] });
+    let file =
+        writer.inode(&InodeSpec { mode, layout: FLAT_PLAIN, size, union, links: 1, after: &[] });
     writer.finish_with(root, &[(b"file", file, if mode == SYMLINK { 7 } else { 1 })])
 }
 
@@ -112,7 +125,8 @@ fn packed_in_itself() -> Vec<u8> {
     let root = writer.reserve(100);
     // The whole file is in the packed inode, from its start.
     let map = [0, 0, 0, 0, 0, 0, 0, 0x80];
-    let spec = InodeSpec { mode: REGULAR, layout: COMPACT, size: 5000, union: 0, links: 1, after: &map };
+    let spec =
+        InodeSpec { mode: REGULAR, layout: COMPACT, size: 5000, union: 0, links: 1, after: &map };
     let packed = writer.inode(&spec);
     let file = writer.inode(&spec);
     writer.set_packed(packed);
@@ -135,10 +149,17 @@ fn compact(clusterbits: u8, records: [u16; 2]) -> Vec<u8> {
     let root = writer.reserve(100);
     let block = writer.data(&[0x55; 4096]);
     let [a, b] = records.map(u16::to_le_bytes);
-    let map = [&[0, 0, 0, 0, 0, 0, 0, clusterbits][..], &a, &b, &(block - 1).to_le_bytes()].concat();
+    let map =
+        [&[0, 0, 0, 0, 0, 0, 0, clusterbits][..], &a, &b, &(block - 1).to_le_bytes()].concat();
     let size = 2 << (12 + clusterbits);
-    let file =
-        writer.inode(&InodeSpec { mode: REGULAR, layout: COMPACT, size, union: 1, links: 1, after: &map });
+    let file = writer.inode(&InodeSpec {
+        mode: REGULAR,
+        layout: COMPACT,
+        size,
+        union: 1,
+        links: 1,
+        after: &map,
+    });
     writer.finish_with(root, &[(b"file", file, 1)])
 }
 
@@ -149,8 +170,11 @@ fn overlapping() -> Vec<u8> {
     let block = writer.data(&[0x55; 3 * 4096]);
     // The flag BIG_PCLUSTER_1. Each pcluster has two blocks; both contain the second block.
     let header = [0, 0, 0, 0, 2, 0, 0, 0];
-    let one =
-        writer.full(16_384, header, &[head(1, 0, block), non_head(0x802, 3), non_head(2, 2), non_head(3, 1)]);
+    let one = writer.full(
+        16_384,
+        header,
+        &[head(1, 0, block), non_head(0x802, 3), non_head(2, 2), non_head(3, 1)],
+    );
     let other = writer.full(
         16_384,
         header,
@@ -171,14 +195,25 @@ fn off_alignment() -> Vec<u8> {
     let mut writer = ImageWriter::new(LZ4_0PADDING | BIT48);
     let root = writer.reserve(100);
     let block = writer.data(&[0x55; 2 * 4096]);
-    let record = |len: u32, start: u32, offset: u32| [len, start, 0, offset].map(u32::to_le_bytes).concat();
+    let record =
+        |len: u32, start: u32, offset: u32| [len, start, 0, offset].map(u32::to_le_bytes).concat();
     // Layout EXTENTS with two records of 16 bytes.
     let header = [2, 0, 0, 0, 0x05, 0, 0, 0];
-    let map =
-        [&header[..], &[0; 8], &record(4096, block * 4096 + 7, 0), &record(4096, block * 4096 + 8191, 4096)]
-            .concat();
-    let file =
-        writer.inode(&InodeSpec { mode: REGULAR, layout: FULL, size: 8192, union: 2, links: 1, after: &map });
+    let map = [
+        &header[..],
+        &[0; 8],
+        &record(4096, block * 4096 + 7, 0),
+        &record(4096, block * 4096 + 8191, 4096),
+    ]
+    .concat();
+    let file = writer.inode(&InodeSpec {
+        mode: REGULAR,
+        layout: FULL,
+        size: 8192,
+        union: 2,
+        links: 1,
+        after: &map,
+    });
     writer.finish_with(root, &[(b"file", file, 1)])
 }
 

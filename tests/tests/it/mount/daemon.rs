@@ -45,7 +45,11 @@ fn unreadable(dir: &Path, found: &mut BTreeSet<u64>) {
         } else if kind.is_file()
             && let Err(error) = fs::read(entry.path())
         {
-            assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()), "{entry:?}");
+            assert_eq!(
+                error.raw_os_error(),
+                Some(rustix::io::Errno::IO.raw_os_error()),
+                "{entry:?}"
+            );
             found.insert(entry.metadata().unwrap().ino());
         }
     }
@@ -71,7 +75,8 @@ fn each_damaged_file_is_logged_once() {
     let (code, stderr) = mount.unmount().unwrap();
     assert_eq!(code, Some(0));
     let inode_of = |line: &str| {
-        line.split_once(": inode ").and_then(|(_, rest)| Some(rest.split_once(':')?.0.parse().unwrap()))
+        line.split_once(": inode ")
+            .and_then(|(_, rest)| Some(rest.split_once(':')?.0.parse().unwrap()))
     };
     let logged: Vec<u64> = stderr.lines().filter_map(inode_of).collect();
     let unique: BTreeSet<u64> = logged.iter().copied().collect();
@@ -108,7 +113,8 @@ fn a_mount_shows_the_old_image_after_it_is_replaced() {
 fn random_reads_and_strides_need_few_requests() {
     require!(need::fuse("small FUSE reads"));
     const SIZE: usize = 6_000_000;
-    let (fixture, image) = Fixture::with_image(&tree::Options { largest: SIZE, ..tree::Options::small() });
+    let (fixture, image) =
+        Fixture::with_image(&tree::Options { largest: SIZE, ..tree::Options::small() });
     let expected = fs::read(fixture.source().join("files/large/Mixed")).unwrap();
     let pages = expected.len() as u64 / 4096;
     // Every page once in random order; then each 16th page in order.
@@ -118,9 +124,10 @@ fn random_reads_and_strides_need_few_requests() {
         all.swap(last, rng.below(last as u64 + 1) as usize);
     }
     let strides: Vec<u64> = (0..pages).step_by(16).collect();
-    for (name, order, advice) in
-        [("all", all, rustix::fs::Advice::Random), ("strides", strides, rustix::fs::Advice::Sequential)]
-    {
+    for (name, order, advice) in [
+        ("all", all, rustix::fs::Advice::Random),
+        ("strides", strides, rustix::fs::Advice::Sequential),
+    ] {
         let mount = Mount::fuse(ferofs_path(), &image, &fixture.directory(name)).unwrap();
         let file = File::open(mount.path().join("files/large/Mixed")).unwrap();
         rustix::fs::fadvise(&file, 0, None, advice).unwrap();
@@ -133,11 +140,16 @@ fn random_reads_and_strides_need_few_requests() {
             (counter(mount.path(), "fuse reads"), counter(mount.path(), "fuse read bytes"));
         // For a stride, the daemon stores only the pages of its next steps, before it answers. Around random reads it stores pages later, with a
         // low priority, so that the number of requests depends on the load of the machine.
-        let max_requests = if name == "all" { order.len() as u64 * 9 / 10 } else { order.len() as u64 / 3 };
+        let max_requests =
+            if name == "all" { order.len() as u64 * 9 / 10 } else { order.len() as u64 / 3 };
         let stored = counter(mount.path(), "fuse stored bytes");
         assert!(name == "all" || stored <= order.len() as u64 * 4096, "{name}: {stored} stored");
         assert!(requests <= max_requests, "{name}: {requests} requests for {} pages", order.len());
-        assert!(bytes <= (order.len() as u64 + 8) * 4096, "{name}: {bytes} for {} pages", order.len());
+        assert!(
+            bytes <= (order.len() as u64 + 8) * 4096,
+            "{name}: {bytes} for {} pages",
+            order.len()
+        );
     }
 }
 
@@ -210,7 +222,10 @@ fn the_calls_of_mount_8_and_mount_fuse_mount_through_fuse() {
     // The call of mount(8) for a line of fstab with type erofs.ferofs.
     let dir = fixture.directory("helper");
     let helper = Run::new(links.join("mount.erofs")).args([&image, &dir]);
-    helper.args(["-n", "-o", "rw,noatime,nofail,x-systemd.automount", "-t", "erofs.ferofs"]).run().success();
+    helper
+        .args(["-n", "-o", "rw,noatime,nofail,x-systemd.automount", "-t", "erofs.ferofs"])
+        .run()
+        .success();
     let mount = Mount::adopt(&dir);
     assert!(kind(&dir).starts_with("fuse"), "{}", kind(&dir));
     fixture.assert_same_as_source(mount.path());
@@ -218,7 +233,12 @@ fn the_calls_of_mount_8_and_mount_fuse_mount_through_fuse() {
     if let Some(program) = need::tool("mount.fuse3", "mount.fuse") {
         let dir = fixture.directory("named");
         let source = format!("{}#{}", links.join("erofsfuse").display(), image.display());
-        Run::new(program).arg(source).arg(&dir).args(["-o", "ro,nodev,allow_other"]).run().success();
+        Run::new(program)
+            .arg(source)
+            .arg(&dir)
+            .args(["-o", "ro,nodev,allow_other"])
+            .run()
+            .success();
         let mount = Mount::adopt(&dir);
         assert!(kind(&dir).starts_with("fuse"), "{}", kind(&dir));
         fixture.assert_same_as_source(mount.path());
@@ -230,7 +250,8 @@ fn project() -> Option<PathBuf> {
     let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cargo"));
     let cargo = std::env::var_os("CARGO_HOME").map(PathBuf::from).or(home)?;
     let registries = fs::read_dir(cargo.join("registry/src")).ok()?.flatten();
-    let crates = registries.filter_map(|registry| fs::read_dir(registry.path()).ok()).flatten().flatten();
+    let crates =
+        registries.filter_map(|registry| fs::read_dir(registry.path()).ok()).flatten().flatten();
     crates
         .filter(|entry| entry.file_name().to_string_lossy().starts_with("lz4-sys-"))
         .map(|entry| entry.path().join("liblz4"))
@@ -262,7 +283,11 @@ fn a_project_can_be_built_on_an_overlay_of_a_mount() {
         upper.display(),
         work.display()
     );
-    Run::new("mount").args(["-t", "overlay", "overlay", "-o", &options]).arg(&merged).run().success();
+    Run::new("mount")
+        .args(["-t", "overlay", "overlay", "-o", &options])
+        .arg(&merged)
+        .run()
+        .success();
     let overlay = Mount::adopt(&merged);
     let dirs = [plain, overlay.path().join("project")];
     let built = dirs.map(|dir| {
@@ -294,7 +319,8 @@ fn all_threads_of_the_daemon_are_confined() {
     let mount = mounted(&fixture, &image);
     fs::read(mount.path().join("files/text/4097")).unwrap();
     let daemon = PathBuf::from(format!("/proc/{}/task", mount.daemon_id().unwrap()));
-    let threads: Vec<_> = fs::read_dir(daemon).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let threads: Vec<_> =
+        fs::read_dir(daemon).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert!(threads.len() > 2);
     for thread in threads {
         let status = fs::read_to_string(thread.join("status")).unwrap();
@@ -331,8 +357,12 @@ fn the_image_is_read_only_after_the_sandbox_is_active() {
         .success();
     let dir = fixture.directory("mount");
     let profile = fixture.path("profile");
-    let recorded =
-        Mount::fuse_with(ferofs_path(), &["--record-profile".as_ref(), profile.as_os_str()], &image, &dir);
+    let recorded = Mount::fuse_with(
+        ferofs_path(),
+        &["--record-profile".as_ref(), profile.as_os_str()],
+        &image,
+        &dir,
+    );
     let recorded = recorded.unwrap();
     fs::read(recorded.path().join("files/text/4097")).unwrap();
     assert_eq!(recorded.unmount().unwrap().0, Some(0));
@@ -372,7 +402,8 @@ fn the_image_is_read_only_after_the_sandbox_is_active() {
     let first_read = [&image, &patch, &profile].map(|path| reads(path)).into_iter().min().unwrap();
     for name in ["seccomp(", "landlock_restrict_self(", "setresuid(", "capset("] {
         // Only root changes its user; some kernels have no Landlock.
-        let needed = name == "seccomp(" || name == "capset(" || name == "setresuid(" && need::is_root();
+        let needed =
+            name == "seccomp(" || name == "capset(" || name == "setresuid(" && need::is_root();
         assert!(last(name).map_or(!needed, |at| at < first_read), "{name}, {first_read}: {log}");
     }
 }
@@ -399,7 +430,8 @@ fn a_daemon_without_memory_leaves_no_mount() {
 #[test]
 fn the_unmount_helper_leaves_a_later_mount_of_another_daemon() {
     require!(need::fuse("two FUSE mounts, one after the other"));
-    let (fixture, image) = Fixture::with_image(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
+    let (fixture, image) =
+        Fixture::with_image(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
     let first = mounted(&fixture, &image);
     let dir = first.path().to_owned();
     // It names another daemon than the parent of the helper.
@@ -428,8 +460,11 @@ fn the_unmount_helper_leaves_a_later_mount_of_another_daemon() {
 
 #[test]
 fn a_daemon_that_is_not_confined_leaves_what_others_mounted() {
-    require!(need::fuse("a FUSE mount without a sandbox") && need::root("a mount below a FUSE mount"));
-    let (fixture, image) = Fixture::with_image(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
+    require!(
+        need::fuse("a FUSE mount without a sandbox") && need::root("a mount below a FUSE mount")
+    );
+    let (fixture, image) =
+        Fixture::with_image(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
     let dir = fixture.directory("mount");
     let mount = |arguments: &[&str]| Run::new("mount").args(arguments).arg(&dir).run().success();
     mount(&["-t", "tmpfs", "below"]);
@@ -437,7 +472,8 @@ fn a_daemon_that_is_not_confined_leaves_what_others_mounted() {
     let daemon = format!("/proc/{}/status", fuse.daemon_id().unwrap());
     Run::new("umount").arg(&dir).run().success();
     // Its parent, this process, has not waited for it yet.
-    let ended = eventually(|| fs::read_to_string(&daemon).is_ok_and(|status| status.contains("State:\tZ")));
+    let ended =
+        eventually(|| fs::read_to_string(&daemon).is_ok_and(|status| status.contains("State:\tZ")));
     let is_below = is_mounted(&dir);
     drop(fuse);
     if is_mounted(&dir) {

@@ -132,7 +132,8 @@ fn a_mount_is_read_only() {
     require!(need::fuse("writing to a FUSE mount"));
     let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let mount = mounted(&fixture, &image);
-    let refused = |done: io::Result<()>| assert_eq!(done.unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
+    let refused =
+        |done: io::Result<()>| assert_eq!(done.unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
     refused(fs::write(mount.path().join("new"), ""));
     refused(fs::write(mount.path().join("files/text/1"), "x"));
     refused(fs::remove_file(mount.path().join("files/text/1")));
@@ -161,7 +162,10 @@ fn lookups_of_missing_names_fail() {
         let found = fs::symlink_metadata(mount.path().join(name));
         assert_eq!(found.is_ok(), name == "files/text/", "{name}");
     }
-    assert_eq!(fs::read_dir(mount.path().join("files/text/1")).unwrap_err().kind(), ErrorKind::NotADirectory);
+    assert_eq!(
+        fs::read_dir(mount.path().join("files/text/1")).unwrap_err().kind(),
+        ErrorKind::NotADirectory
+    );
     let long = fs::symlink_metadata(mount.path().join("n".repeat(256))).unwrap_err();
     assert_eq!(long.raw_os_error(), Some(rustix::io::Errno::NAMETOOLONG.raw_os_error()));
 }
@@ -177,7 +181,8 @@ fn names_that_linux_cannot_have_are_not_shown() {
     for name in ["user.nul-key", "user.empty-key", "user.slash/key", "user.key"] {
         xattr::set(&source, b"file", name.as_bytes(), b"value").unwrap();
     }
-    let mut image = ImageEditor::new(fs::read(fixture.build("image", ["--compress", "none"])).unwrap());
+    let mut image =
+        ImageEditor::new(fs::read(fixture.build("image", ["--compress", "none"])).unwrap());
     for (name, wrong) in [("a-nul", 0), ("b-slash", b'/')] {
         let at = image.find(name).name.start + 1;
         image.bytes[at] = wrong;
@@ -194,7 +199,8 @@ fn names_that_linux_cannot_have_are_not_shown() {
     fs::write(fixture.path("wrong"), &image.bytes).unwrap();
 
     let mount = mounted(&fixture, &fixture.path("wrong"));
-    let names: Vec<_> = fs::read_dir(mount.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let names: Vec<_> =
+        fs::read_dir(mount.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["file"]);
     let keys = xattr::all(File::open(mount.path()).unwrap(), b"file").unwrap();
     // Linux allows a slash here.
@@ -211,7 +217,8 @@ fn names_of_damaged_inodes_are_listed() {
     for name in &names[1..] {
         fs::write(fixture.source().join(name), name).unwrap();
     }
-    let mut image = ImageEditor::new(fs::read(fixture.build("image", ["--compress", "none"])).unwrap());
+    let mut image =
+        ImageEditor::new(fs::read(fixture.build("image", ["--compress", "none"])).unwrap());
     for name in ["dir", "inode", "type"] {
         let inode = image.inode(image.find(name).nid);
         image.bytes[inode..][..32].fill(0xFF);
@@ -231,7 +238,8 @@ fn names_of_damaged_inodes_are_listed() {
         let mut listed: Vec<_> = entries.iter().map(|entry| entry.file_name()).collect();
         listed.sort();
         assert_eq!(listed, names);
-        let dirs: Vec<_> = entries.iter().filter(|entry| entry.file_type().unwrap().is_dir()).collect();
+        let dirs: Vec<_> =
+            entries.iter().filter(|entry| entry.file_type().unwrap().is_dir()).collect();
         assert_eq!(dirs.len(), 1, "{dirs:?}");
         assert!(entries.iter().all(|entry| entry.ino() > 1), "{entries:?}");
     }

@@ -74,13 +74,17 @@ impl Images {
         let devices = std::fs::read_dir("/sys/block").unwrap().map(|entry| entry.unwrap().path());
         let backing = |device: &PathBuf| std::fs::read_to_string(device.join("loop/backing_file"));
         devices
-            .filter(|device| backing(device).is_ok_and(|file| Path::new(&file).starts_with(self.0.path())))
+            .filter(|device| {
+                backing(device).is_ok_and(|file| Path::new(&file).starts_with(self.0.path()))
+            })
             .collect()
     }
 }
 
 fn possible(what: &str) -> bool {
-    need::kernel_erofs(what) && need::tool("unshare", what).is_some() && need::tool("mount", what).is_some()
+    need::kernel_erofs(what)
+        && need::tool("unshare", what).is_some()
+        && need::tool("mount", what).is_some()
 }
 
 #[test]
@@ -97,7 +101,8 @@ fn mount_starts_the_helper_once() {
         "-o acl,cache_strategy=disabled",
         "-N /proc/self/ns/mnt",
     ] {
-        let mounted = images.mounted(&format!("mount -t erofs {options} $PWD/plain.erofs $PWD/mnt"));
+        let mounted =
+            images.mounted(&format!("mount -t erofs {options} $PWD/plain.erofs $PWD/mnt"));
         assert!(mounted.contains(" - erofs "), "{options}: {mounted}");
     }
     let restricted = images.mounted("mount -t erofs -o user,noatime plain.erofs mnt");
@@ -108,8 +113,7 @@ fn mount_starts_the_helper_once() {
     assert!(index.contains(" - erofs "), "{index}");
     let remounted = images.mounted("mount -t erofs plain.erofs mnt; mount -o remount,noexec mnt");
     assert!(remounted.starts_with("ro,noexec"), "{remounted}");
-    let table =
-        "printf '%s %s erofs ro,user,nofail 0 0\\n' $PWD/plain.erofs $PWD/mnt > fstab; mount -T fstab mnt";
+    let table = "printf '%s %s erofs ro,user,nofail 0 0\\n' $PWD/plain.erofs $PWD/mnt > fstab; mount -T fstab mnt";
     assert!(images.mounted(table).contains(" - erofs "));
 }
 
@@ -150,9 +154,11 @@ fn a_remount_keeps_what_it_does_not_change_and_says_what_it_cannot_change() {
 fn a_remount_keeps_the_options_of_the_driver_and_refuses_those_of_the_daemon() {
     require!(possible("remounting") && need::fuse("remounting"));
     let images = Images::new();
-    let path = format!("PATH=\"$PWD/links:$PATH\"; ln -sf {} links/ferofs", ferofs_path().display());
-    let kernel =
-        format!("{path}; ferofs mount --kernel -o noacl,cache_strategy=disabled,strictatime plain.erofs mnt");
+    let path =
+        format!("PATH=\"$PWD/links:$PATH\"; ln -sf {} links/ferofs", ferofs_path().display());
+    let kernel = format!(
+        "{path}; ferofs mount --kernel -o noacl,cache_strategy=disabled,strictatime plain.erofs mnt"
+    );
     let noexec = images.mounted(&format!("{kernel}; ferofs mount -o remount,noexec mnt mnt"));
     assert!(noexec.starts_with("ro,noexec - "), "{noexec}");
     assert!(noexec.contains(",noacl,cache_strategy=disabled"), "{noexec}");
@@ -197,17 +203,22 @@ fn a_remount_does_not_start_the_image_as_a_program() {
     image[..program.len()].copy_from_slice(program.as_bytes());
     std::fs::write(images.path("plain.erofs"), image).unwrap();
     std::fs::set_permissions(images.path("plain.erofs"), PermissionsExt::from_mode(0o755)).unwrap();
-    for mount in
-        ["ferofs mount --fuse plain.erofs mnt", "mount -t fuse.ferofs -o nosuid,nodev $PWD/plain.erofs mnt"]
-    {
+    for mount in [
+        "ferofs mount --fuse plain.erofs mnt",
+        "mount -t fuse.ferofs -o nosuid,nodev $PWD/plain.erofs mnt",
+    ] {
         let mounted = images.mounted(&format!("{path}{mount}; mount -o remount,noatime mnt"));
         assert!(mounted.starts_with("ro,nosuid,nodev,noatime"), "{mounted}");
-        assert!(mounted.contains(" - fuse.ferofs ") && !images.path("started").exists(), "{mounted}");
+        assert!(
+            mounted.contains(" - fuse.ferofs ") && !images.path("started").exists(),
+            "{mounted}"
+        );
     }
     // Without mount.fuse, mount(8) asks the kernel.
     std::fs::remove_file(images.path("links/mount.fuse")).unwrap();
-    let mounted =
-        images.mounted(&format!("{path}ferofs mount --fuse plain.erofs mnt; mount -o remount,noatime mnt"));
+    let mounted = images.mounted(&format!(
+        "{path}ferofs mount --fuse plain.erofs mnt; mount -o remount,noatime mnt"
+    ));
     assert!(mounted.contains(",noatime"), "{mounted}");
 }
 
@@ -292,7 +303,9 @@ fn the_helper_attaches_loop_devices_itself() {
 fn the_helper_supports_fake_and_sloppy_and_reports_errors() {
     require!(possible("mount.erofs for mount(8)"));
     let images = Images::new();
-    let run = |script: &str| images.run(&format!("{script}\n! grep -q \" $PWD/mnt \" /proc/self/mountinfo"));
+    let run = |script: &str| {
+        images.run(&format!("{script}\n! grep -q \" $PWD/mnt \" /proc/self/mountinfo"))
+    };
     run("mount -f -t erofs plain.erofs mnt").success();
     run("! /sbin/mount.erofs -t erofs plain.erofs mnt -o nosuch").success();
     let refused = images.run("/sbin/mount.erofs -t erofs plain.erofs mnt -o nosuch").failure(1);

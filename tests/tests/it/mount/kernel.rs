@@ -123,7 +123,9 @@ fn type_of_mount(dir: &Path) -> Option<String> {
     let dir = dir.canonicalize().ok()?;
     let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
     let mut fields = mounts.lines().map(|line| line.split(' '));
-    fields.find_map(|mut line| (line.nth(1) == dir.to_str()).then(|| line.next().map(str::to_owned))?)
+    fields.find_map(|mut line| {
+        (line.nth(1) == dir.to_str()).then(|| line.next().map(str::to_owned))?
+    })
 }
 
 /// FUSE would cover the file, and nobody could open it.
@@ -155,8 +157,7 @@ fn a_path_that_starts_with_a_dash_is_no_option_of_veritysetup() {
     let program = programs.join("veritysetup");
     fs::write(&program, "#!/bin/sh\necho \"$*\" >&2\nexit 1\n").unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    let script =
-        "cd \"$1\"; PATH=\"$2:$PATH\" \"$0\" mount --kernel --roothash \"$(cat roothash)\" -- -a \"$3\"";
+    let script = "cd \"$1\"; PATH=\"$2:$PATH\" \"$0\" mount --kernel --roothash \"$(cat roothash)\" -- -a \"$3\"";
     let run = Run::new("sh").args(["-c", script]).arg(ferofs_path());
     let outcome = run.arg(fixture.path("")).args([programs, dir]).run().failure(1);
     assert!(outcome.stderr.contains(" -- -a ferofs-"), "{}", outcome.stderr);

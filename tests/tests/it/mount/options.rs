@@ -26,7 +26,8 @@ fn script(text: &str, image: &Path, dir: &Path) -> Outcome {
     // The namespace has copies of the mounts of other tests, whose daemons would not end before it does.
     let text = format!("umount -a -l -t fuse.ferofs,fuse.erofsfuse || true\n{text}");
     let namespaces = ["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
-    let run = Run::new("unshare").args(namespaces).args(["sh", "-eu", "-c", &text]).arg(ferofs_path());
+    let run =
+        Run::new("unshare").args(namespaces).args(["sh", "-eu", "-c", &text]).arg(ferofs_path());
     run.args([image, dir]).run()
 }
 
@@ -57,7 +58,8 @@ fn the_mount_table_shows_the_program_and_the_image() {
     assert_eq!(shown(mount().arg(&comma)), format!("{} fuse.ferofs", comma.display()));
     let erofsfuse = || Run::new(links.join("erofsfuse"));
     assert_eq!(shown(erofsfuse().arg(&image)), format!("{} fuse.erofsfuse", image.display()));
-    let options = "fsname=my name,subtype=other,clone_fd,max_threads=2,max_idle_threads=1,allow_root";
+    let options =
+        "fsname=my name,subtype=other,clone_fd,max_threads=2,max_idle_threads=1,allow_root";
     assert_eq!(shown(erofsfuse().args(["-o", options]).arg(&image)), "my name fuse.other");
 }
 
@@ -79,12 +81,14 @@ fn a_second_mount_and_a_busy_one_say_what_to_do() {
     mount().arg("--over").args([&image, &dir]).run().success();
     umount(&[]).success();
     assert!(is_mounted(&dir));
-    let mut user = std::process::Command::new("sleep").arg("600").current_dir(&dir).spawn().unwrap();
+    let mut user =
+        std::process::Command::new("sleep").arg("600").current_dir(&dir).spawn().unwrap();
     let busy = umount(&[]);
     let lazy = umount(&["--lazy"]);
     user.kill().unwrap();
     user.wait().unwrap();
-    let named = format!("is busy: used by sleep ({}); `ferofs umount --lazy` removes it now", user.id());
+    let named =
+        format!("is busy: used by sleep ({}); `ferofs umount --lazy` removes it now", user.id());
     assert!(busy.code == 1 && busy.stderr.contains(&named), "{}", busy.stderr);
     lazy.success();
     assert!(!is_mounted(&dir));
@@ -96,16 +100,24 @@ fn the_root_hash_may_be_in_a_file() {
     let (image, root) = fixture.build_sealed("image", &[]);
     let (file, wrong) = (fixture.path("image.root"), fixture.path("wrong"));
     fs::write(&wrong, "0".repeat(64)).unwrap();
-    let check = |option: &str, value: &Path| ferofs().args(["check", option]).arg(value).arg(&image).run();
+    let check =
+        |option: &str, value: &Path| ferofs().args(["check", option]).arg(value).arg(&image).run();
     check("--roothash-file", &file).success();
     assert_ne!(check("--roothash-file", &wrong).code, 0);
     fs::write(&wrong, "no root hash\n").unwrap();
     assert_eq!(check("--roothash-file", &wrong).code, 16);
-    let both = ferofs().args(["check", "--roothash", &root, "--roothash-file"]).args([&file, &image]).run();
+    let both = ferofs()
+        .args(["check", "--roothash", &root, "--roothash-file"])
+        .args([&file, &image])
+        .run();
     assert!(both.code == 16 && both.stderr.contains("cannot be used with"), "{}", both.stderr);
     require!(need::root("mounts") && need::fuse("mounts"));
     let dir = fixture.directory("mount");
-    ferofs().args(["mount", "--fuse", "--roothash-file"]).args([&file, &image, &dir]).run().success();
+    ferofs()
+        .args(["mount", "--fuse", "--roothash-file"])
+        .args([&file, &image, &dir])
+        .run()
+        .success();
     fixture.assert_same_as_source(&dir);
     ferofs().arg("umount").arg(&dir).run().success();
 }
@@ -122,7 +134,11 @@ fn only_root_uses_what_root_mounts_for_itself() {
     let run = |options: &str| script(&text.replace("$3", options), &image, Path::new("/mnt"));
     run("allow_other").success();
     let refused = run("allow_root");
-    assert!(refused.code != 0 && refused.stderr.contains("Permission denied"), "{}", refused.stderr);
+    assert!(
+        refused.code != 0 && refused.stderr.contains("Permission denied"),
+        "{}",
+        refused.stderr
+    );
 }
 
 #[test]
@@ -135,8 +151,13 @@ fn options_and_programs_that_are_missing_are_named() {
         ("max_read=x", "(-o max_read=x)"),
         ("max_threads=0", "-o max_threads=0: not a number of threads"),
     ] {
-        let outcome = ferofs().args(["mount", "--fuse", "-o", option]).args([&image, &dir]).run().failure(1);
-        assert!(outcome.stderr.contains(named) && !outcome.stderr.contains("MsFlags"), "{}", outcome.stderr);
+        let outcome =
+            ferofs().args(["mount", "--fuse", "-o", option]).args([&image, &dir]).run().failure(1);
+        assert!(
+            outcome.stderr.contains(named) && !outcome.stderr.contains("MsFlags"),
+            "{}",
+            outcome.stderr
+        );
     }
     for option in ["relatime", "sync", "nodiratime", "rprivate", "strictatime", "suid,exec"] {
         ferofs().args(["mount", "--fuse", "-o", option]).args([&image, &dir]).run().success();
@@ -169,9 +190,12 @@ fn umount_leaves_other_file_systems_alone() {
     let other = "mount -t tmpfs tmpfs \"$2\"; touch \"$2/kept\"";
     for before in ["", "\"$0\" mount --fuse \"$1\" \"$2\";"] {
         for command in ["umount \"$2\"", "umount \"$2/../mount\""] {
-            let text = format!("{before} {other}\nif \"$0\" {command}; then exit 3; fi; test -f \"$2/kept\"");
+            let text = format!(
+                "{before} {other}\nif \"$0\" {command}; then exit 3; fi; test -f \"$2/kept\""
+            );
             let outcome = script(&text, &image, &dir).success();
-            let message = "a mount of type tmpfs, which ferofs has not made; umount(8) can unmount it";
+            let message =
+                "a mount of type tmpfs, which ferofs has not made; umount(8) can unmount it";
             assert!(outcome.stderr.contains(message), "{}", outcome.stderr);
         }
     }
@@ -182,7 +206,8 @@ fn umount_leaves_other_file_systems_alone() {
         if \"$0\" umount \"$2\"; then exit 3; fi; exec 3<&-; \"$0\" umount \"$2\"; ! mountpoint -q \"$2\"";
     script(text, &image, &dir).success();
     if need::kernel_erofs("umount of EROFS") {
-        let text = "\"$0\" mount --kernel \"$1\" \"$2\"; \"$0\" umount \"$2\"; ! mountpoint -q \"$2\"";
+        let text =
+            "\"$0\" mount --kernel \"$1\" \"$2\"; \"$0\" umount \"$2\"; ! mountpoint -q \"$2\"";
         script(text, &image, &dir).success();
     }
 }
@@ -197,8 +222,13 @@ fn files_that_a_mount_writes_replace_nothing_and_are_not_below_it() {
     ferofs().args(["verity", "format", "--hash-file"]).args([&hashes, &image]).run().success();
     let root = "0".repeat(64);
     let log = ["mount", "--fuse", "--roothash", &root, "--hash-file"];
-    let refused =
-        ferofs().args(log).arg(&hashes).arg("--log-file").args([&hashes, &image, &dir]).run().failure(1);
+    let refused = ferofs()
+        .args(log)
+        .arg(&hashes)
+        .arg("--log-file")
+        .args([&hashes, &image, &dir])
+        .run()
+        .failure(1);
     assert!(refused.stderr.contains("also an input") && !is_mounted(&dir), "{}", refused.stderr);
     let cases = [
         ("--pid-file", &image, "also an input"),
@@ -209,7 +239,8 @@ fn files_that_a_mount_writes_replace_nothing_and_are_not_below_it() {
         ("--pid-file", &dir.join("pid"), "below the mount point"),
     ];
     for (option, file, message) in cases {
-        let refused = ferofs().args(["mount", "--fuse", option]).args([file, &image, &dir]).run().failure(1);
+        let refused =
+            ferofs().args(["mount", "--fuse", option]).args([file, &image, &dir]).run().failure(1);
         assert!(refused.stderr.contains(message), "{option}: {}", refused.stderr);
         assert!(!is_mounted(&dir));
     }
@@ -229,7 +260,8 @@ fn a_mount_does_not_wait_for_a_reader_of_a_fifo() {
         ("--record-profile", "a FIFO that no program reads"),
         ("--log-file", "a FIFO that no program reads"),
     ] {
-        let refused = ferofs().args(["mount", "--fuse", option]).args([&fifo, &image, &dir]).run().failure(1);
+        let refused =
+            ferofs().args(["mount", "--fuse", option]).args([&fifo, &image, &dir]).run().failure(1);
         assert!(refused.stderr.contains(message), "{option}: {}", refused.stderr);
         assert!(!is_mounted(&dir));
     }
@@ -239,7 +271,8 @@ fn a_mount_does_not_wait_for_a_reader_of_a_fifo() {
 fn umount_follows_a_link_to_the_mount_point_as_mount_does() {
     require!(possible("umount"));
     let fixture = Fixture::new(&tree::Options::small());
-    let (image, dir, link) = (small_image(&fixture), fixture.directory("mount"), fixture.path("link"));
+    let (image, dir, link) =
+        (small_image(&fixture), fixture.directory("mount"), fixture.path("link"));
     std::os::unix::fs::symlink("mount", &link).unwrap();
     let text = "\"$0\" mount --fuse \"$1\" \"$2\"; \"$0\" umount \"$2\"; ! mountpoint -q \"$2\"";
     script(text, &image, &link).success();
@@ -266,7 +299,11 @@ fn a_device_that_is_mounted_through_fuse_is_not_written_over() {
     let refused = ferofs().args(["build", "--force"]).arg(fixture.source()).arg(&device).run();
     mount.unmount().unwrap();
     Run::new("losetup").args(["-d", &device]).run().success();
-    assert!(refused.code == 1 && refused.stderr.contains("is mounted through FUSE on"), "{}", refused.stderr);
+    assert!(
+        refused.code == 1 && refused.stderr.contains("is mounted through FUSE on"),
+        "{}",
+        refused.stderr
+    );
 }
 
 #[test]
@@ -279,7 +316,8 @@ fn a_device_that_the_kernel_has_mounted_is_not_written_over() {
     let device = String::from_utf8_lossy(&attached.stdout).trim().to_owned();
     let old = fixture.path("old");
     std::fs::copy(&image, &old).unwrap();
-    let [old, delta, source] = [&old, &delta, &fixture.source()].map(|path| path.display().to_string());
+    let [old, delta, source] =
+        [&old, &delta, &fixture.source()].map(|path| path.display().to_string());
     Run::new("mount").args(["-t", "erofs"]).arg(&device).arg(&dir).run().success();
     let mut refused = Vec::new();
     for words in [
@@ -290,14 +328,17 @@ fn a_device_that_the_kernel_has_mounted_is_not_written_over() {
     ] {
         refused.push((words[0].to_owned(), ferofs().args(words).run()));
     }
-    if device_path().exists() || need::lacks("the program for devices", "ferofs-device beside ferofs") {
+    if device_path().exists()
+        || need::lacks("the program for devices", "ferofs-device beside ferofs")
+    {
         let run = Run::new(device_path()).args(["delta", &old, &delta, &device]).run();
         refused.push(("ferofs-device".to_owned(), run));
     }
     Run::new("umount").arg(&dir).run().success();
     Run::new("losetup").args(["-d", &device]).run().success();
     for (what, run) in refused {
-        let is_named = run.stderr.contains("is mounted on ") && run.stderr.contains("unmount it first");
+        let is_named =
+            run.stderr.contains("is mounted on ") && run.stderr.contains("unmount it first");
         assert!(run.code == 1 && is_named, "{what}: {}", run.stderr);
     }
 }
@@ -314,7 +355,8 @@ fn as_nobody() -> Run {
 #[test]
 fn the_daemon_works_in_a_user_namespace() {
     require!(
-        need::fuse("FUSE in a user namespace") && need::tool("unshare", "FUSE in a user namespace").is_some()
+        need::fuse("FUSE in a user namespace")
+            && need::tool("unshare", "FUSE in a user namespace").is_some()
     );
     let unshare = || Run::new("unshare").args(["--user", "--map-root-user", "--mount"]);
     if unshare().arg("true").run().code != 0 {

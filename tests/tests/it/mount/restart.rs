@@ -32,11 +32,17 @@ impl Background {
         if !need::fuse(what) || !has_resend(what) {
             return None;
         }
-        let (dir, pid_file, log) = (fixture.directory("mount"), fixture.path("pid"), fixture.path("log"));
+        let (dir, pid_file, log) =
+            (fixture.directory("mount"), fixture.path("pid"), fixture.path("log"));
         let run = ferofs().args(["mount", "--fuse"]).args(options).arg("--pid-file").arg(&pid_file);
         run.arg("--log-file").arg(&log).args([image, &dir]).run().success();
         let number = fs::read_to_string(&pid_file).unwrap().trim().parse().unwrap();
-        Some(Self { mount: Mount::adopt(&dir), pid_file, log, keeper: Pid::from_raw(number).unwrap() })
+        Some(Self {
+            mount: Mount::adopt(&dir),
+            pid_file,
+            log,
+            keeper: Pid::from_raw(number).unwrap(),
+        })
     }
 
     /// The same of a sealed image of [`large_tree`] on a server.
@@ -96,12 +102,14 @@ fn has_resend(what: &str) -> bool {
 fn children(parent: Pid, argument: &str) -> Vec<Pid> {
     let mut found = Vec::new();
     for process in fs::read_dir("/proc").unwrap().flatten() {
-        let Some(number) = process.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
+        let Some(number) = process.file_name().to_str().and_then(|name| name.parse::<i32>().ok())
+        else {
             continue;
         };
         let read = |name: &str| fs::read_to_string(process.path().join(name)).unwrap_or_default();
         let status = read("status");
-        let is_child = status.lines().any(|line| line == format!("PPid:\t{}", parent.as_raw_nonzero()));
+        let is_child =
+            status.lines().any(|line| line == format!("PPid:\t{}", parent.as_raw_nonzero()));
         let arguments = read("cmdline");
         let is_meant = argument.is_empty() || arguments.split('\0').nth(1) == Some(argument);
         if is_child && is_meant && !status.contains("State:\tZ") {
@@ -126,7 +134,9 @@ fn large_tree(fixture: &Fixture) {
     for number in 0..4 {
         let mut bytes = Vec::new();
         while bytes.len() < 4_000_000 {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             // Half of each word compresses.
             bytes.extend_from_slice(&(seed >> 32).to_le_bytes());
         }
@@ -212,17 +222,25 @@ fn readers_of_an_image_on_a_server_do_not_notice_either() {
 
 #[test]
 fn keeper_and_daemon_are_confined() {
-    let (fixture, image) = Fixture::with_image(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
-    let Some(mounted) = Background::start(&fixture, &image, &[], "the sandbox of the keeper") else { return };
+    let (fixture, image) =
+        Fixture::with_image(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
+    let Some(mounted) = Background::start(&fixture, &image, &[], "the sandbox of the keeper")
+    else {
+        return;
+    };
     let first = mounted.daemon().unwrap();
     let confined = |process: Pid| {
-        let status = fs::read_to_string(format!("/proc/{}/status", process.as_raw_nonzero())).unwrap();
+        let status =
+            fs::read_to_string(format!("/proc/{}/status", process.as_raw_nonzero())).unwrap();
         let user = if need::is_root() { "65533\t65533\t65533\t65533" } else { "" };
-        for line in ["NoNewPrivs:\t1", "Seccomp:\t2", "CapEff:\t0000000000000000", &format!("Uid:\t{user}")] {
+        for line in
+            ["NoNewPrivs:\t1", "Seccomp:\t2", "CapEff:\t0000000000000000", &format!("Uid:\t{user}")]
+        {
             assert!(status.contains(line), "{line}: {status}");
         }
         // The number of filters: the daemon has more than the keeper.
-        let filters = status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:")).unwrap();
+        let filters =
+            status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:")).unwrap();
         filters.trim().parse::<u32>().unwrap()
     };
     let filters = confined(first);
@@ -235,8 +253,11 @@ fn keeper_and_daemon_are_confined() {
 
 #[test]
 fn a_daemon_that_crashes_again_and_again_leaves_no_mount() {
-    let (fixture, image) = Fixture::with_image(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
-    let Some(mounted) = Background::start(&fixture, &image, &[], "daemons that crash") else { return };
+    let (fixture, image) =
+        Fixture::with_image(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
+    let Some(mounted) = Background::start(&fixture, &image, &[], "daemons that crash") else {
+        return;
+    };
     let mut crashes = 0;
     while is_mounted(mounted.mount.path()) {
         if let Some(daemon) = mounted.daemon() {
@@ -257,7 +278,9 @@ fn a_signal_to_the_keeper_unmounts() {
     let fixture = Fixture::empty();
     fs::write(fixture.source().join("file"), "content").unwrap();
     let image = small_image(&fixture);
-    let Some(mounted) = Background::start(&fixture, &image, &[], "signals to the keeper") else { return };
+    let Some(mounted) = Background::start(&fixture, &image, &[], "signals to the keeper") else {
+        return;
+    };
     let daemon = mounted.daemon().unwrap();
     let shown = mounted.mount.path().join("file");
     let open = File::open(&shown).unwrap();
@@ -275,8 +298,11 @@ fn a_signal_to_the_keeper_unmounts() {
 
 #[test]
 fn a_mount_without_any_process_can_be_unmounted() {
-    let (fixture, image) = Fixture::with_image(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
-    let Some(mounted) = Background::start(&fixture, &image, &[], "mounts without processes") else { return };
+    let (fixture, image) =
+        Fixture::with_image(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
+    let Some(mounted) = Background::start(&fixture, &image, &[], "mounts without processes") else {
+        return;
+    };
     let dir = mounted.mount.path();
     // Somebody uses it.
     let mut user = std::process::Command::new("sleep").arg("100").current_dir(dir).spawn().unwrap();
@@ -296,7 +322,9 @@ fn a_mount_without_any_process_can_be_unmounted() {
 #[test]
 fn reattach_mounts_again_without_a_server() {
     let fixture = Fixture::empty();
-    let Some((mounted, server)) = Background::of_server(&fixture, "mount.erofs --reattach") else { return };
+    let Some((mounted, server)) = Background::of_server(&fixture, "mount.erofs --reattach") else {
+        return;
+    };
     let dir = mounted.mount.path();
     fixture.assert_same_as_source(dir);
     let link = fixture.path("mount.erofs");
@@ -309,7 +337,11 @@ fn reattach_mounts_again_without_a_server() {
     reattach().success();
     fixture.assert_same_as_source(dir);
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    assert_eq!(table.lines().filter(|line| line.contains(dir.to_str().unwrap())).count(), 1, "{table}");
+    assert_eq!(
+        table.lines().filter(|line| line.contains(dir.to_str().unwrap())).count(),
+        1,
+        "{table}"
+    );
     // The new processes have the old options, and leave nothing behind.
     let keeper = fs::read_to_string(&mounted.pid_file).unwrap();
     assert_ne!(keeper.trim(), mounted.keeper.as_raw_nonzero().to_string());
@@ -323,7 +355,9 @@ fn umount_returns_when_the_profile_is_complete() {
     fs::write(fixture.source().join("file"), "content").unwrap();
     let (image, profile) = (small_image(&fixture), fixture.path("profile"));
     let options = ["--record-profile", profile.to_str().unwrap()];
-    let Some(mounted) = Background::start(&fixture, &image, &options, "profiles at the end") else { return };
+    let Some(mounted) = Background::start(&fixture, &image, &options, "profiles at the end") else {
+        return;
+    };
     let dir = mounted.mount.path();
     fs::read(dir.join("file")).unwrap();
     assert!(!profile.exists());
@@ -336,7 +370,10 @@ fn umount_returns_when_the_profile_is_complete() {
     });
     let unmounted = ferofs().arg("umount").arg(dir).run().success();
     let text = fs::read_to_string(&profile).unwrap();
-    assert!(text.starts_with("# ferofs access profile 1\n") && text.ends_with(" /file\n"), "{text}");
+    assert!(
+        text.starts_with("# ferofs access profile 1\n") && text.ends_with(" /file\n"),
+        "{text}"
+    );
     assert!(!mounted.pid_file.exists() && !is_running(mounted.keeper) && !is_running(daemon));
     assert_eq!(unmounted.stderr, "");
     resume.join().unwrap();

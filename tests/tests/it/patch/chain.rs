@@ -42,8 +42,11 @@ fn chain(fixture: &Fixture, options: &str, steps: usize, between: usize) -> Chai
         update::update(&source, step as u64, 2).unwrap();
         let _ = fs::remove_file(source.join("between"));
         if step < steps {
-            fs::write(source.join("between"), Content::Noise.bytes(between, &mut Rng::new(step as u64)))
-                .unwrap();
+            fs::write(
+                source.join("between"),
+                Content::Noise.bytes(between, &mut Rng::new(step as u64)),
+            )
+            .unwrap();
         }
         update::copy(&source, &tree(step)).unwrap();
         let patch = fixture.path(&format!("patch-{step}"));
@@ -77,7 +80,8 @@ fn states(image: &Path) -> (usize, u64) {
 
 /// The first number of this name in the JSON text.
 fn number(json: &str, name: &str) -> u64 {
-    let rest = json.split_once(&format!("\"{name}\":")).unwrap_or_else(|| panic!("{json}: no {name}")).1;
+    let rest =
+        json.split_once(&format!("\"{name}\":")).unwrap_or_else(|| panic!("{json}: no {name}")).1;
     rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
 }
 
@@ -86,7 +90,8 @@ fn a_composed_patch_has_nothing_of_the_states_between() {
     for options in ["-z none", "-z lz4 -C 16K", "-z zstd -C 64K -E fragments", "--preset backup"] {
         let fixture = fixture();
         let Chain { base, patches, trees, last } = chain(&fixture, options, 3, 200_000);
-        let [composed, again, portable] = ["composed", "again", "portable"].map(|name| fixture.path(name));
+        let [composed, again, portable] =
+            ["composed", "again", "portable"].map(|name| fixture.path(name));
         let compose = |more: &[&str], out: &Path| {
             let compose = ferofs().args(["patch", "compose"]).args(more).arg(&base).args(&patches);
             compose.arg("-o").arg(out).run().success()
@@ -122,7 +127,8 @@ fn a_chain_that_does_not_fit_is_not_composed() {
     let Chain { base, patches, trees, .. } = chain(&fixture, "-z lz4", 3, 1000);
     let out = fixture.path("out");
     let refused = |chain: &[&PathBuf], expected: [&str; 2]| {
-        let compose = ferofs().args(["patch", "compose"]).args(chain).arg("-o").arg(&out).run().failure(1);
+        let compose =
+            ferofs().args(["patch", "compose"]).args(chain).arg("-o").arg(&out).run().failure(1);
         let message = compose.stderr;
         assert!(expected.iter().all(|expected| message.contains(expected)), "{message}");
         assert!(!out.exists());
@@ -138,17 +144,30 @@ fn a_chain_that_does_not_fit_is_not_composed() {
     let (image, back) = (fixture.path("image"), fixture.path("back"));
     fs::copy(&base, &image).unwrap();
     super::apply(&image, first);
-    ferofs().args(["patch", "create"]).args([&image, &trees[0]]).arg("-o").arg(&back).run().success();
+    ferofs()
+        .args(["patch", "create"])
+        .args([&image, &trees[0]])
+        .arg("-o")
+        .arg(&back)
+        .run()
+        .success();
     refused(&[&base, first, &back], ["base: ", "nothing to patch"]);
     // The output is an input.
-    let own = ferofs().args(["patch", "compose"]).args([&base, first]).arg("-o").arg(first).run().failure(1);
+    let own = ferofs()
+        .args(["patch", "compose"])
+        .args([&base, first])
+        .arg("-o")
+        .arg(first)
+        .run()
+        .failure(1);
     assert!(own.stderr.contains("also an input"), "{}", own.stderr);
 }
 
 /// The bytes of all files, one after another, in a new file.
 fn joined(fixture: &Fixture, name: &str, files: &[&Path]) -> PathBuf {
     let path = fixture.path(name);
-    fs::write(&path, files.iter().flat_map(|file| fs::read(file).unwrap()).collect::<Vec<u8>>()).unwrap();
+    fs::write(&path, files.iter().flat_map(|file| fs::read(file).unwrap()).collect::<Vec<u8>>())
+        .unwrap();
     path
 }
 
@@ -194,7 +213,10 @@ fn of_a_file_with_several_patches_those_that_fit_are_applied() {
     let others = joined(&fixture, "others", &[second, third]);
     let before = fs::read(&base).unwrap();
     for arguments in [vec![base.as_path(), &others], vec![base.as_path(), Path::new("-")]] {
-        let apply = ferofs().args(["patch", "apply"]).args(arguments).input(fs::File::open(&others).unwrap());
+        let apply = ferofs()
+            .args(["patch", "apply"])
+            .args(arguments)
+            .input(fs::File::open(&others).unwrap());
         let refused = apply.run().failure(1);
         for expected in ["none of the 2 patches", "state 1 of", "state 2 of"] {
             assert!(refused.stderr.contains(expected), "{}", refused.stderr);
@@ -203,12 +225,21 @@ fn of_a_file_with_several_patches_those_that_fit_are_applied() {
     assert!(fs::read(&base).unwrap() == before);
     // In memory, too: a mount, and the input of compose.
     let composed = fixture.path("composed");
-    ferofs().args(["patch", "compose"]).args([&base, &all]).arg("-o").arg(&composed).run().success();
+    ferofs()
+        .args(["patch", "compose"])
+        .args([&base, &all])
+        .arg("-o")
+        .arg(&composed)
+        .run()
+        .success();
     super::apply(&base, &composed);
     assert_shows(&fixture, &base, &trees[3]);
     let shown = ferofs().args(["patch", "show", "--json"]).arg(&all).run().success();
     let shown = String::from_utf8(shown.stdout).unwrap();
-    assert!(shown.starts_with("{\"patches\":[") && shown.matches("\"patch_bytes\"").count() == 3, "{shown}");
+    assert!(
+        shown.starts_with("{\"patches\":[") && shown.matches("\"patch_bytes\"").count() == 3,
+        "{shown}"
+    );
     let shown = ferofs().args(["patch", "show"]).arg(&all).run().success();
     assert!(String::from_utf8(shown.stdout).unwrap().contains("patch 3 of 3"));
 }
@@ -226,7 +257,8 @@ fn one_patch_file_is_for_several_bases() {
     ferofs().args(["patch", "apply"]).args([&middle, &patches[0]]).run().success();
     let file = fixture.path("for-all");
     let create = ferofs().args(["patch", "create", "--json", "-T", "9"]);
-    let created = create.args([&base, &stored, &middle, &trees[2]]).arg("-o").arg(&file).run().success();
+    let created =
+        create.args([&base, &stored, &middle, &trees[2]]).arg("-o").arg(&file).run().success();
     let created = String::from_utf8(created.stdout).unwrap();
     assert!(
         created.starts_with("{\"patches\":[") && created.matches("\"patch_bytes\"").count() == 3,
@@ -248,10 +280,13 @@ fn one_patch_file_is_for_several_bases() {
     *bytes.last_mut().unwrap() ^= 1;
     fs::write(&middle, &bytes).unwrap();
     let refused = ferofs().args(["patch", "apply"]).args([&middle, &file]).run().failure(1);
-    assert!(refused.stderr.contains("none of the 3 patches") && fs::read(&middle).unwrap() == bytes);
+    assert!(
+        refused.stderr.contains("none of the 3 patches") && fs::read(&middle).unwrap() == bytes
+    );
     // A base that has the tree already is named, and no file is left.
     let none = fixture.path("none");
-    let create = ferofs().args(["patch", "create"]).args([&base, &stored, &trees[0]]).arg("-o").arg(&none);
+    let create =
+        ferofs().args(["patch", "create"]).args([&base, &stored, &trees[0]]).arg("-o").arg(&none);
     let refused = create.run().failure(1);
     assert!(
         refused.stderr.contains("base: there is nothing to patch") && !none.exists(),
@@ -272,8 +307,11 @@ fn a_damaged_file_of_several_patches_is_refused() {
         fs::write(&bad, bytes).unwrap();
         fs::write(&base, &before).unwrap();
         let apply = ferofs().args(["patch", "apply"]).arg(&base);
-        let apply =
-            if is_pipe { apply.arg("-").input(fs::File::open(&bad).unwrap()) } else { apply.arg(&bad) };
+        let apply = if is_pipe {
+            apply.arg("-").input(fs::File::open(&bad).unwrap())
+        } else {
+            apply.arg(&bad)
+        };
         (apply.run().failure(1).stderr, states(&base).0)
     };
     // Of a file, all starts and lengths are checked first. From a pipe the patches before the defect are applied.
@@ -282,12 +320,16 @@ fn a_damaged_file_of_several_patches_is_refused() {
         assert!(count == 1 && message.contains("bad: "), "{cut}: {message}");
         let (message, count) = apply(true, &bytes[..cut]);
         assert!(
-            count == 2 && message.contains("patch 2 of the file") && message.contains("(1 before it"),
+            count == 2
+                && message.contains("patch 2 of the file")
+                && message.contains("(1 before it"),
             "{message}"
         );
     }
-    let (message, count) =
-        apply(false, &[&bytes[..], b"trailing bytes, which are no patch at all, but many"].concat());
+    let (message, count) = apply(
+        false,
+        &[&bytes[..], b"trailing bytes, which are no patch at all, but many"].concat(),
+    );
     assert!(count == 1 && message.contains("not a patch"), "{message}");
     // A patch with a wrong byte is not used, nor passed over.
     for is_pipe in [false, true] {
@@ -304,24 +346,35 @@ fn a_damaged_file_of_several_patches_is_refused() {
     let (message, count) = apply(true, &wrong);
     assert!(count == 1 && message.contains("damaged"), "{message}");
     // One signature is for one patch.
-    let (key, cert, signature) = (fixture.path("key"), fixture.path("cert"), fixture.path("signature"));
+    let (key, cert, signature) =
+        (fixture.path("key"), fixture.path("cert"), fixture.path("signature"));
     fs::write(&signature, b"not read").unwrap();
-    let signed = ferofs().args(["patch", "apply"]).args([&base, &all]).arg("--signature").arg(&signature);
+    let signed =
+        ferofs().args(["patch", "apply"]).args([&base, &all]).arg("--signature").arg(&signature);
     let refused = signed.arg("--cert").arg(&cert).run().failure(1);
     assert!(refused.stderr.contains("a signature is for one patch"), "{}", refused.stderr);
     // Nor may one come after it in a pipe, or anything else.
-    for (file, reason) in [(&all, "a signature is for one patch"), (&bad, "patch 2 of the file: not a patch")]
+    for (file, reason) in
+        [(&all, "a signature is for one patch"), (&bad, "patch 2 of the file: not a patch")]
     {
         fs::write(
             &bad,
-            [&bytes[..middle], b"something else, which is long enough to be the start of a patch"].concat(),
+            [&bytes[..middle], b"something else, which is long enough to be the start of a patch"]
+                .concat(),
         )
         .unwrap();
-        let signed = ferofs().args(["patch", "apply"]).arg(&base).arg("-").arg("--signature").arg(&signature);
-        let refused = signed.arg("--cert").arg(&cert).input(fs::File::open(file).unwrap()).run().failure(1);
+        let signed = ferofs()
+            .args(["patch", "apply"])
+            .arg(&base)
+            .arg("-")
+            .arg("--signature")
+            .arg(&signature);
+        let refused =
+            signed.arg("--cert").arg(&cert).input(fs::File::open(file).unwrap()).run().failure(1);
         assert!(refused.stderr.contains(reason), "{}", refused.stderr);
     }
-    let sign = ferofs().args(["patch", "sign"]).arg(&all).arg("--key").arg(&key).arg("--cert").arg(&cert);
+    let sign =
+        ferofs().args(["patch", "sign"]).arg(&all).arg("--key").arg(&key).arg("--cert").arg(&cert);
     let refused = sign.arg("-o").arg(&signature).run().failure(1);
     assert!(refused.stderr.contains("several patches"), "{}", refused.stderr);
 }

@@ -45,16 +45,22 @@ fn the_exact_image_comes_through_pipes_and_after_interruptions() {
     let apply = || ferofs().args(["delta", "apply"]);
     apply().args([&old, &delta, &out]).run().success();
     assert!(is_same(&new, &out));
-    let piped = apply().arg(&old).args(["-", "-"]).input(fs::File::open(&delta).unwrap()).run().success();
+    let piped =
+        apply().arg(&old).args(["-", "-"]).input(fs::File::open(&delta).unwrap()).run().success();
     assert!(piped.stdout == fs::read(&new).unwrap());
     // Another old image: the file stays as it is.
     let refused = apply().args([&new, &delta, &out]).run();
     assert_eq!(refused.code, 1, "{}", refused.stderr);
-    assert!(refused.stderr.contains("not the image that the delta was made from"), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("not the image that the delta was made from"),
+        "{}",
+        refused.stderr
+    );
     assert!(is_same(&new, &out));
     if let Some(strace) = need::tool("strace", "a signal to delta apply") {
         fs::remove_file(&out).unwrap();
-        let stopped = Run::new(strace).args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=pwrite64"]);
+        let stopped =
+            Run::new(strace).args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=pwrite64"]);
         let stopped = stopped.args(["-e", "inject=pwrite64:signal=TERM:when=1"]).arg(ferofs_path());
         let stopped = stopped.args(["delta", "apply"]).args([&old, &delta, &out]).run().failure(1);
         let message = "interrupted; NEW is incomplete: --resume continues there";
@@ -68,7 +74,10 @@ fn the_exact_image_comes_through_pipes_and_after_interruptions() {
     part[3 << 19] ^= 1;
     fs::write(&out, part).unwrap();
     let resumed = apply().args(["--resume", "--json"]).args([&old, &delta, &out]).run().success();
-    assert!(String::from_utf8_lossy(&resumed.stdout).contains("\"resumed\":1048576"), "{resumed:?}");
+    assert!(
+        String::from_utf8_lossy(&resumed.stdout).contains("\"resumed\":1048576"),
+        "{resumed:?}"
+    );
     assert!(is_same(&new, &out));
     let device = device_path();
     if device.exists() || need::lacks("the program for devices", "ferofs-device beside ferofs") {
@@ -97,13 +106,17 @@ fn lz4_of_erofs_utils_is_encoded_again() {
         });
         let [old, new, delta, out] = ["old", "new", "delta", "out"].map(|name| fixture.path(name));
         for is_portable in [false, true] {
-            let create =
-                ferofs().args(["delta", "create", "--json", "--force", "-o"]).args([&delta, &old, &new]);
+            let create = ferofs()
+                .args(["delta", "create", "--json", "--force", "-o"])
+                .args([&delta, &old, &new]);
             let made = create.args(is_portable.then_some("--portable")).run().success();
             let made = String::from_utf8(made.stdout).unwrap();
             let (encoded, carried) = (number(&made, "encoded"), number(&made, "carried"));
             // Content that hardly shrinks is encoded in another way now and then.
-            assert!(if is_portable { encoded == 0 } else { carried * 4 < encoded }, "{options}: {made}");
+            assert!(
+                if is_portable { encoded == 0 } else { carried * 4 < encoded },
+                "{options}: {made}"
+            );
             ferofs().args(["delta", "apply", "--force"]).args([&old, &delta, &out]).run().success();
             assert!(is_same(&new, &out), "{options}");
         }
@@ -114,7 +127,8 @@ fn lz4_of_erofs_utils_is_encoded_again() {
 fn versions_in_names_of_files_and_directories_hide_no_resemblance() {
     let fixture = Fixture::empty();
     let mut rng = Rng::new(5);
-    let [mut kernel, mut module] = [1_500_000, 300_000].map(|len| Content::Noise.bytes(len, &mut rng));
+    let [mut kernel, mut module] =
+        [1_500_000, 300_000].map(|len| Content::Noise.bytes(len, &mut rng));
     let other = Content::Noise.bytes(300_000, &mut rng);
     for (version, image) in [("6.1.0-9", "old"), ("6.1.0-10", "new")] {
         let dir = fixture.source();
@@ -141,16 +155,22 @@ fn versions_in_names_of_files_and_directories_hide_no_resemblance() {
 #[test]
 fn each_error_names_its_file() {
     let fixture = images("-z lz4");
-    let [old, new, delta, out, bad] = ["old", "new", "delta", "out", "bad"].map(|name| fixture.path(name));
+    let [old, new, delta, out, bad] =
+        ["old", "new", "delta", "out", "bad"].map(|name| fixture.path(name));
     let refused = |run: Run, file: &str, reason: &str| {
         let refused = run.run();
         let line = refused.stderr.split_once(": ").map_or("", |(_, line)| line);
-        assert!(refused.code != 0 && line.starts_with(file) && line.contains(reason), "{}", refused.stderr);
+        assert!(
+            refused.code != 0 && line.starts_with(file) && line.contains(reason),
+            "{}",
+            refused.stderr
+        );
     };
     let create = |old: &Path| ferofs().args(["delta", "create", "-o"]).args([&delta, old, &new]);
     create(&old).run().success();
     let whole = fs::read(&delta).unwrap();
-    let loop_device = need::root("a loop device") && need::tool("losetup", "a loop device").is_some();
+    let loop_device =
+        need::root("a loop device") && need::tool("losetup", "a loop device").is_some();
     let attach = |options: &[&str], image: &Path| {
         let attached =
             Run::new("losetup").args(["--find", "--show"]).args(options).arg(image).run().success();
@@ -200,7 +220,8 @@ fn each_error_names_its_file() {
         assert!(is_same(&new, &out));
         fs::remove_file(&out).unwrap();
         // A misspelt device is no new file in memory, also by a link.
-        let (missing, link) = (PathBuf::from("/dev/ferofs-test-no-such-device"), fixture.path("slot"));
+        let (missing, link) =
+            (PathBuf::from("/dev/ferofs-test-no-such-device"), fixture.path("slot"));
         let file_system = |dir: &str| fs::metadata(dir).unwrap().dev();
         if file_system("/dev") != file_system("/") {
             symlink(&missing, &link).unwrap();
@@ -220,7 +241,10 @@ fn each_error_names_its_file() {
             move || fs::read(pipe).unwrap()
         });
         apply().args([&old, &delta, &pipe]).run().success();
-        assert!(reader.join().unwrap() == fs::read(&new).unwrap(), "other bytes came through the pipe");
+        assert!(
+            reader.join().unwrap() == fs::read(&new).unwrap(),
+            "other bytes came through the pipe"
+        );
         fs::remove_file(&pipe).unwrap();
         refused(
             apply().arg("--resume").args([&old, &delta, Path::new("-")]),
@@ -237,7 +261,8 @@ fn each_error_names_its_file() {
             "No such file",
         );
         // A full disk, and a limit of the size of files, as a disk that gets full.
-        let shell = |script: &str| Run::new(Path::new("sh")).args(["-c", script, "sh"]).args(&program);
+        let shell =
+            |script: &str| Run::new(Path::new("sh")).args(["-c", script, "sh"]).args(&program);
         refused(
             shell("\"$@\" > /dev/full").args([old.as_path(), &delta, Path::new("-")]),
             "standard output: ",
@@ -262,9 +287,13 @@ fn each_error_names_its_file() {
 #[test]
 fn applying_takes_at_most_the_stated_memory() {
     let Some(time) = need::tool("time", "the memory of applying a delta") else { return };
-    for options in
-        ["-z lz4", "-z lz4,12 -C 64K", "-z zstd,9 -C 128K", "-z lzma,6 -C 64K", "-z deflate,6 -C 64K"]
-    {
+    for options in [
+        "-z lz4",
+        "-z lz4,12 -C 64K",
+        "-z zstd,9 -C 128K",
+        "-z lzma,6 -C 64K",
+        "-z deflate,6 -C 64K",
+    ] {
         let fixture = images(options);
         let [old, new, delta, out, memory] =
             ["old", "new", "delta", "out", "memory"].map(|name| fixture.path(name));
@@ -295,7 +324,8 @@ fn pclusters_that_no_compressor_makes_have_old_bytes() {
             bytes.splice(2_700_000..2_700_000, *b"inserted");
             match &mkfs {
                 Some(mkfs) if !is_portable => {
-                    let run = Run::new(mkfs).args(["--quiet", "-T1700000000"]).args(options.split(' '));
+                    let run =
+                        Run::new(mkfs).args(["--quiet", "-T1700000000"]).args(options.split(' '));
                     run.args([fixture.path(image), fixture.source()]).run().success();
                 }
                 _ => drop(fixture.build(image, options.split(' '))),
@@ -322,7 +352,11 @@ fn a_file_with_another_name_is_found_by_its_bytes() {
     fs::write(fixture.source().join("later"), &bytes).unwrap();
     fixture.build("new", ["-z", "lz4", "-E", "^fragments"]);
     let [old, new, delta] = ["old", "new", "delta"].map(|name| fixture.path(name));
-    let made = ferofs().args(["delta", "create", "--json", "-o"]).args([&delta, &old, &new]).run().success();
+    let made = ferofs()
+        .args(["delta", "create", "--json", "-o"])
+        .args([&delta, &old, &new])
+        .run()
+        .success();
     let made = String::from_utf8(made.stdout).unwrap();
     assert!(number(&made, "delta") < 2_000, "{made}");
 }
@@ -336,12 +370,20 @@ fn a_level_is_found_beside_pclusters_that_all_levels_make() {
         fs::write(fixture.source().join("text"), [&text, image.as_bytes()].concat()).unwrap();
         for number in 0..5 {
             let noise = Content::Noise.bytes(14_000, &mut rng);
-            fs::write(fixture.source().join(format!("{number}")), [noise, vec![0; 30_000]].concat()).unwrap();
+            fs::write(
+                fixture.source().join(format!("{number}")),
+                [noise, vec![0; 30_000]].concat(),
+            )
+            .unwrap();
         }
         fixture.build(image, ["-z", "lz4hc,3", "-C", "64K", "-E", "^fragments"]);
     }
     let [old, new, delta] = ["old", "new", "delta"].map(|name| fixture.path(name));
-    let made = ferofs().args(["delta", "create", "--json", "-o"]).args([&delta, &old, &new]).run().success();
+    let made = ferofs()
+        .args(["delta", "create", "--json", "-o"])
+        .args([&delta, &old, &new])
+        .run()
+        .success();
     let made = String::from_utf8(made.stdout).unwrap();
     assert!(number(&made, "carried") == 0, "{made}");
 }
@@ -371,7 +413,10 @@ fn a_small_change_makes_a_small_delta() {
         let create = ferofs().args(["delta", "create", "--json", "-o"]).args([&delta, &old, &new]);
         let made = String::from_utf8(create.run().success().stdout).unwrap();
         // The new file takes 3 kB, and an extent of 8 MB 6 kB.
-        assert!(number(&made, "carried") == 0 && number(&made, "delta") < most, "{options}: {made}");
+        assert!(
+            number(&made, "carried") == 0 && number(&made, "delta") < most,
+            "{options}: {made}"
+        );
         ferofs().args(["delta", "apply"]).args([&old, &delta, &out]).run().success();
         assert!(is_same(&new, &out), "{options}");
     }

@@ -14,7 +14,8 @@ use crate::common::fixture::{Fixture, same};
 /// The program, or `None` if the tested ferofs lies alone.
 fn program() -> Option<PathBuf> {
     let path = device_path();
-    let exists = path.exists() || need::lacks("the program for devices", "ferofs-device beside ferofs");
+    let exists =
+        path.exists() || need::lacks("the program for devices", "ferofs-device beside ferofs");
     exists.then_some(path)
 }
 

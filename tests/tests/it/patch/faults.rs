@@ -15,7 +15,9 @@ use crate::common::fixture::{Fixture, same};
 /// A tree whose image has more than 2 MiB: without `48BIT`, a new root inode cannot be in the appended bytes.
 fn fixture() -> Fixture {
     let fixture = Fixture::empty();
-    for (content, len) in [(Content::Text, 900_000), (Content::Noise, 2_700_000), (Content::Mixed, 70_001)] {
+    for (content, len) in
+        [(Content::Text, 900_000), (Content::Noise, 2_700_000), (Content::Mixed, 70_001)]
+    {
         let bytes = content.bytes(len, &mut Rng::new(3));
         fs::write(fixture.source().join(format!("{content:?}")), bytes).unwrap();
     }
@@ -72,15 +74,21 @@ fn assert_shows(fixture: &Fixture, image: &Path, tree: &Path) {
 #[test]
 fn images_of_erofs_utils_are_patched() {
     require!(need::kernel_erofs("patched images of erofs-utils through the kernel"));
-    let programs =
-        [newest("mkfs.erofs"), need::tool("mkfs.erofs", "patching images of this system's mkfs.erofs")];
+    let programs = [
+        newest("mkfs.erofs"),
+        need::tool("mkfs.erofs", "patching images of this system's mkfs.erofs"),
+    ];
     for mkfs in programs.into_iter().flatten() {
         for options in ["-x1", "-zlz4", "-zlz4hc -C65536 -Efragments", "-zlz4 -Elegacy-compress"] {
             let fixture = fixture();
             let (image, patch) = (fixture.path("image"), fixture.path("patch"));
             // mkfs.erofs 1.9 does not store nanoseconds if all files have the same second.
             whole_seconds(&fixture.source());
-            Run::new(&mkfs).args(options.split(' ')).args([&image, &fixture.source()]).run().success();
+            Run::new(&mkfs)
+                .args(options.split(' '))
+                .args([&image, &fixture.source()])
+                .run()
+                .success();
             let base = fs::read(&image).unwrap();
             let old = change(&fixture);
             whole_seconds(&fixture.source());
@@ -93,7 +101,10 @@ fn images_of_erofs_utils_are_patched() {
             assert_shows(&fixture, &image, &old);
             // In block 0, only the sector of the superblock may change.
             let after = fs::read(&image).unwrap();
-            assert!(after[..1024] == base[..1024] && after[1536..4096] == base[1536..4096], "{options}");
+            assert!(
+                after[..1024] == base[..1024] && after[1536..4096] == base[1536..4096],
+                "{options}"
+            );
         }
     }
 }
@@ -105,7 +116,8 @@ fn after_an_interrupted_change_any_patch_can_be_applied() {
     let fixture = fixture();
     let image = fixture.build("image", ["-z", "none"]);
     // The bytes that the next patches append are beyond the 16 bits of the root nid, so the root goes into a free slot.
-    fs::write(fixture.source().join("more"), Content::Noise.bytes(2_500_000, &mut Rng::new(9))).unwrap();
+    fs::write(fixture.source().join("more"), Content::Noise.bytes(2_500_000, &mut Rng::new(9)))
+        .unwrap();
     ferofs().args(["patch", "add"]).args([&image, &fixture.source()]).run().success();
     let old = change(&fixture);
     let third = fixture.directory("third");
@@ -141,7 +153,10 @@ fn after_an_interrupted_change_any_patch_can_be_applied() {
                 let after = fs::read(&changed).unwrap();
                 let what = format!("{call} {fault} {number}: {}", outcome.stderr);
                 if fault != "signal=KILL" {
-                    assert!(outcome.stderr.contains("the image is as before") && after == base, "{what}");
+                    assert!(
+                        outcome.stderr.contains("the image is as before") && after == base,
+                        "{what}"
+                    );
                 }
                 if after == new {
                     continue;

@@ -68,9 +68,12 @@ fn touch_all(tree: &Path, start: u64) {
 
 #[test]
 fn with_new_times_an_image_for_updates_grows_by_inodes_and_directories_only() {
-    for (options, most) in
-        [("-z none", 130), ("-z lz4", 150), ("-z zstd -C 64K", 150), ("--preset fast -z zstd -C 64K", 150)]
-    {
+    for (options, most) in [
+        ("-z none", 130),
+        ("-z lz4", 150),
+        ("-z zstd -C 64K", 150),
+        ("--preset fast -z zstd -C 64K", 150),
+    ] {
         let fixture = Fixture::empty();
         for number in 0..FILES {
             let bytes = Content::Text.bytes(300 + number as usize * 3, &mut Rng::new(number));
@@ -95,8 +98,10 @@ fn with_new_times_an_image_for_updates_grows_by_inodes_and_directories_only() {
             "--preset balanced" => ("^fragments,ztailpacking", ""),
             _ => ("^fragments", ""),
         };
-        let given =
-            build("given", &format!("-U 8e9a2c3b-4f4e-4a53-9c22-8b6ef2a7c001 --for-updates -E {given}"));
+        let given = build(
+            "given",
+            &format!("-U 8e9a2c3b-4f4e-4a53-9c22-8b6ef2a7c001 --for-updates -E {given}"),
+        );
         let same = build("same", &format!("-U 8e9a2c3b-4f4e-4a53-9c22-8b6ef2a7c001 {same}"));
         assert!(fs::read(&given).unwrap().len() == fs::read(&same).unwrap().len(), "{options}");
     }

@@ -33,7 +33,8 @@ fn write_version(root: &Path, version: u64) {
         let kind = if number % 10 == 0 { Content::Noise } else { Content::Text };
         // Content that no other version has, in one file of four.
         let seed = if number % 4 == 0 { rng.next_u64() } else { number };
-        fs::write(dir.join(format!("file-{number}")), kind.bytes(3000, &mut Rng::new(seed))).unwrap();
+        fs::write(dir.join(format!("file-{number}")), kind.bytes(3000, &mut Rng::new(seed)))
+            .unwrap();
     }
     let wide = root.join(format!("version-{version}/wide"));
     fs::create_dir_all(&wide).unwrap();
@@ -44,7 +45,10 @@ fn write_version(root: &Path, version: u64) {
 
 #[test]
 fn each_state_of_a_growing_image_is_shown() {
-    require!(need::kernel_erofs("a grown image through the kernel") && need::fuse("the same through FUSE"));
+    require!(
+        need::kernel_erofs("a grown image through the kernel")
+            && need::fuse("the same through FUSE")
+    );
     for options in SETTINGS {
         let fixture = Fixture::new(&tree::Options::small());
         write_version(&fixture.source(), 0);
@@ -73,7 +77,13 @@ fn each_state_of_a_growing_image_is_shown() {
         let (patch, other, squashed) =
             (fixture.path("patch"), fixture.path("other"), fixture.path("squashed"));
         fs::copy(&image, &other).unwrap();
-        ferofs().args(["patch", "create"]).args([&image, &states[0]]).arg("-o").arg(&patch).run().success();
+        ferofs()
+            .args(["patch", "create"])
+            .args([&image, &states[0]])
+            .arg("-o")
+            .arg(&patch)
+            .run()
+            .success();
         super::apply(&other, &patch);
         assert_valid(&other);
         assert_shows(&fixture, &other, &states[0]);
@@ -98,7 +108,11 @@ fn versions_that_are_added_need_little_metadata() {
     for version in 1..4_u64 {
         // The content of the first version, so that only metadata is added.
         let upper = fixture.directory(&format!("upper-{version}"));
-        update::copy(&fixture.source().join("version-0"), &upper.join(format!("version-{version}"))).unwrap();
+        update::copy(
+            &fixture.source().join("version-0"),
+            &upper.join(format!("version-{version}")),
+        )
+        .unwrap();
         let before = fs::metadata(&image).unwrap().len();
         ferofs().args(["patch", "add", "--loose-parents"]).args([&image, &upper]).run().success();
         let growth = fs::metadata(&image).unwrap().len() - before;
@@ -109,7 +123,8 @@ fn versions_that_are_added_need_little_metadata() {
 
 /// The first number of this name in the JSON text.
 pub(super) fn number(json: &str, name: &str) -> u64 {
-    let rest = json.split_once(&format!("\"{name}\":")).unwrap_or_else(|| panic!("{json}: no {name}")).1;
+    let rest =
+        json.split_once(&format!("\"{name}\":")).unwrap_or_else(|| panic!("{json}: no {name}")).1;
     rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
 }
 
@@ -137,8 +152,11 @@ fn the_stated_memory_is_enough_for_applying() {
             fs::write(next.join(format!("file{name}")), &bytes).unwrap();
         }
         fs::write(next.join("new"), Content::Text.bytes(3_000_000, &mut Rng::new(77))).unwrap();
-        let (image, patch, memory) =
-            (fixture.build("image", options.split(' ')), fixture.path("patch"), fixture.path("memory"));
+        let (image, patch, memory) = (
+            fixture.build("image", options.split(' ')),
+            fixture.path("patch"),
+            fixture.path("memory"),
+        );
         super::create(&image, &next, &patch);
         let shown = ferofs().args(["patch", "show", "--json"]).arg(&patch).run().success();
         let shown = String::from_utf8(shown.stdout).unwrap();

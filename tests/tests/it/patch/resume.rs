@@ -18,7 +18,8 @@ const NEW: u64 = 3;
 /// An image, and a patch that appends several pieces.
 fn fixture(options: &str) -> (Fixture, PathBuf, PathBuf) {
     let fixture = Fixture::empty();
-    fs::write(fixture.source().join("text"), Content::Text.bytes(200_000, &mut Rng::new(1))).unwrap();
+    fs::write(fixture.source().join("text"), Content::Text.bytes(200_000, &mut Rng::new(1)))
+        .unwrap();
     let (image, patch) = (fixture.build("image", options.split(' ')), fixture.path("patch"));
     for number in 0..NEW {
         let bytes = Content::Mixed.bytes(4_600_000, &mut Rng::new(number));
@@ -29,7 +30,13 @@ fn fixture(options: &str) -> (Fixture, PathBuf, PathBuf) {
 }
 
 /// Applies `patch`, and lets `fault` happen at system call `call` of number `number`.
-fn interrupt(strace: &Path, [call, fault]: [&str; 2], number: u32, image: &Path, patch: &Path) -> Outcome {
+fn interrupt(
+    strace: &Path,
+    [call, fault]: [&str; 2],
+    number: u32,
+    image: &Path,
+    patch: &Path,
+) -> Outcome {
     Run::new(strace)
         .args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}")])
         .args(["-e", &format!("inject={call}:{fault}:when={number}")])
@@ -78,7 +85,10 @@ fn after_each_kill_the_same_patch_continues() {
             assert!(resumed >= most, "{options} {number}: {resumed} after {most}");
             most = resumed;
         }
-        assert!(interrupted >= 5 && most > appended / 2, "{options} {interrupted} {most} of {appended}");
+        assert!(
+            interrupted >= 5 && most > appended / 2,
+            "{options} {interrupted} {most} of {appended}"
+        );
         assert_valid(&changed);
     }
 }
@@ -92,7 +102,8 @@ fn a_signal_keeps_what_is_written() {
     apply(&whole, &patch);
     for end in ["repair", "apply"] {
         let stopped = interrupt(&strace, ["pwrite64", "signal=TERM"], 3, &image, &patch);
-        let message = "the image shows the old tree; the same command continues where this one stopped";
+        let message =
+            "the image shows the old tree; the same command continues where this one stopped";
         assert!(stopped.code != 0 && stopped.stderr.contains(message), "{}", stopped.stderr);
         assert!(stopped.stderr.contains("interrupted"), "{}", stopped.stderr);
         ferofs().args(["check", "--deep"]).arg(&image).run().success();
@@ -101,7 +112,8 @@ fn a_signal_keeps_what_is_written() {
             assert!(fs::read(&image).unwrap() == base);
             continue;
         }
-        let outcome = ferofs().args(["patch", "apply", "--verbose"]).args([&image, &patch]).run().success();
+        let outcome =
+            ferofs().args(["patch", "apply", "--verbose"]).args([&image, &patch]).run().success();
         let shown = String::from_utf8(outcome.stdout).unwrap();
         assert!(shown.contains("continued an interrupted change: "), "{shown}");
         assert!(fs::read(&image).unwrap() == fs::read(&whole).unwrap());
@@ -110,7 +122,9 @@ fn a_signal_keeps_what_is_written() {
 
 #[test]
 fn of_several_patches_the_interrupted_one_continues() {
-    let Some(strace) = need::tool("strace", "an interrupted file of several patches") else { return };
+    let Some(strace) = need::tool("strace", "an interrupted file of several patches") else {
+        return;
+    };
     let (fixture, image, first) = fixture("-z lz4");
     let (base, changed, second) =
         (fs::read(&image).unwrap(), fixture.path("changed"), fixture.path("second"));
@@ -153,7 +167,9 @@ fn on_a_device_a_patch_continues() {
     apply(&whole, &patch);
     let whole = fs::read(&whole).unwrap();
     fs::File::options().write(true).open(&image).unwrap().set_len(64 << 20).unwrap();
-    let Ok(setup) = Run::new("losetup").args(["--find", "--show"]).arg(&image).try_run() else { return };
+    let Ok(setup) = Run::new("losetup").args(["--find", "--show"]).arg(&image).try_run() else {
+        return;
+    };
     if setup.code != 0 {
         need::lacks("an interrupted patch of a device", "loop devices");
         return;

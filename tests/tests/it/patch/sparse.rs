@@ -33,7 +33,8 @@ fn change(file: &Path, rng: &mut Rng) {
             1 => {
                 // A hole that begins and ends within blocks.
                 let bytes = fs::read(file).unwrap();
-                let (at, end) = ((at as usize).min(bytes.len()), ((at + 9 * len) as usize).min(bytes.len()));
+                let (at, end) =
+                    ((at as usize).min(bytes.len()), ((at + 9 * len) as usize).min(bytes.len()));
                 let new = File::create(file).unwrap();
                 new.set_len(bytes.len() as u64).unwrap();
                 new.write_all_at(&bytes[..at], 0).unwrap();
@@ -43,7 +44,12 @@ fn change(file: &Path, rng: &mut Rng) {
         }
     }
     if rng.below(3) == 0 {
-        File::options().write(true).open(file).unwrap().set_len((5 << 20) + rng.below(9 << 20)).unwrap();
+        File::options()
+            .write(true)
+            .open(file)
+            .unwrap()
+            .set_len((5 << 20) + rng.below(9 << 20))
+            .unwrap();
     }
 }
 
@@ -51,15 +57,20 @@ fn change(file: &Path, rng: &mut Rng) {
 fn holes_may_come_and_go() {
     require!(need::kernel_erofs("patched files with holes through the kernel"));
     for (number, options) in
-        ["-z none", "-z none -b 512", "-z none --chunk-size 16K", "-z lz4 -C 16K"].iter().enumerate()
+        ["-z none", "-z none -b 512", "-z none --chunk-size 16K", "-z lz4 -C 16K"]
+            .iter()
+            .enumerate()
     {
         let fixture = Fixture::empty();
         let mut rng = Rng::new(number as u64);
         let file = fixture.source().join("file");
         File::create(&file).unwrap().set_len(10 << 20).unwrap();
         (0..4).for_each(|_| change(&file, &mut rng));
-        let (image, next, mounted) =
-            (fixture.build("image", options.split(' ')), fixture.path("next"), fixture.directory("mounted"));
+        let (image, next, mounted) = (
+            fixture.build("image", options.split(' ')),
+            fixture.path("next"),
+            fixture.directory("mounted"),
+        );
         update::copy(&fixture.source(), &next).unwrap();
         for _ in 0..3 {
             change(&next.join("file"), &mut rng);
@@ -83,8 +94,12 @@ fn files_of_zeroes_are_told_apart() {
         let next = fixture.directory("next");
         for (dir, moved) in [(fixture.source(), "before"), (next.clone(), "after")] {
             for len in [0, 1, 100, 4096, 4097, 200_000, (4 << 20) + 1, 5 << 20] {
-                File::create(dir.join(format!("{moved}-hole-{len}"))).unwrap().set_len(len).unwrap();
-                fs::write(dir.join(format!("{moved}-zeroes-{len}")), vec![0; len as usize]).unwrap();
+                File::create(dir.join(format!("{moved}-hole-{len}")))
+                    .unwrap()
+                    .set_len(len)
+                    .unwrap();
+                fs::write(dir.join(format!("{moved}-zeroes-{len}")), vec![0; len as usize])
+                    .unwrap();
             }
         }
         let image = fixture.build("image", options.split(' '));

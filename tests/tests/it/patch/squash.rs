@@ -62,7 +62,10 @@ fn in_place_the_new_image_has_the_attributes_of_the_old_one() {
     ferofs().args(["patch", "squash", "--in-place"]).arg(&link).run().success();
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     let after = fs::metadata(&image).unwrap();
-    assert_eq!((after.mode(), after.uid(), after.gid()), (before.mode(), before.uid(), before.gid()));
+    assert_eq!(
+        (after.mode(), after.uid(), after.gid()),
+        (before.mode(), before.uid(), before.gid())
+    );
     assert!(after.ino() != before.ino() && after.len() + 390_000 < before.len(), "{}", after.len());
     assert_eq!((states(&image), names(&fixture)), (1, after_names));
     assert_valid(&image);
@@ -76,7 +79,8 @@ fn in_place_the_new_image_has_the_attributes_of_the_old_one() {
     fs::hard_link(&image, &again).unwrap();
     let before = fs::metadata(&image).unwrap();
     for name in [&image, &link, &again] {
-        let refused = ferofs().args(["patch", "squash", "--force"]).args([&image, name]).run().failure(1);
+        let refused =
+            ferofs().args(["patch", "squash", "--force"]).args([&image, name]).run().failure(1);
         assert!(refused.stderr.contains("--in-place"), "{}", refused.stderr);
         assert_eq!(fs::metadata(&image).unwrap().ino(), before.ino());
     }
@@ -137,7 +141,9 @@ fn in_place_the_old_image_stays_if_anything_fails() {
     ferofs().args(["patch", "squash", "--in-place"]).arg(&full).run().failure(1);
     assert!(fs::read(&full).unwrap() == bytes && fs::read_dir(&disk).unwrap().count() == 1);
     mount.unmount().unwrap();
-    let Ok(setup) = Run::new("losetup").args(["--find", "--show"]).arg(&image).try_run() else { return };
+    let Ok(setup) = Run::new("losetup").args(["--find", "--show"]).arg(&image).try_run() else {
+        return;
+    };
     if setup.code != 0 {
         need::lacks("squash --in-place of a device", "loop devices");
         return;
@@ -145,6 +151,10 @@ fn in_place_the_old_image_stays_if_anything_fails() {
     let device = PathBuf::from(String::from_utf8(setup.stdout).unwrap().trim());
     let refused = ferofs().args(["patch", "squash", "--in-place"]).arg(&device).run();
     Run::new("losetup").arg("--detach").arg(&device).run().success();
-    assert!(refused.code == 1 && refused.stderr.contains("not a regular file"), "{}", refused.stderr);
+    assert!(
+        refused.code == 1 && refused.stderr.contains("not a regular file"),
+        "{}",
+        refused.stderr
+    );
     assert!(fs::read(&image).unwrap() == bytes);
 }

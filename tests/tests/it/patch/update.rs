@@ -37,13 +37,17 @@ const SETTINGS: [(&str, &str); 13] = [
 fn an_image_at_an_offset_is_not_patched_and_told() {
     let fixture = Fixture::empty();
     let image = fixture.path("image");
-    let build =
-        ferofs().args(["build", "-z", "none", "--offset", "8K"]).args([fixture.source(), image.clone()]);
+    let build = ferofs()
+        .args(["build", "-z", "none", "--offset", "8K"])
+        .args([fixture.source(), image.clone()]);
     build.run().success();
     let patch = fixture.path("patch");
-    for words in
-        [&["log"][..], &["rollback"], &["squash", "--in-place"], &["create", "-o", patch.to_str().unwrap()]]
-    {
+    for words in [
+        &["log"][..],
+        &["rollback"],
+        &["squash", "--in-place"],
+        &["create", "-o", patch.to_str().unwrap()],
+    ] {
         let mut command = ferofs().arg("patch").args(words).arg(&image);
         if words[0] == "create" {
             command = command.arg(fixture.source());
@@ -51,15 +55,20 @@ fn an_image_at_an_offset_is_not_patched_and_told() {
         let told = command.run().failure(1).stderr;
         assert!(told.contains("starts at the first byte of its file"), "{words:?}: {told}");
     }
-    let told = ferofs().args(["patch", "add"]).args([image, fixture.source()]).run().failure(1).stderr;
+    let told =
+        ferofs().args(["patch", "add"]).args([image, fixture.source()]).run().failure(1).stderr;
     assert!(told.contains("starts at the first byte of its file"), "{told}");
 }
 
 /// A small tree with all kinds of inodes, a large file and a wide directory. Only the full tests have sparse files, because
 /// each comparison reads all holes.
 fn fixture() -> Fixture {
-    let fixture =
-        Fixture::new(&tree::Options { largest: 70_001, wide: 400, deep: 0, ..tree::Options::default() });
+    let fixture = Fixture::new(&tree::Options {
+        largest: 70_001,
+        wide: 400,
+        deep: 0,
+        ..tree::Options::default()
+    });
     for (content, len) in [(Content::Text, 900_000), (Content::Mixed, 300_000)] {
         let bytes = content.bytes(len, &mut Rng::new(3));
         fs::write(fixture.source().join(format!("{content:?}")), bytes).unwrap();
@@ -85,7 +94,8 @@ pub(super) fn assert_shows(fixture: &Fixture, image: &Path, tree: &Path) {
 #[test]
 fn every_state_of_a_chain_of_updates_is_shown() {
     require!(
-        need::kernel_erofs("patched images through the kernel") && need::fuse("patched images through FUSE")
+        need::kernel_erofs("patched images through the kernel")
+            && need::fuse("patched images through FUSE")
     );
     for (name, options) in SETTINGS {
         let fixture = fixture();
@@ -155,7 +165,8 @@ fn a_directory_keeps_names_of_inodes_in_the_metabox() {
 #[test]
 fn an_added_tree_is_merged_over_the_old_one() {
     require!(
-        need::kernel_erofs("images with additions through the kernel") && need::fuse("the same through FUSE")
+        need::kernel_erofs("images with additions through the kernel")
+            && need::fuse("the same through FUSE")
     );
     for options in ["-z none", "-z lz4 -C 16K -E fragments", "-z zstd -C 64K -E 48bit"] {
         let fixture = Fixture::new(&tree::Options::small());
@@ -185,7 +196,8 @@ fn an_added_tree_is_merged_over_the_old_one() {
         ferofs().args(["patch", "add", "--verify"]).args([&image, &upper]).run().success();
         assert_valid(&image);
         assert_shows(&fixture, &image, &after);
-        let again = ferofs().args(["patch", "add", "--json"]).args([&image, &upper]).run().success();
+        let again =
+            ferofs().args(["patch", "add", "--json"]).args([&image, &upper]).run().success();
         assert_eq!(again.stdout, b"null\n");
         ferofs().args(["patch", "rollback"]).arg(&image).run().success();
         assert_shows(&fixture, &image, &before);
@@ -239,7 +251,11 @@ fn chain(fixture: &Fixture, options: &str, steps: u64) {
     assert!(fs::read(&base).unwrap() == before);
     // Roll back to each state.
     for (state, tree) in trees.iter().enumerate().rev().skip(1) {
-        ferofs().args(["patch", "rollback", "--to", &state.to_string()]).arg(&image).run().success();
+        ferofs()
+            .args(["patch", "rollback", "--to", &state.to_string()])
+            .arg(&image)
+            .run()
+            .success();
         ferofs().arg("check").arg(&image).run().success();
         let mount = Mount::kernel(&image, &dir).unwrap();
         compare(tree, mount.path(), &same()).unwrap().assert_same();
@@ -358,8 +374,9 @@ fn a_patch_that_does_not_fit_is_refused() {
     // A patch makes a seal beside the image wrong.
     let seal = fixture.path("image.verity");
     fs::write(&seal, "").unwrap();
-    let apply_with =
-        |option: &[&str]| ferofs().args(["patch", "apply"]).args(option).args([&image, &patch]).run();
+    let apply_with = |option: &[&str]| {
+        ferofs().args(["patch", "apply"]).args(option).args([&image, &patch]).run()
+    };
     assert!(apply_with(&["--strict"]).failure(1).stderr.contains("image.verity: is a seal"));
     assert!(fs::read(&image).unwrap() == base);
     fs::write(&other, &base).unwrap();
@@ -403,7 +420,8 @@ fn a_patch_can_be_portable_and_come_from_a_pipe() {
         let fixture = fixture();
         let image = fixture.build("image", options.split(' '));
         update::update(&fixture.source(), 4, 3).unwrap();
-        let [usual, portable, other] = ["usual", "portable", "other"].map(|name| fixture.path(name));
+        let [usual, portable, other] =
+            ["usual", "portable", "other"].map(|name| fixture.path(name));
         fs::copy(&image, &other).unwrap();
         let create = |options: &[&str], patch: &Path| {
             let create = ferofs().args(["patch", "create", "-T", "5"]).args(options);
@@ -430,7 +448,8 @@ fn a_patch_can_be_portable_and_come_from_a_pipe() {
             let half = fixture.path("half");
             fs::write(&half, &fs::read(&usual).unwrap()[..len as usize]).unwrap();
             let pipe = fs::File::open(&half).unwrap();
-            let refused = ferofs().args(["patch", "apply"]).arg(&image).arg("-").input(pipe).run().failure(1);
+            let refused =
+                ferofs().args(["patch", "apply"]).arg(&image).arg("-").input(pipe).run().failure(1);
             assert!(refused.stderr.contains("standard input"), "{}", refused.stderr);
         }
         assert!(fs::read(&image).unwrap() == base);
@@ -485,9 +504,11 @@ fn attributes_are_ignored_only_at_the_same_path() {
 fn on_a_full_disk_or_device_the_image_stays_unchanged() {
     require!(need::root("full disks"));
     let fixture = Fixture::empty();
-    fs::write(fixture.source().join("file"), Content::Noise.bytes(500_000, &mut Rng::new(1))).unwrap();
+    fs::write(fixture.source().join("file"), Content::Noise.bytes(500_000, &mut Rng::new(1)))
+        .unwrap();
     let image = fixture.build("image", ["-z", "none"]);
-    fs::write(fixture.source().join("more"), Content::Noise.bytes(3_000_000, &mut Rng::new(2))).unwrap();
+    fs::write(fixture.source().join("more"), Content::Noise.bytes(3_000_000, &mut Rng::new(2)))
+        .unwrap();
     let patch = fixture.path("patch");
     create(&image, &fixture.source(), &patch);
     let disk = fixture.directory("disk");
@@ -505,7 +526,8 @@ fn on_a_full_disk_or_device_the_image_stays_unchanged() {
         let backing = fixture.path(name);
         fs::copy(&image, &backing).unwrap();
         fs::File::options().write(true).open(&backing).unwrap().set_len(size).unwrap();
-        let Ok(setup) = Run::new("losetup").args(["--find", "--show"]).arg(&backing).try_run() else {
+        let Ok(setup) = Run::new("losetup").args(["--find", "--show"]).arg(&backing).try_run()
+        else {
             return;
         };
         if setup.code != 0 {

@@ -109,9 +109,19 @@ fn dump_and_fsck_print_the_same_as_erofs_utils() {
                         .collect(),
                 ),
             };
-            let mkfs = Run::new(builder.join("mkfs.erofs")).args(["--quiet", "-T1700000000", "--mkfs-time"]);
+            let mkfs = Run::new(builder.join("mkfs.erofs")).args([
+                "--quiet",
+                "-T1700000000",
+                "--mkfs-time",
+            ]);
             mkfs.args(layout.split_whitespace()).args([&image, from]).run().success();
-            assert_same_output(peers, &links, &image, &devices, &format!("{}, {layout}", builder.display()));
+            assert_same_output(
+                peers,
+                &links,
+                &image,
+                &devices,
+                &format!("{}, {layout}", builder.display()),
+            );
             fs::remove_dir_all(dir).unwrap();
         }
         // A merged image has its data in the layers.
@@ -122,23 +132,41 @@ fn dump_and_fsck_print_the_same_as_erofs_utils() {
             mkfs().arg("-Enoinline_data").args([layer, &source]).run().success();
         }
         mkfs().arg(&image).args(&layers).run().success();
-        assert_same_output(peers, &links, &image, &layers, &format!("{}, merged", builder.display()));
+        assert_same_output(
+            peers,
+            &links,
+            &image,
+            &layers,
+            &format!("{}, merged", builder.display()),
+        );
     }
 }
 
 /// Fails unless all programs print the same with and without the extra devices.
-fn assert_same_output(peers: &Path, links: &Path, image: &Path, devices: &[PathBuf], context: &str) {
+fn assert_same_output(
+    peers: &Path,
+    links: &Path,
+    image: &Path,
+    devices: &[PathBuf],
+    context: &str,
+) {
     for line in LINES {
         let (program, arguments) = line.split_once(' ').unwrap_or((line, ""));
         let run = |directory: &Path, devices: &[PathBuf]| {
             let devices = devices.iter().map(|device| format!("--device={}", device.display()));
-            let run = Run::new(directory.join(program)).env("TZ", "EST5").args(arguments.split_whitespace());
+            let run = Run::new(directory.join(program))
+                .env("TZ", "EST5")
+                .args(arguments.split_whitespace());
             run.args(devices).arg(image).run()
         };
         assert_same(&run(links, devices), &run(peers, devices), &format!("{context}: {line}"));
         // Without the devices, only data is missing. erofs-utils write zeroes for it, and then fail.
         if !devices.is_empty() && program == "dump.erofs" && !line.contains("--cat") {
-            assert_same(&run(links, &[]), &run(peers, &[]), &format!("{context}, no devices: {line}"));
+            assert_same(
+                &run(links, &[]),
+                &run(peers, &[]),
+                &format!("{context}, no devices: {line}"),
+            );
         }
     }
 }
@@ -150,7 +178,9 @@ fn assert_same(own: &Outcome, peer: &Outcome, context: &str) {
             return text;
         }
         // erofs-utils print any address for a hole.
-        text.lines().map(|line| line.split(" : ").next().unwrap_or_default().to_owned() + "\n").collect()
+        text.lines()
+            .map(|line| line.split(" : ").next().unwrap_or_default().to_owned() + "\n")
+            .collect()
     };
     // The sign of 0/0 depends on the processor.
     let expected = text(peer).replace(" nan%", " -nan%");
@@ -185,8 +215,9 @@ fn what_erofs_utils_ignore_is_an_error() {
     let image = fixture.build("image", [""; 0]);
     let links = fixture.directory("links");
     ferofs().arg("links").arg(&links).run().success();
-    let run =
-        |program: &str, arguments: &[&str]| Run::new(links.join(program)).args(arguments).arg(&image).run();
+    let run = |program: &str, arguments: &[&str]| {
+        Run::new(links.join(program)).args(arguments).arg(&image).run()
+    };
     assert!(run("dump.erofs", &["--ls"]).failure(1).stderr.contains("--path"));
     for option in ["--force", "--overwrite", "--preserve", "--no-preserve-owner"] {
         let outcome = run("fsck.erofs", &[option]);
@@ -205,8 +236,10 @@ fn more_devices_than_the_image_has_are_refused() {
     let links = fixture.directory("links");
     ferofs().arg("links").arg(&links).run().success();
     let device = format!("--device={}", image.display());
-    let mut commands: Vec<Run> =
-        ["fsck.erofs", "dump.erofs"].map(|program| Run::new(links.join(program))).into_iter().collect();
+    let mut commands: Vec<Run> = ["fsck.erofs", "dump.erofs"]
+        .map(|program| Run::new(links.join(program)))
+        .into_iter()
+        .collect();
     commands.extend(["ls", "check", "inspect"].map(|command| ferofs().arg(command)));
     for command in commands {
         let outcome = command.args([device.as_str(), image.to_str().unwrap()]).run();
@@ -228,11 +261,13 @@ fn a_wrong_checksum_matters_only_to_fsck() {
     // The label.
     bytes[1024 + 64] ^= 1;
     fs::write(&image, bytes).unwrap();
-    let run =
-        |program: &str, arguments: &[&str]| Run::new(links.join(program)).args(arguments).arg(&image).run();
+    let run = |program: &str, arguments: &[&str]| {
+        Run::new(links.join(program)).args(arguments).arg(&image).run()
+    };
     assert!(run("fsck.erofs", &[]).failure(1).stderr.contains("checksum"));
     run("fsck.erofs", &["--no-sbcrc"]).success();
-    run("fsck.erofs", &["--no-sbcrc", &format!("--extract={}", fixture.path("out").display())]).success();
+    run("fsck.erofs", &["--no-sbcrc", &format!("--extract={}", fixture.path("out").display())])
+        .success();
     run("dump.erofs", &["-s"]).success();
 }
 
@@ -249,17 +284,21 @@ fn fsck_verifies_the_digests_of_files() {
         let mkfs = Run::new(links.join("mkfs.erofs")).args(["--quiet", "-Enosbcrc"]).args(options);
         mkfs.args([&image, &source]).run().success();
     };
-    let fsck = || Run::new(links.join("fsck.erofs")).args(["--xattr-inode-digest", "-d3"]).arg(&image).run();
+    let fsck = || {
+        Run::new(links.join("fsck.erofs")).args(["--xattr-inode-digest", "-d3"]).arg(&image).run()
+    };
     build(&[]);
     assert!(fsck().failure(1).stderr.contains("--xattr-inode-digest"));
     build(&["--xattr-inode-digest=user.digest"]);
     let text = fsck().success().stderr;
     assert!(
-        text.contains("using xattr \"user.digest\"\n") && text.ends_with("<I> erofs: No errors found\n"),
+        text.contains("using xattr \"user.digest\"\n")
+            && text.ends_with("<I> erofs: No errors found\n"),
         "{text}"
     );
     if let Some(peer) = newest("fsck.erofs") {
-        let outcome = Run::new(peer).args(["--xattr-inode-digest", "-d3"]).arg(&image).run().success();
+        let outcome =
+            Run::new(peer).args(["--xattr-inode-digest", "-d3"]).arg(&image).run().success();
         assert_eq!(outcome.stderr, text);
     }
     let mut bytes = fs::read(&image).unwrap();
@@ -292,8 +331,14 @@ fn make_tree(root: &Path) {
     std::os::unix::fs::FileExt::write_all_at(&sparse, b"x", 70_000).unwrap();
     sparse.set_len(100_000).unwrap();
     symlink("small.txt", root.join("link")).unwrap();
-    rustix::fs::mknodat(rustix::fs::CWD, root.join("fifo"), rustix::fs::FileType::Fifo, 0o600.into(), 0)
-        .unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        root.join("fifo"),
+        rustix::fs::FileType::Fifo,
+        0o600.into(),
+        0,
+    )
+    .unwrap();
     drop(UnixListener::bind(root.join("socket")).unwrap());
     fs::set_permissions(root.join("a.tx"), fs::Permissions::from_mode(0o4755)).unwrap();
     fs::set_permissions(dir.join("sticky"), fs::Permissions::from_mode(0o1777)).unwrap();

@@ -129,7 +129,8 @@ fn a_page_lists_an_image() {
     fs::copy(module, root.join("ferofs_browser_example.wasm")).unwrap();
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/browser/index.html");
     fs::copy(page, root.join("index.html")).unwrap();
-    let Some(server) = Server::nginx(&fixture.path("."), &root, ["", ""], "the page in a browser") else {
+    let Some(server) = Server::nginx(&fixture.path("."), &root, ["", ""], "the page in a browser")
+    else {
         return;
     };
     let dom = |image: &str| {

@@ -30,7 +30,10 @@ fn patterns_select_names() {
     for (number, (options, expected)) in [
         (vec!["--include=*.so"], vec!["lib", "lib/a.so", "lib/deep", "lib/deep/b.so"]),
         (vec!["--include=/lib/*.so", "--include=bin"], vec!["bin", "bin/tool", "lib", "lib/a.so"]),
-        (vec!["--exclude=lib", "--exclude=share/**/note"], vec!["bin", "bin/tool", "share", "share/doc"]),
+        (
+            vec!["--exclude=lib", "--exclude=share/**/note"],
+            vec!["bin", "bin/tool", "share", "share/doc"],
+        ),
         (vec!["--include=lib", "--exclude=deep"], vec!["lib", "lib/a.so"]),
         (vec!["--path=lib/deep", "--include=n*"], vec!["note"]),
         (vec!["--path=/lib/deep/note"], vec!["note"]),
@@ -51,9 +54,13 @@ fn patterns_select_names() {
 fn skip_existing_continues_an_interrupted_extraction() {
     let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let target = fixture.extract(&image, "target");
-    let again = |options: &[&str]| ferofs().arg("extract").args(options).arg(&image).arg(&target).run();
-    let (kept, cut, lost) =
-        (target.join("files/text/4097"), target.join("files/mixed/65537"), target.join("files/text/1"));
+    let again =
+        |options: &[&str]| ferofs().arg("extract").args(options).arg(&image).arg(&target).run();
+    let (kept, cut, lost) = (
+        target.join("files/text/4097"),
+        target.join("files/mixed/65537"),
+        target.join("files/text/1"),
+    );
     // While this file is open, no new file can get its inode number.
     let open = fs::File::open(&kept).unwrap();
     let number = open.metadata().unwrap().ino();
@@ -113,7 +120,10 @@ fn holes_of_large_files_stay_holes() {
     for compression in ["none", "lz4"] {
         let image = fixture.build(compression, ["--compress", compression]);
         let target = fixture.extract(&image, &format!("{compression}-extracted"));
-        assert!(fs::metadata(target.join("large")).unwrap().blocks() * 512 <= 7 << 20, "{compression}");
+        assert!(
+            fs::metadata(target.join("large")).unwrap().blocks() * 512 <= 7 << 20,
+            "{compression}"
+        );
         if compression == "none" {
             assert_eq!(fs::metadata(target.join("hole")).unwrap().blocks(), 0);
             fs::remove_file(target.join("hole")).unwrap();
@@ -157,20 +167,27 @@ fn fsck_erofs_extracts_as_its_callers_expect() {
     let program = fixture.path("fsck.erofs");
     symlink(ferofs_path(), &program).unwrap();
     let run = |target: &str, options: &[&str]| {
-        let extract =
-            format!("--extract={}", if target.is_empty() { String::new() } else { path(&fixture, target) });
+        let extract = format!(
+            "--extract={}",
+            if target.is_empty() { String::new() } else { path(&fixture, target) }
+        );
         Run::new(&program).arg(extract).args(options).arg(&image).run()
     };
     run("all", &[]).success();
     assert_eq!(names(&fixture.path("all")), ["dir", "dir/file"]);
     run("all", &[]).failure(1);
-    run("all", &["--overwrite", "-p", "-a", "-y", "--force", "--preserve", "--no-preserve-owner"]).success();
+    run("all", &["--overwrite", "-p", "-a", "-y", "--force", "--preserve", "--no-preserve-owner"])
+        .success();
     run("below", &["--path=/dir"]).success();
     assert_eq!(names(&fixture.path("below")), ["file"]);
     run("by number", &[&format!("--nid={nid}")]).success();
     assert_eq!(names(&fixture.path("by number")), ["file"]);
     run("file", &["--path=dir/file", "--xattrs"]).success();
-    assert_eq!(fs::read(fixture.path("file")).unwrap(), b"content", "DIR is the name of an extracted file");
+    assert_eq!(
+        fs::read(fixture.path("file")).unwrap(),
+        b"content",
+        "DIR is the name of an extracted file"
+    );
     assert_ne!(run("", &[]).code, 0, "a directory is missing");
     Run::new(&program).arg("--extract=/").arg(&image).run().failure(1);
     Run::new(&program).arg("--extract").arg(&image).run().success();
@@ -191,7 +208,9 @@ fn existing_links_in_the_target_are_not_followed() {
     fs::hard_link(fixture.source().join("file"), fixture.source().join("link")).unwrap();
     let image = fixture.build("image", ["-T0"]);
     let obstacles: [Obstacle; 6] = [
-        ("a symlink to a directory", |target, outside| symlink(outside, target.join("dir")).unwrap()),
+        ("a symlink to a directory", |target, outside| {
+            symlink(outside, target.join("dir")).unwrap()
+        }),
         ("a symlink within the target", |target, _| {
             fs::create_dir(target.join("other")).unwrap();
             symlink("other", target.join("dir")).unwrap();
@@ -199,7 +218,9 @@ fn existing_links_in_the_target_are_not_followed() {
         ("a symlink to a file", |target, outside| {
             symlink(outside.join("kept"), target.join("file")).unwrap()
         }),
-        ("a hard link", |target, outside| fs::hard_link(outside.join("kept"), target.join("file")).unwrap()),
+        ("a hard link", |target, outside| {
+            fs::hard_link(outside.join("kept"), target.join("file")).unwrap()
+        }),
         ("a file instead of a directory", |target, _| fs::write(target.join("dir"), "").unwrap()),
         ("a directory instead of a file", |target, _| fs::create_dir(target.join("link")).unwrap()),
     ];
@@ -209,8 +230,14 @@ fn existing_links_in_the_target_are_not_followed() {
             fs::write(outside.join("kept"), "kept").unwrap();
             create(&target, &outside);
             let outcome = ferofs().arg("extract").args(option).arg(&image).arg(&target).run();
-            let replaced = option.is_some() && (name == "a symlink to a file" || name == "a hard link");
-            assert_eq!(outcome.code, i32::from(!replaced), "{name}, {option:?}: {}", outcome.stderr);
+            let replaced =
+                option.is_some() && (name == "a symlink to a file" || name == "a hard link");
+            assert_eq!(
+                outcome.code,
+                i32::from(!replaced),
+                "{name}, {option:?}: {}",
+                outcome.stderr
+            );
             assert_eq!(names(&outside), ["kept"], "{name}, {option:?}");
             assert_eq!(fs::read(outside.join("kept")).unwrap(), b"kept", "{name}, {option:?}");
             if target.join("other").exists() {
@@ -253,7 +280,10 @@ fn hostile_names_write_nothing_outside_the_target() {
         ("NUL", Box::new(|f| rename(f, "12345678901234", b"123\x0045678901234"[..14].as_ref()))),
         ("NUL in a directory", Box::new(|f| rename(f, "dirdir", b"../\x00ab"))),
         ("a directory with the name of a symlink", Box::new(|f| rename(f, "dirdir", b"linked"))),
-        ("a directory with the name of a relative symlink", Box::new(|f| rename(f, "dirdir", b"nearby"))),
+        (
+            "a directory with the name of a relative symlink",
+            Box::new(|f| rename(f, "dirdir", b"nearby")),
+        ),
         ("a file with the name of a symlink", Box::new(|f| rename(f, "wanted", b"tofile"))),
         ("a symlink with the name of a directory", Box::new(|f| rename(f, "linked", b"dirdir"))),
         (
@@ -286,8 +316,15 @@ fn hostile_names_write_nothing_outside_the_target() {
             let mut beside: Vec<_> =
                 fs::read_dir(fixture.path("")).unwrap().map(|e| e.unwrap().file_name()).collect();
             beside.sort();
-            assert_eq!(beside, ["forged", "image", "outside", "source", "target"], "{name}, {option:?}");
-            assert!(!Path::new("/tmp/ferofs.es").exists() && !Path::new(&absolute).exists(), "{name}");
+            assert_eq!(
+                beside,
+                ["forged", "image", "outside", "source", "target"],
+                "{name}, {option:?}"
+            );
+            assert!(
+                !Path::new("/tmp/ferofs.es").exists() && !Path::new(&absolute).exists(),
+                "{name}"
+            );
             fs::remove_dir_all(target).unwrap();
         }
     }
@@ -297,15 +334,20 @@ fn hostile_names_write_nothing_outside_the_target() {
 fn a_damaged_file_does_not_stop_the_extraction_of_others() {
     let fixture = Fixture::empty();
     for name in ["before", "damaged", "later"] {
-        fs::write(fixture.source().join(name), Content::Text.bytes(40_000, &mut Rng::new(3))).unwrap();
+        fs::write(fixture.source().join(name), Content::Text.bytes(40_000, &mut Rng::new(3)))
+            .unwrap();
     }
-    let mut image = ImageEditor::new(fs::read(fixture.build("image", ["--compress", "lz4"])).unwrap());
+    let mut image =
+        ImageEditor::new(fs::read(fixture.build("image", ["--compress", "lz4"])).unwrap());
     let nid = image.find("damaged").nid;
     let map = image.after(nid).next_multiple_of(8);
     image.bytes[map + 8..map + 24].fill(0xFF);
     fs::write(fixture.path("image"), &image.bytes).unwrap();
-    let outcome =
-        ferofs().arg("extract").args([fixture.path("image"), fixture.path("target")]).run().failure(1);
+    let outcome = ferofs()
+        .arg("extract")
+        .args([fixture.path("image"), fixture.path("target")])
+        .run()
+        .failure(1);
     assert!(outcome.stderr.contains("damaged"), "{}", outcome.stderr);
     for name in ["before", "later"] {
         assert!(
@@ -341,7 +383,12 @@ fn fragments_of_erofs_utils_are_extracted() {
             [&["-zlz4", "-C65536", "-Eall-fragments"][..], &["-zlz4hc", "-Efragments,ztailpacking"]]
         {
             let image = fixture.path("fragments");
-            Run::new(&mkfs).arg("--quiet").args(options).args([&image, &fixture.source()]).run().success();
+            Run::new(&mkfs)
+                .arg("--quiet")
+                .args(options)
+                .args([&image, &fixture.source()])
+                .run()
+                .success();
             let target = fixture.extract(&image, "extracted");
             fixture.assert_same_as_source(&target);
             fs::remove_dir_all(target).unwrap();
@@ -392,7 +439,10 @@ fn a_refused_file_gets_no_hard_links() {
     fs::write(fixture.source().join("first"), "image").unwrap();
     fs::hard_link(fixture.source().join("first"), fixture.source().join("second")).unwrap();
     symlink("first", fixture.source().join("third")).unwrap();
-    Run::new("ln").args([fixture.source().join("third"), fixture.source().join("fourth")]).run().success();
+    Run::new("ln")
+        .args([fixture.source().join("third"), fixture.source().join("fourth")])
+        .run()
+        .success();
     let image = fixture.build("image", ["-T0"]);
     let target = fixture.directory("target");
     fs::write(target.join("first"), "not of the image").unwrap();
@@ -442,7 +492,8 @@ fn without_owners_setuid_bits_and_capabilities_are_left_out() {
     }
     let capabilities = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let source = fs::File::open(fixture.source()).unwrap();
-    let has_capabilities = xattr::set(&source, b"file", b"security.capability", &capabilities).is_ok();
+    let has_capabilities =
+        xattr::set(&source, b"file", b"security.capability", &capabilities).is_ok();
     let image = fixture.build("image", ["-T0"]);
     let kept = fixture.extract(&image, "kept");
     let mode = |path: PathBuf| fs::symlink_metadata(path).unwrap().mode() & 0o7777;
@@ -471,8 +522,13 @@ fn without_owners_setuid_bits_and_capabilities_are_left_out() {
 #[test]
 fn extracted_files_inherit_no_acl() {
     let fixture = Fixture::empty();
-    let list =
-        [Entry::Owner(7), Entry::User(1000, 4), Entry::OwningGroup(5), Entry::Mask(5), Entry::Other(0)];
+    let list = [
+        Entry::Owner(7),
+        Entry::User(1000, 4),
+        Entry::OwningGroup(5),
+        Entry::Mask(5),
+        Entry::Other(0),
+    ];
     let open = |path: &Path| fs::File::open(path).unwrap();
     fs::create_dir(fixture.source().join("dir")).unwrap();
     fs::write(fixture.source().join("dir/file"), "content").unwrap();
@@ -494,7 +550,8 @@ fn extracted_files_inherit_no_acl() {
 #[test]
 fn an_archive_has_no_hard_links_to_missing_members() {
     let fixture = Fixture::empty();
-    fs::write(fixture.source().join("first"), Content::Text.bytes(40_000, &mut Rng::new(3))).unwrap();
+    fs::write(fixture.source().join("first"), Content::Text.bytes(40_000, &mut Rng::new(3)))
+        .unwrap();
     fs::hard_link(fixture.source().join("first"), fixture.source().join("second")).unwrap();
     let _socket = std::os::unix::net::UnixListener::bind(fixture.source().join("socket")).unwrap();
     fs::hard_link(fixture.source().join("socket"), fixture.source().join("socket again")).unwrap();
@@ -543,7 +600,9 @@ fn names(dir: &Path) -> Vec<String> {
 /// Linux drops a setgid bit of a group that the process does not have, and gives no error.
 #[test]
 fn a_bit_that_the_system_drops_costs_no_other_attribute() {
-    require!(need::root("files of another group") && need::tool("setpriv", "fewer rights").is_some());
+    require!(
+        need::root("files of another group") && need::tool("setpriv", "fewer rights").is_some()
+    );
     let fixture = Fixture::empty();
     let file = fixture.source().join("file");
     fs::write(&file, "content").unwrap();
@@ -552,10 +611,17 @@ fn a_bit_that_the_system_drops_costs_no_other_attribute() {
     let image = fixture.build("image", ["--clamp-time", "1000000000"]);
     let target = fixture.path("target");
     let rights = ["--bounding-set=-fsetid", "--inh-caps=-fsetid"];
-    let run =
-        Run::new("setpriv").args(rights).arg(ferofs_path()).arg("extract").args([&image, &target]).run();
+    let run = Run::new("setpriv")
+        .args(rights)
+        .arg(ferofs_path())
+        .arg("extract")
+        .args([&image, &target])
+        .run();
     let told = run.failure(1).stderr;
     assert!(told.contains("file: chmod: the system leaves out"), "{told}");
     let extracted = fs::metadata(target.join("file")).unwrap();
-    assert_eq!((extracted.gid(), extracted.mode() & 0o7777, extracted.mtime()), (1234, 0o755, 1_000_000_000));
+    assert_eq!(
+        (extracted.gid(), extracted.mode() & 0o7777, extracted.mtime()),
+        (1234, 0o755, 1_000_000_000)
+    );
 }

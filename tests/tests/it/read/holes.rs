@@ -13,7 +13,8 @@ use rustix::fs::SeekFrom;
 use crate::common::fixture::Fixture;
 use crate::common::hostile::command;
 use crate::common::image_writer::{
-    BIG_PCLUSTER, BIT48, COMPACT, FULL, ImageWriter, InodeSpec, LZ4_0PADDING, REGULAR, head, non_head,
+    BIG_PCLUSTER, BIT48, COMPACT, FULL, ImageWriter, InodeSpec, LZ4_0PADDING, REGULAR, head,
+    non_head,
 };
 
 /// Blocks of each file: the first and the last hold data.
@@ -30,8 +31,14 @@ fn image(features: u32, layout: u16, map: impl FnOnce(u32) -> Vec<u8>) -> Vec<u8
     let root = writer.reserve(100);
     let block = writer.data(&[0x55; 4096]);
     let size = BLOCKS * 4096;
-    let file =
-        writer.inode(&InodeSpec { mode: REGULAR, layout, size, union: 2, links: 1, after: &map(block) });
+    let file = writer.inode(&InodeSpec {
+        mode: REGULAR,
+        layout,
+        size,
+        union: 2,
+        links: 1,
+        after: &map(block),
+    });
     writer.finish_with(root, &[(b"file", file, 1)])
 }
 
@@ -79,7 +86,8 @@ fn record() -> Vec<u8> {
     image(LZ4_0PADDING | BIT48, FULL, |block| {
         let last = (BLOCKS as u32 - 1) * 4096;
         let records = [[4096, block * 4096, 0, 0], [0, 0, 0, 4096], [4096, block * 4096, 0, last]];
-        let records: Vec<u8> = records.iter().flatten().flat_map(|field: &u32| field.to_le_bytes()).collect();
+        let records: Vec<u8> =
+            records.iter().flatten().flat_map(|field: &u32| field.to_le_bytes()).collect();
         [&[3, 0, 0, 0, 5, 0, 0, 0][..], &[0; 8], &records].concat()
     })
 }
@@ -107,7 +115,12 @@ fn all_forms_are_shown_as_holes() {
         let checked = command(&["check", "--deep"], &image, &[]);
         assert_eq!(checked.code, 0, "{name}: {}", checked.stderr);
         // Only Linux from 7.2 on reads zeroes where the pcluster is not one of zeroes.
-        assert_eq!(checked.stderr.contains("before 7.2"), name != "record", "{name}: {}", checked.stderr);
+        assert_eq!(
+            checked.stderr.contains("before 7.2"),
+            name != "record",
+            "{name}: {}",
+            checked.stderr
+        );
         let target = fixture.path(&format!("{name}-extracted"));
         command(&["extract"], &image, &[&target]).success();
         assert_eq!(fs::read(target.join("file")).unwrap(), content, "{name}");
@@ -123,7 +136,8 @@ fn all_forms_are_shown_as_holes() {
         assert!(fs::metadata(&archive).unwrap().len() < 64 << 10, "{name}");
         if need::fuse("holes of compressed files in a FUSE mount") {
             let mount =
-                Mount::fuse(ferofs_path(), &image, &fixture.directory(&format!("{name}-mount"))).unwrap();
+                Mount::fuse(ferofs_path(), &image, &fixture.directory(&format!("{name}-mount")))
+                    .unwrap();
             assert_sparse(&mount.path().join("file"));
             let mut read = Vec::new();
             fs::File::open(mount.path().join("file")).unwrap().read_to_end(&mut read).unwrap();

@@ -20,9 +20,14 @@ fn inspect_shows_features_files_and_blocks() {
         assert!(report.contains(word), "{word}: {report}");
     }
     let json = text(&ferofs().args(["inspect", "--json"]).arg(&image).run().success().stdout);
-    for key in
-        ["\"superblock\"", "\"extensions\"", "\"sharing\"", "\"layout\"", "\"ratios\"", "\"damage\":[]"]
-    {
+    for key in [
+        "\"superblock\"",
+        "\"extensions\"",
+        "\"sharing\"",
+        "\"layout\"",
+        "\"ratios\"",
+        "\"damage\":[]",
+    ] {
         assert!(json.contains(key), "{key}: {json}");
     }
     // Block 0 contains the superblock. The block of an inode lists the inode.
@@ -31,7 +36,8 @@ fn inspect_shows_features_files_and_blocks() {
         text(&ferofs().args(["inspect", "--block", &block]).arg(&image).run().success().stdout)
     };
     assert!(owner(0).starts_with("superblock\n"));
-    let file = text(&ferofs().args(["inspect", "--path", "/files"]).arg(&image).run().success().stdout);
+    let file =
+        text(&ferofs().args(["inspect", "--path", "/files"]).arg(&image).run().success().stdout);
     let (_, byte) = file.split_once(", byte ").unwrap();
     let (byte, _) = byte.split_once(',').unwrap();
     let block = byte.parse::<u64>().unwrap() / 4096;
@@ -77,7 +83,9 @@ fn the_html_page_shows_hostile_names_as_text() {
     assert!(dom.contains("data-drawn=\""), "{dom}");
     assert!(!dom.contains("data-owned"), "a name was executed");
     assert!(dom.contains("&lt;img src=x onerror="), "names are shown as text");
-    for id in ["id=\"tree\"", "id=\"map\"", "id=\"sizes\"", "class=\"bar\"", "aria-sort=\"descending\""] {
+    for id in
+        ["id=\"tree\"", "id=\"map\"", "id=\"sizes\"", "class=\"bar\"", "aria-sort=\"descending\""]
+    {
         assert!(dom.contains(id), "{id}");
     }
     // The legend of the tree names the largest entry; each bar has its size and its number.
@@ -98,9 +106,11 @@ fn the_html_page_shows_hostile_names_as_text() {
 #[test]
 fn a_comparison_lists_changed_files_only() {
     let fixture = Fixture::empty();
-    let write = |name: &str, content: String| fs::write(fixture.source().join(name), content).unwrap();
-    let numbers =
-        |count: u32| (0..count).map(|n| n.wrapping_mul(0x9e37_79b9).to_string()).collect::<String>();
+    let write =
+        |name: &str, content: String| fs::write(fixture.source().join(name), content).unwrap();
+    let numbers = |count: u32| {
+        (0..count).map(|n| n.wrapping_mul(0x9e37_79b9).to_string()).collect::<String>()
+    };
     write("same.txt", "the same words ".repeat(1000));
     write("other.txt", "a".repeat(3000));
     write("grows\x1b[31m.txt", numbers(10));
@@ -119,8 +129,9 @@ fn a_comparison_lists_changed_files_only() {
     let (_, comparison) = page.split_once("\"compare\":{").unwrap();
     let (comparison, _) = comparison.split_once("\"kinds\"").unwrap();
     assert!(comparison.contains("grows") && !comparison.contains("same.txt"), "{comparison}");
-    let same =
-        String::from_utf8(ferofs().arg("inspect").arg("--compare").args([&old, &old]).run().success().stdout);
+    let same = String::from_utf8(
+        ferofs().arg("inspect").arg("--compare").args([&old, &old]).run().success().stdout,
+    );
     assert!(same.unwrap().ends_with("files  0 added, 0 removed, 0 changed\n"));
 }
 
@@ -128,7 +139,9 @@ fn a_comparison_lists_changed_files_only() {
 fn the_html_page_shows_what_grew() {
     let fixture = Fixture::empty();
     let random = |len: usize| {
-        (0..len as u64).map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect::<Vec<_>>()
+        (0..len as u64)
+            .map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8)
+            .collect::<Vec<_>>()
     };
     fs::create_dir_all(fixture.source().join("lib/deep")).unwrap();
     fs::write(fixture.source().join("lib/deep/grows.bin"), random(10_000)).unwrap();
@@ -139,8 +152,9 @@ fn the_html_page_shows_what_grew() {
     fs::write(fixture.source().join("added"), random(9000)).unwrap();
     let new = fixture.build("new", ["--compress", "none"]);
     let page = fixture.path("page.html");
-    let inspect =
-        || ferofs().args(["inspect", "--html"]).arg(&page).arg("--compare").arg(&old).arg(&new).run();
+    let inspect = || {
+        ferofs().args(["inspect", "--html"]).arg(&page).arg("--compare").arg(&old).arg(&new).run()
+    };
     inspect().success();
     let html = fs::read_to_string(&page).unwrap();
     // `lib` is left out: only `lib/deep` changed in it.
@@ -155,8 +169,13 @@ fn the_html_page_shows_what_grew() {
         assert!(html.contains(part), "{part}: {html}");
     }
     // The old image is no output.
-    let refused =
-        ferofs().args(["inspect", "--force", "--html"]).arg(&old).arg("--compare").arg(&old).arg(&new).run();
+    let refused = ferofs()
+        .args(["inspect", "--force", "--html"])
+        .arg(&old)
+        .arg("--compare")
+        .arg(&old)
+        .arg(&new)
+        .run();
     assert_eq!(refused.code, 1, "{}", refused.stderr);
     assert!(refused.stderr.contains("is also an input"), "{}", refused.stderr);
     let Some(browser) = need::tool("chromium", "the page in a browser") else { return };

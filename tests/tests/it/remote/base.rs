@@ -74,14 +74,17 @@ impl Versions {
 
     fn push(&self, image: &Path, to: &str, with: &[&str]) -> Run {
         let cache = self.fixture.path("cache");
-        let run = isolated(&self.fixture).args(["push", "--json", "--cache-dir"]).arg(cache).args(with);
+        let run =
+            isolated(&self.fixture).args(["push", "--json", "--cache-dir"]).arg(cache).args(with);
         run.arg(image).arg(self.name(to))
     }
 
     fn with_base(&self, image: &Path, to: &str, base: &str) -> Outcome {
         let outcome = self.push(image, to, &["--base", &self.name(base)]).run().success();
         let left: Vec<_> = fs::read_dir(self.fixture.path("cache")).unwrap().flatten().collect();
-        assert!(left.iter().all(|entry| !entry.file_name().to_string_lossy().contains("ferofs-layers")));
+        assert!(
+            left.iter().all(|entry| !entry.file_name().to_string_lossy().contains("ferofs-layers"))
+        );
         outcome
     }
 
@@ -110,7 +113,10 @@ fn only_the_difference_is_sent() {
     versions.assert_same("app:2", second);
     // The same again has the same digest, and another repository takes the layers of the base.
     let again = versions.with_base(second, "app:again", "app:1");
-    assert_eq!((field(&again.stdout, "manifest"), sent(&again)), (field(&done.stdout, "manifest"), 0));
+    assert_eq!(
+        (field(&again.stdout, "manifest"), sent(&again)),
+        (field(&done.stdout, "manifest"), 0)
+    );
     let other = versions.with_base(second, "other:2", "app:1");
     assert_eq!(field(&other.stdout, "manifest"), field(&done.stdout, "manifest"));
     versions.assert_same("other:2", second);
@@ -120,7 +126,10 @@ fn only_the_difference_is_sent() {
     versions.assert_same("app:3", first);
     // Without a difference there is no layer.
     let none = versions.with_base(second, "app:4", "app:2");
-    assert_eq!((sent(&none), field(&none.stdout, "manifest")), (0, field(&done.stdout, "manifest")));
+    assert_eq!(
+        (sent(&none), field(&none.stdout, "manifest")),
+        (0, field(&done.stdout, "manifest"))
+    );
 }
 
 #[test]
@@ -131,7 +140,9 @@ fn layers_are_chosen_by_number_also_from_the_cache() {
     let done = versions.with_base(second, "app:2", "app:1");
     let pinned = versions.name(&format!("app@{}", field(&done.stdout, "manifest")));
     let list = |layer: &str| {
-        let run = isolated(&versions.fixture).args(["ls", "--cache-dir"]).arg(versions.fixture.path("cache"));
+        let run = isolated(&versions.fixture)
+            .args(["ls", "--cache-dir"])
+            .arg(versions.fixture.path("cache"));
         let listed = run.args(["--oci-layer", layer, &pinned]).run().success();
         String::from_utf8(listed.stdout).unwrap()
     };
@@ -140,7 +151,11 @@ fn layers_are_chosen_by_number_also_from_the_cache() {
         assert!(!list("1").contains("same") && list("1").contains("new"));
     }
     let file = versions.fixture.path("layer");
-    isolated(&versions.fixture).args(["pull", "--oci-layer", "0", &pinned]).arg(&file).run().success();
+    isolated(&versions.fixture)
+        .args(["pull", "--oci-layer", "0", &pinned])
+        .arg(&file)
+        .run()
+        .success();
     assert_same_files(first, &file);
 }
 
@@ -153,23 +168,35 @@ fn overlayfs_shows_the_new_version() {
     versions.with_base(second, "app:2", "app:1");
     let fixture = &versions.fixture;
     let layer = fixture.path("layer");
-    isolated(fixture).args(["pull", "--oci-layer", "1", &versions.name("app:2")]).arg(&layer).run().success();
+    isolated(fixture)
+        .args(["pull", "--oci-layer", "1", &versions.name("app:2")])
+        .arg(&layer)
+        .run()
+        .success();
     let lower = ferofs_tests::Mount::kernel(first, &fixture.directory("lower")).unwrap();
     let upper = ferofs_tests::Mount::kernel(&layer, &fixture.directory("upper")).unwrap();
     let merged = fixture.directory("merged");
     let options = format!("ro,lowerdir={}:{}", upper.path().display(), lower.path().display());
-    let mounted =
-        Command::new("mount").args(["-t", "overlay", "overlay", "-o", &options]).arg(&merged).status();
+    let mounted = Command::new("mount")
+        .args(["-t", "overlay", "overlay", "-o", &options])
+        .arg(&merged)
+        .status();
     assert!(mounted.unwrap().success());
-    let compared = ferofs().arg("diff").args(["--ignore", "xattrs"]).args([merged.as_path(), second]).run();
-    let inode = |path: &str| fs::metadata(merged.join(path)).map(|file| (file.ino(), file.nlink())).unwrap();
+    let compared =
+        ferofs().arg("diff").args(["--ignore", "xattrs"]).args([merged.as_path(), second]).run();
+    let inode = |path: &str| {
+        fs::metadata(merged.join(path)).map(|file| (file.ino(), file.nlink())).unwrap()
+    };
     let links = ["links/a", "links/b", "links/c", "same/link", "same/other link"].map(inode);
     let unmounted = Command::new("umount").arg(&merged).status();
     assert!(unmounted.unwrap().success());
     compared.success();
     // In version 1, a and b are the same file, and c has the same content; in version 2, a and c are.
     let [a, b, c, same, other] = links;
-    assert!(a == c && a.1 == 2 && b.0 != a.0 && b.1 == 1 && same == other && same.1 == 2, "{links:?}");
+    assert!(
+        a == c && a.1 == 2 && b.0 != a.0 && b.1 == 1 && same == other && same.1 == 2,
+        "{links:?}"
+    );
     upper.unmount().unwrap();
     lower.unmount().unwrap();
 }
@@ -183,7 +210,8 @@ fn layers_are_stacked_without_fetching_all_of_them() {
     versions.with_base(second, "app:2", "app:1");
     let fixture = &versions.fixture;
     let name = versions.name("app:2");
-    let refused = isolated(fixture).args(["mount", &name]).arg(fixture.directory("all")).run().failure(1);
+    let refused =
+        isolated(fixture).args(["mount", &name]).arg(fixture.directory("all")).run().failure(1);
     assert!(refused.stderr.contains("several EROFS layers"), "{}", refused.stderr);
     // As docs/FLEET.md says it.
     let layers = ["0", "1"].map(|number| {
@@ -194,9 +222,12 @@ fn layers_are_stacked_without_fetching_all_of_them() {
     });
     let merged = fixture.directory("merged");
     let options = format!("ro,lowerdir={}:{}", layers[1].display(), layers[0].display());
-    let mount =
-        Command::new("mount").args(["-t", "overlay", "overlay", "-o", &options]).arg(&merged).status();
-    let compared = ferofs().arg("diff").args(["--ignore", "xattrs"]).args([merged.as_path(), second]).run();
+    let mount = Command::new("mount")
+        .args(["-t", "overlay", "overlay", "-o", &options])
+        .arg(&merged)
+        .status();
+    let compared =
+        ferofs().arg("diff").args(["--ignore", "xattrs"]).args([merged.as_path(), second]).run();
     let unmounted = [&merged, &layers[1], &layers[0]]
         .map(|dir| Command::new("umount").arg(dir).status().is_ok_and(|status| status.success()));
     assert!(mount.unwrap().success());
@@ -216,8 +247,9 @@ fn bases_that_cannot_be_used() {
     fails(&["--base", &versions.name("app:none")], "404");
     fails(&["--base", "https://host/image"], "same registry");
     fails(&["--base", "oci://127.0.0.1:1/app:1"], "same registry");
-    let failed =
-        versions.push(&versions.fixture.path("no"), "app:2", &["--base", &versions.name("app:1")]).run();
+    let failed = versions
+        .push(&versions.fixture.path("no"), "app:2", &["--base", &versions.name("app:1")])
+        .run();
     assert!(failed.failure(1).stderr.contains("no: open"));
     // Whiteouts of its own would become whiteouts of the stack, also if the base has the same.
     let tree = versions.fixture.directory("whiteout");
@@ -228,7 +260,8 @@ fn bases_that_cannot_be_used() {
         ferofs().arg("build").args([&tree, &image]).run().success();
         versions.push(&image, "whiteout:1", &[]).run().success();
         for base in ["app:1", "whiteout:1"] {
-            let failed = versions.push(&image, "app:2", &["--base", &versions.name(base)]).run().failure(1);
+            let failed =
+                versions.push(&image, "app:2", &["--base", &versions.name(base)]).run().failure(1);
             assert!(failed.stderr.contains("whiteout of overlayfs"), "{}", failed.stderr);
         }
     }

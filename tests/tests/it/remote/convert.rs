@@ -77,8 +77,10 @@ fn put(server: &Server, tag: &str, layers: &[Layer]) -> String {
         r#"{{"architecture":"riscv64","os":"linux","config":{{"Cmd":["/bin/sh"],"User":"app"}},"rootfs":{{"type":"layers","diff_ids":[{}]}}}}"#,
         ids.join(",")
     );
-    let config =
-        format!(r#"{{"mediaType":"application/vnd.oci.image.config.v1+json",{}}}"#, blob(config.as_bytes()));
+    let config = format!(
+        r#"{{"mediaType":"application/vnd.oci.image.config.v1+json",{}}}"#,
+        blob(config.as_bytes())
+    );
     let layers: Vec<String> = layers
         .iter()
         .map(|(kind, bytes, _)| format!(r#"{{"mediaType":"{kind}",{}}}"#, blob(bytes)))
@@ -97,7 +99,11 @@ fn name(server: &Server, tag: &str) -> String {
 
 fn convert(fixture: &Fixture, from: &str, to: &str, with: &[&str]) -> Run {
     let cache = fixture.path("cache");
-    isolated(fixture).args(["convert", "--json", "--cache-dir"]).arg(cache).args(with).args([from, to])
+    isolated(fixture)
+        .args(["convert", "--json", "--cache-dir"])
+        .arg(cache)
+        .args(with)
+        .args([from, to])
 }
 
 fn pull(fixture: &Fixture, from: &str, to: &Path) -> Run {
@@ -126,7 +132,8 @@ fn files_of(image: &Path) -> String {
 
 /// Fails if the command has left temporary files.
 fn assert_clean(folder: &Path) {
-    let left: Vec<_> = std::fs::read_dir(folder).unwrap().flatten().map(|entry| entry.file_name()).collect();
+    let left: Vec<_> =
+        std::fs::read_dir(folder).unwrap().flatten().map(|entry| entry.file_name()).collect();
     assert!(!left.iter().any(|name| name.to_string_lossy().contains("ferofs-layers")), "{left:?}");
 }
 
@@ -142,19 +149,34 @@ fn layers_become_one_image_with_the_same_program() {
     let layers = layers_of(&done);
     assert_eq!(layers.len(), 1);
     let layer = stored(&fixture, &layers[0]);
-    ferofs().arg("check").arg(&layer).args(["--roothash", &field(&done.stdout, "roothash")]).run().success();
+    ferofs()
+        .arg("check")
+        .arg(&layer)
+        .args(["--roothash", &field(&done.stdout, "roothash")])
+        .run()
+        .success();
     assert_eq!(files_of(&layer), FILES);
-    for (path, content) in [("data/link", "second\n"), ("data/old/b", "b\n"), ("data/kept", "kept\n")] {
+    for (path, content) in
+        [("data/link", "second\n"), ("data/old/b", "b\n"), ("data/kept", "kept\n")]
+    {
         let cat = ferofs().arg("cat").args([layer.as_path(), Path::new(path)]).run().success();
         assert_eq!(String::from_utf8_lossy(&cat.stdout), content, "{path}");
     }
-    let manifest = std::fs::read_to_string(stored(&fixture, &field(&done.stdout, "manifest"))).unwrap();
-    assert!(manifest.contains(r#""org.example.note":"kept""#) && manifest.contains(EROFS), "{manifest}");
+    let manifest =
+        std::fs::read_to_string(stored(&fixture, &field(&done.stdout, "manifest"))).unwrap();
+    assert!(
+        manifest.contains(r#""org.example.note":"kept""#) && manifest.contains(EROFS),
+        "{manifest}"
+    );
     let config = manifest.split(r#""digest":""#).nth(1).unwrap().split('"').next().unwrap();
     let config = std::fs::read_to_string(stored(&fixture, config)).unwrap();
-    for part in
-        [r#""Cmd":["/bin/sh"]"#, r#""User":"app""#, r#""riscv64""#, r#""os.features":["erofs"]"#, &layers[0]]
-    {
+    for part in [
+        r#""Cmd":["/bin/sh"]"#,
+        r#""User":"app""#,
+        r#""riscv64""#,
+        r#""os.features":["erofs"]"#,
+        &layers[0],
+    ] {
         assert!(config.contains(part), "{part}: {config}");
     }
     // The same image again: the same bytes, and nothing is sent.
@@ -167,8 +189,10 @@ fn layers_become_one_image_with_the_same_program() {
     assert_same_files(&layer, &file);
     assert_clean(&fixture.path("."));
     // The result can be read without fetching all of it.
-    let cat =
-        isolated(&fixture).args(["cat", "--cache-dir"]).arg(fixture.path("cache")).args([&to, "/data/kept"]);
+    let cat = isolated(&fixture)
+        .args(["cat", "--cache-dir"])
+        .arg(fixture.path("cache"))
+        .args([&to, "/data/kept"]);
     assert_eq!(cat.run().success().stdout, b"kept\n");
 }
 
@@ -189,7 +213,8 @@ fn images_on_the_same_base_share_its_layer() {
     let upper = std::fs::metadata(stored(&fixture, &second[1])).unwrap().len();
     assert!(String::from_utf8_lossy(&sent.stdout).contains(&format!("\"sent\":{upper},")));
     // The upper layer has overlayfs' whiteouts.
-    let shown = ferofs().args(["ls", "-l"]).arg(stored(&fixture, &first[1])).arg("data").run().success();
+    let shown =
+        ferofs().args(["ls", "-l"]).arg(stored(&fixture, &first[1])).arg("data").run().success();
     let shown = String::from_utf8(shown.stdout).unwrap();
     assert!(shown.lines().any(|line| line.starts_with('c') && line.ends_with("gone")), "{shown}");
     // All layers together are the image again.
@@ -198,7 +223,8 @@ fn images_on_the_same_base_share_its_layer() {
     pull(&fixture, &name(&source, "1"), &both).run().success();
     assert_eq!(files_of(&merged), FILES);
     ferofs().arg("diff").args([&merged, &both]).run().success();
-    let refused = isolated(&fixture).args(["ls", "--cache-dir"]).arg(fixture.path("cache")).arg(to("1"));
+    let refused =
+        isolated(&fixture).args(["ls", "--cache-dir"]).arg(fixture.path("cache")).arg(to("1"));
     assert!(refused.run().failure(1).stderr.contains("ferofs pull"));
     // Layers that are EROFS images already stay, and are taken from the other repository.
     let other = format!("oci://{}/other:1", target.address);
@@ -226,8 +252,10 @@ fn layers_that_are_compressed_as_a_whole() {
     let file = fixture.path("pulled");
     pull(&fixture, &name(&source, "1"), &file).run().success();
     assert_same_files(&image, &file);
-    let refused =
-        isolated(&fixture).args(["ls", "--cache-dir"]).arg(fixture.path("cache")).arg(name(&source, "1"));
+    let refused = isolated(&fixture)
+        .args(["ls", "--cache-dir"])
+        .arg(fixture.path("cache"))
+        .arg(name(&source, "1"));
     assert!(refused.run().failure(1).stderr.contains("ferofs pull"));
     // The configuration names another content.
     let (kind, bytes, _) = layer;
@@ -290,7 +318,8 @@ fn a_conversion_survives_faults_or_leaves_nothing() {
     for (rule, reason) in lasting {
         let (source, _) = start();
         source.add(rule);
-        let failed = convert(&fixture, &name(&source, "1"), &to, &["--timeout", "1"]).run().failure(1);
+        let failed =
+            convert(&fixture, &name(&source, "1"), &to, &["--timeout", "1"]).run().failure(1);
         assert!(failed.stderr.contains(reason), "{reason}: {}", failed.stderr);
         assert_clean(&fixture.path("cache"));
     }
@@ -322,15 +351,20 @@ fn an_interrupted_conversion_leaves_nothing() {
     let start = Instant::now();
     let has_temporary = || {
         std::fs::read_dir(&cache).is_ok_and(|entries| {
-            entries.flatten().any(|entry| entry.file_name().to_string_lossy().contains("ferofs-layers"))
+            entries
+                .flatten()
+                .any(|entry| entry.file_name().to_string_lossy().contains("ferofs-layers"))
         })
     };
     while !has_temporary() {
         assert!(start.elapsed() < Duration::from_secs(60), "it does not start");
         std::thread::sleep(Duration::from_millis(5));
     }
-    rustix::process::kill_process(rustix::process::Pid::from_child(&process), rustix::process::Signal::INT)
-        .unwrap();
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&process),
+        rustix::process::Signal::INT,
+    )
+    .unwrap();
     assert!(!process.wait().unwrap().success());
     assert_clean(&cache);
 }
@@ -342,8 +376,8 @@ fn locked() -> (Server, [String; 2]) {
         "/v2/",
         Some(Auth::Header { value: "Basic none".into(), challenge: "Basic realm=x".into() }),
     );
-    let names =
-        ["127.0.0.1", "localhost"].map(|host| format!("oci://{host}:{}/app:1", server.address().port()));
+    let names = ["127.0.0.1", "localhost"]
+        .map(|host| format!("oci://{host}:{}/app:1", server.address().port()));
     (server, names)
 }
 
@@ -360,7 +394,8 @@ fn the_password_of_one_registry_does_not_go_to_another() {
     let convert = |from: &String, to: &String| isolated(&fixture).arg("convert").args([from, to]);
     assert!(gets_password(convert(&here, &here)));
     assert!(!gets_password(convert(&elsewhere, &here)));
-    let push = |base: &String| isolated(&fixture).args(["push", "--base", base]).arg(&image).arg(&here);
+    let push =
+        |base: &String| isolated(&fixture).args(["push", "--base", base]).arg(&image).arg(&here);
     assert!(gets_password(push(&here)));
     assert!(!gets_password(push(&elsewhere)));
 }

@@ -59,11 +59,15 @@ fn a_pull_fails_where_it_must() {
         server.put("/image", bytes.clone());
         server.add(rule);
         let url = server.url("/image?signature=secret");
-        let outcome = isolated(&fixture).args(["pull", &url]).arg(&target).args(with).run().failure(1);
+        let outcome =
+            isolated(&fixture).args(["pull", &url]).arg(&target).args(with).run().failure(1);
         assert!(outcome.stderr.contains(reason), "{}", outcome.stderr);
         assert!(!outcome.stderr.contains("secret"), "{}", outcome.stderr);
-        let left: Vec<_> =
-            std::fs::read_dir(fixture.path(".")).unwrap().flatten().map(|entry| entry.file_name()).collect();
+        let left: Vec<_> = std::fs::read_dir(fixture.path("."))
+            .unwrap()
+            .flatten()
+            .map(|entry| entry.file_name())
+            .collect();
         assert!(!left.iter().any(|name| name.to_string_lossy().contains("pulled")), "{left:?}");
     };
     fails(Rule::new(Fault::Status(401)), &[], "401");
@@ -91,7 +95,11 @@ fn a_pull_takes_no_access_from_a_planted_file() {
     std::fs::set_permissions(&directory, PermissionsExt::from_mode(0o1777)).unwrap();
     let target = directory.join("pulled");
     let pull = |target: &std::path::Path| {
-        isolated(&fixture).args(["pull", &server.url("/image")]).arg(target).args(["--roothash", &root]).run()
+        isolated(&fixture)
+            .args(["pull", &server.url("/image")])
+            .arg(target)
+            .args(["--roothash", &root])
+            .run()
     };
     std::fs::copy(&image, &target).unwrap();
     std::fs::set_permissions(&target, PermissionsExt::from_mode(0o666)).unwrap();
@@ -107,12 +115,14 @@ fn a_pull_takes_no_access_from_a_planted_file() {
 fn a_pull_continues_where_it_stopped() {
     let fixture = Fixture::empty();
     // Parts are kept in units of 16 MiB.
-    let bytes: Vec<u8> = (0..40_000_000u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let bytes: Vec<u8> =
+        (0..40_000_000u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let server = Server::start().unwrap();
     server.put("/image", bytes.clone());
     server.add(Rule::new(Fault::Status(403)).covering(36_000_000));
     let target = fixture.path("pulled");
-    let pull = || isolated(&fixture).args(["pull", "--json", &server.url("/image")]).arg(&target).run();
+    let pull =
+        || isolated(&fixture).args(["pull", "--json", &server.url("/image")]).arg(&target).run();
     pull().failure(1);
     server.clear();
     server.reset();
@@ -161,7 +171,8 @@ fn a_cache_that_stays_too_large_says_why() {
     let server = serve(&image);
     let read = ["cat", "--roothash", &root, &server.url("/image"), "/data"];
     isolated(&fixture).args(read).run().success();
-    let folders = std::fs::read_dir(fixture.path("cache")).unwrap().map(|entry| entry.unwrap().path());
+    let folders =
+        std::fs::read_dir(fixture.path("cache")).unwrap().map(|entry| entry.unwrap().path());
     let used = folders.map(|folder| folder.join("use.lock")).find(|path| path.exists()).unwrap();
     let used = std::fs::File::open(used).unwrap();
     rustix::fs::flock(&used, rustix::fs::FlockOperation::LockShared).unwrap();
@@ -176,8 +187,10 @@ fn a_cache_that_stays_too_large_says_why() {
 fn commands_take_addresses_with_credentials() {
     let (fixture, image, root) = sealed();
     let server = serve(&image);
-    server
-        .set_auth("/image", Some(Auth::Header { value: "Bearer t0ken".into(), challenge: "Bearer".into() }));
+    server.set_auth(
+        "/image",
+        Some(Auth::Header { value: "Bearer t0ken".into(), challenge: "Bearer".into() }),
+    );
     let token = fixture.path("token");
     std::fs::write(&token, "t0ken\n").unwrap();
     let cat = |with: &[&str]| {
@@ -196,7 +209,8 @@ fn commands_take_addresses_with_credentials() {
 
 /// The file of the cache with the bytes of the only image.
 fn stored_data(fixture: &Fixture) -> PathBuf {
-    let entries = std::fs::read_dir(fixture.path("cache")).unwrap().map(|entry| entry.unwrap().path());
+    let entries =
+        std::fs::read_dir(fixture.path("cache")).unwrap().map(|entry| entry.unwrap().path());
     let mut data = entries.map(|entry| entry.join("data")).filter(|data| data.exists());
     let found = data.next().unwrap();
     assert!(data.next().is_none());
@@ -222,9 +236,11 @@ fn read_again(mount: &Mount, name: &str) -> std::io::Result<Vec<u8>> {
 
 fn mount(fixture: &Fixture, location: &str, root: &str, options: &[&str]) -> Mount {
     let cache = fixture.path("cache");
-    let always = ["--roothash".as_ref(), OsStr::new(root), "--cache-dir".as_ref(), cache.as_os_str()];
+    let always =
+        ["--roothash".as_ref(), OsStr::new(root), "--cache-dir".as_ref(), cache.as_os_str()];
     let options: Vec<&OsStr> = always.into_iter().chain(options.iter().map(OsStr::new)).collect();
-    Mount::fuse_with(ferofs_path(), &options, Path::new(location), &fixture.directory("mount")).unwrap()
+    Mount::fuse_with(ferofs_path(), &options, Path::new(location), &fixture.directory("mount"))
+        .unwrap()
 }
 
 #[test]

@@ -23,8 +23,9 @@ pub(super) fn processes(location: &str, role: &str) -> Vec<Pid> {
     };
     let processes = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
     let role = format!("FEROFS_MOUNT_FETCHER={role}");
-    let is_in_role =
-        |process: &PathBuf| has(process.join("environ"), &role) && has(process.join("cmdline"), location);
+    let is_in_role = |process: &PathBuf| {
+        has(process.join("environ"), &role) && has(process.join("cmdline"), location)
+    };
     let number = |process: PathBuf| Pid::from_raw(process.file_name()?.to_str()?.parse().ok()?);
     processes.filter(is_in_role).filter_map(number).collect()
 }
@@ -45,7 +46,9 @@ fn mount(fixture: &Fixture, current: &Path, location: &str, options: &[&str]) ->
 }
 
 fn kill_fetcher(location: &str) {
-    let [fetcher] = processes(location, "fetcher")[..] else { panic!("not one fetcher of {location}") };
+    let [fetcher] = processes(location, "fetcher")[..] else {
+        panic!("not one fetcher of {location}")
+    };
     kill_process(fetcher, Signal::KILL).unwrap();
 }
 
@@ -63,7 +66,8 @@ fn the_next_fetcher_needs_neither_the_file_with_the_root_hash_nor_the_directory(
     let location = server.url("/image");
     let current = fixture.directory("current");
     std::fs::write(current.join("hash"), root).unwrap();
-    mount(&fixture, &current, &location, &["--roothash-file", "hash", "--prefetch", "none"]).success();
+    mount(&fixture, &current, &location, &["--roothash-file", "hash", "--prefetch", "none"])
+        .success();
     let mounted = Mount::adopt(&fixture.path("dir"));
     std::fs::remove_dir_all(current).unwrap();
     kill_fetcher(&location);
@@ -102,7 +106,8 @@ fn a_fetcher_that_cannot_start_again_says_why_and_does_not_outlive_the_mount() {
     let location = server.url("/image");
     let (current, log) = (fixture.path("."), fixture.path("log"));
     std::fs::write(fixture.path("password"), "secret\n").unwrap();
-    let options = ["--roothash", &root, "--user", "me", "--password-file", "password", "--log-file", "log"];
+    let options =
+        ["--roothash", &root, "--user", "me", "--password-file", "password", "--log-file", "log"];
     mount(&fixture, &current, &location, &options).success();
     let mounted = Mount::adopt(&fixture.path("dir"));
     std::fs::remove_file(fixture.path("password")).unwrap();

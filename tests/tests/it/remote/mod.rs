@@ -81,13 +81,15 @@ fn assert_same_files(a: &Path, b: &Path) {
 /// The value of a text field in the JSON object that a command printed.
 fn field(stdout: &[u8], name: &str) -> String {
     let text = String::from_utf8_lossy(stdout);
-    let after = text.split(&format!("\"{name}\":\"")).nth(1).unwrap_or_else(|| panic!("no {name}: {text}"));
+    let after =
+        text.split(&format!("\"{name}\":\"")).nth(1).unwrap_or_else(|| panic!("no {name}: {text}"));
     after.split('"').next().unwrap().to_owned()
 }
 
 /// The value of a number in the JSON object that a command printed.
 fn field_number(stdout: &[u8], name: &str) -> u64 {
     let text = String::from_utf8_lossy(stdout);
-    let after = text.split(&format!("\"{name}\":")).nth(1).unwrap_or_else(|| panic!("no {name}: {text}"));
+    let after =
+        text.split(&format!("\"{name}\":")).nth(1).unwrap_or_else(|| panic!("no {name}: {text}"));
     after.split([',', '}']).next().unwrap().parse().unwrap()
 }

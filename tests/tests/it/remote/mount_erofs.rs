@@ -48,7 +48,9 @@ fn images_in_registries_without_passwords_in_sight() {
     let Some(registry) = registry_with_password(&fixture, what) else { return };
     let (image, _) = sealed_image(&fixture);
     let name = format!("{}/team/app:1", registry.address);
-    let push = isolated(&fixture).env("FEROFS_PASSWORD", "secret").args(["push", "--json", "--user", "me"]);
+    let push = isolated(&fixture)
+        .env("FEROFS_PASSWORD", "secret")
+        .args(["push", "--json", "--user", "me"]);
     let pushed = push.arg(&image).arg(format!("oci://{name}")).run().success();
     let dir = fixture.directory("mount");
 
@@ -57,21 +59,30 @@ fn images_in_registries_without_passwords_in_sight() {
         "oci.layer=0,oci.username=me,oci.password=secret,oci.platform=linux/amd64,nofail",
         &format!("oci.blob={blob},oci.username=me,oci.password=secret,oci.insecure"),
     ] {
-        let run =
-            mount_erofs(&fixture).args(["-t", "erofs.nbd", "-o", options, &name]).arg(&dir).run().success();
+        let run = mount_erofs(&fixture)
+            .args(["-t", "erofs.nbd", "-o", options, &name])
+            .arg(&dir)
+            .run()
+            .success();
         let mount = Mount::adopt(&dir);
         assert!(run.stderr.contains("ferofs has no NBD; mounting through FUSE"), "{}", run.stderr);
         shows_the_image(mount.path(), &image, &fixture);
         let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
         assert!(table.contains(&format!("oci://{name}")) && !table.contains("secret"), "{table}");
         let visible = visible_arguments(&name);
-        assert!(visible.len() >= 3 && !visible.iter().any(|line| line.contains("secret")), "{visible:?}");
+        assert!(
+            visible.len() >= 3 && !visible.iter().any(|line| line.contains("secret")),
+            "{visible:?}"
+        );
         mount.unmount().unwrap();
     }
 
     let refused = |options: &str| {
-        let run =
-            mount_erofs(&fixture).args(["-t", "erofs.fuse", "-o", options, &name]).arg(&dir).run().failure(1);
+        let run = mount_erofs(&fixture)
+            .args(["-t", "erofs.fuse", "-o", options, &name])
+            .arg(&dir)
+            .run()
+            .failure(1);
         assert!(!run.stderr.contains("wr0ng") && run.stderr.lines().count() == 1, "{}", run.stderr);
         run.stderr
     };
@@ -89,14 +100,23 @@ fn a_daemon_in_the_foreground_hides_its_password() {
     let Some(registry) = registry_with_password(&fixture, what) else { return };
     let (image, _) = sealed_image(&fixture);
     let location = format!("oci://{}/app:1", registry.address);
-    isolated(&fixture).args(["push", "--user", "me:secret"]).arg(&image).arg(&location).run().success();
+    isolated(&fixture)
+        .args(["push", "--user", "me:secret"])
+        .arg(&image)
+        .arg(&location)
+        .run()
+        .success();
     let dir = fixture.directory("mount");
     let cache = fixture.path("cache");
-    let options = ["--user".as_ref(), "me:secret".as_ref(), "--cache-dir".as_ref(), cache.as_os_str()];
+    let options =
+        ["--user".as_ref(), "me:secret".as_ref(), "--cache-dir".as_ref(), cache.as_os_str()];
     let mount = Mount::fuse_with(ferofs_path(), &options, Path::new(&location), &dir).unwrap();
     shows_the_image(mount.path(), &image, &fixture);
     let visible = visible_arguments(&location);
-    assert!(visible.len() >= 3 && !visible.iter().any(|line| line.contains("secret")), "{visible:?}");
+    assert!(
+        visible.len() >= 3 && !visible.iter().any(|line| line.contains("secret")),
+        "{visible:?}"
+    );
     assert_eq!(mount.unmount().unwrap(), (Some(0), String::new()));
 }
 
@@ -126,7 +146,11 @@ fn images_in_stores() {
     mount.unmount().unwrap();
     // Now it is in the cache.
     let offline = format!("s3.region=us-east-1,offline,roothash={root}");
-    mount_erofs(&fixture).args(["-o", &offline, "bucket/dir/image.erofs"]).arg(&dir).run().success();
+    mount_erofs(&fixture)
+        .args(["-o", &offline, "bucket/dir/image.erofs"])
+        .arg(&dir)
+        .run()
+        .success();
     let mount = Mount::adopt(&dir);
     shows_the_image(mount.path(), &image, &fixture);
     mount.unmount().unwrap();

@@ -74,8 +74,12 @@ impl Start {
         self.server.reset();
         let cache = self.fixture.path(&format!("{name}.cache"));
         let dir = self.fixture.directory(&format!("{name}.dir"));
-        let always =
-            [OsStr::new("--roothash"), OsStr::new(&root), OsStr::new("--cache-dir"), cache.as_os_str()];
+        let always = [
+            OsStr::new("--roothash"),
+            OsStr::new(&root),
+            OsStr::new("--cache-dir"),
+            cache.as_os_str(),
+        ];
         let all: Vec<&OsStr> = always.iter().chain(options).copied().collect();
         let location = self.server.url("/image");
         (Mount::fuse_with(ferofs_path(), &all, Path::new(&location), &dir).unwrap(), data)
@@ -84,8 +88,10 @@ impl Start {
     /// Reads what the program reads.
     fn run(&self, mount: &Mount) {
         for file in &self.files {
-            let (read, source) =
-                (std::fs::read(mount.path().join(file)), std::fs::read(self.fixture.source().join(file)));
+            let (read, source) = (
+                std::fs::read(mount.path().join(file)),
+                std::fs::read(self.fixture.source().join(file)),
+            );
             assert!(read.unwrap() == source.unwrap(), "{}: wrong bytes", file.display());
         }
     }
@@ -125,12 +131,16 @@ fn the_start_of_a_program_with_a_profile_needs_few_requests() {
     require!(need::fuse("prefetch by an access profile"));
     let start = Start::new();
     let profile = start.fixture.path("profile");
-    let (recorded, data) = start.mount("recorded", &[], &["--record-profile".as_ref(), profile.as_os_str()]);
+    let (recorded, data) =
+        start.mount("recorded", &[], &["--record-profile".as_ref(), profile.as_os_str()]);
     start.run(&recorded);
     let without = start.fetched(data);
     assert_eq!(recorded.unmount().unwrap().0, Some(0));
     let text = std::fs::read_to_string(&profile).unwrap();
-    assert!(start.files.iter().all(|file| text.contains(&format!("/{}\n", file.display()))), "{text}");
+    assert!(
+        start.files.iter().all(|file| text.contains(&format!("/{}\n", file.display()))),
+        "{text}"
+    );
     assert!(text.lines().all(|line| line.starts_with('#')
         || start.files.iter().any(|file| line.ends_with(&format!("/{}", file.display())))));
 
@@ -204,13 +214,18 @@ fn a_mount_becomes_complete_or_fetches_nothing_before_it_is_read() {
 
     let lazy = mount(&fixture, &root, &location, "lazy", &["--prefetch", "none"]);
     let counters = stats(lazy.path());
-    assert_eq!((&*counters["remote mode"], &*counters["prefetch"]), ("lazy", "none"), "{counters:?}");
+    assert_eq!(
+        (&*counters["remote mode"], &*counters["prefetch"]),
+        ("lazy", "none"),
+        "{counters:?}"
+    );
     assert_eq!(&*counters["fetcher state"], "running");
     assert!(server.counts().bytes < 1 << 20, "{:?}", server.ranges("/image"));
     assert_eq!(std::fs::read(lazy.path().join("greeting")).unwrap(), b"hello\n");
     assert!(counter(lazy.path(), "remote stored bytes") < bytes.len() as u64);
     assert!(
-        counter(lazy.path(), "remote ready bytes") > 0 && counter(lazy.path(), "fetcher demanded bytes") > 0
+        counter(lazy.path(), "remote ready bytes") > 0
+            && counter(lazy.path(), "fetcher demanded bytes") > 0
     );
     lazy.unmount().unwrap();
 
@@ -227,7 +242,8 @@ fn a_mount_becomes_complete_or_fetches_nothing_before_it_is_read() {
         assert!(json.contains(&part), "{json}");
     }
     assert!(
-        counter(all.path(), "fetcher requests") > 0 && counter(all.path(), "fetcher median microseconds") > 0
+        counter(all.path(), "fetcher requests") > 0
+            && counter(all.path(), "fetcher median microseconds") > 0
     );
     server.set_down(true);
     assert_reads(&fixture, &all);
@@ -245,24 +261,34 @@ fn wrong_values_of_prefetch() {
     let dir = fixture.directory("dir");
     let fails = |image: &OsStr, options: &[&str], reason: &str| {
         let (options, cache) = (options.iter().map(OsStr::new), fixture.path("cache"));
-        let run =
-            isolated(&fixture).args(["mount", "--roothash", &root, "--cache-dir"]).arg(cache).args(options);
+        let run = isolated(&fixture)
+            .args(["mount", "--roothash", &root, "--cache-dir"])
+            .arg(cache)
+            .args(options);
         let outcome = run.arg(image).arg(&dir).run().failure(1);
         assert!(outcome.stderr.contains(reason), "{}", outcome.stderr);
     };
     fails(image.as_os_str(), &["--prefetch", "all"], "images on servers");
     let location = server.url("/image");
-    fails(location.as_ref(), &["--prefetch", "all", "--cache-size", "1M"], "--cache-size allows 1048576");
+    fails(
+        location.as_ref(),
+        &["--prefetch", "all", "--cache-size", "1M"],
+        "--cache-size allows 1048576",
+    );
     fails(location.as_ref(), &["--prefetch", "/none/such"], "/none/such");
 
     // What is no profile, or names other files, makes nothing else fail.
     for (name, text) in [
         ("garbage", "x".repeat(100_000)),
-        ("others", "# ferofs access profile 1\n9 0 65536 /none\n1 0 18446744073709551615 /\n".to_owned()),
+        (
+            "others",
+            "# ferofs access profile 1\n9 0 65536 /none\n1 0 18446744073709551615 /\n".to_owned(),
+        ),
     ] {
         let profile = fixture.path(&format!("{name}.profile"));
         std::fs::write(&profile, text).unwrap();
-        let mount = mount(&fixture, &root, &location, name, &["--prefetch", profile.to_str().unwrap()]);
+        let mount =
+            mount(&fixture, &root, &location, name, &["--prefetch", profile.to_str().unwrap()]);
         assert_reads(&fixture, &mount);
         assert_eq!(mount.unmount().unwrap().0, Some(0));
     }
@@ -293,7 +319,9 @@ fn stats_does_not_wait_for_a_fetcher_that_is_stopped() {
     }
     // A fetcher that is killed is replaced.
     kill_process(fetcher, Signal::KILL).unwrap();
-    while fetchers().iter().all(|now| *now == fetcher) || stats(mount.path())["fetcher state"] != "running" {
+    while fetchers().iter().all(|now| *now == fetcher)
+        || stats(mount.path())["fetcher state"] != "running"
+    {
         assert!(start.elapsed() < LIMIT);
     }
     assert_eq!(mount.unmount().unwrap().0, Some(0));
@@ -328,10 +356,19 @@ fn the_profile_that_was_pushed_with_an_image_is_used() {
     server.put(&blob, profile.clone());
     let location = format!("oci://{}/app:1", server.address());
     for number_of_mount in 1..=2 {
-        let mount = mount(&fixture, "", &location, &format!("dir{number_of_mount}"), &["--on-error", "eio"]);
+        let mount = mount(
+            &fixture,
+            "",
+            &location,
+            &format!("dir{number_of_mount}"),
+            &["--on-error", "eio"],
+        );
         wait_for_background(mount.path());
         let counters = stats(mount.path());
-        assert_eq!((&*counters["prefetch"], &*counters["prefetch missing files"]), ("image-profile", "0"));
+        assert_eq!(
+            (&*counters["prefetch"], &*counters["prefetch missing files"]),
+            ("image-profile", "0")
+        );
         assert!(counter(mount.path(), "prefetch bytes") >= 65536);
         mount.unmount().unwrap();
         assert_eq!(server.ranges(&blob).len(), 1, "it is kept in the cache");

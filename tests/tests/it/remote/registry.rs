@@ -67,7 +67,8 @@ fn push_and_pull() {
     let pinned = format!("{name}@{}", field(&first.stdout, "manifest"));
     for (number, location) in [format!("{name}:1"), pinned.clone(), other].iter().enumerate() {
         let target = fixture.path(&format!("pulled{number}"));
-        let pulled = isolated(&fixture).args(["pull", "--json", location]).arg(&target).run().success();
+        let pulled =
+            isolated(&fixture).args(["pull", "--json", location]).arg(&target).run().success();
         assert!(String::from_utf8_lossy(&pulled.stdout).contains("\"verified\":true"));
         assert_same_files(&image, &target);
     }
@@ -77,8 +78,11 @@ fn push_and_pull() {
         .arg(fixture.path("cache"))
         .args([&pinned, "/greeting"]);
     assert_eq!(cat.run().success().stdout, b"hello\n");
-    let missing =
-        isolated(&fixture).args(["pull", &format!("{name}:3")]).arg(fixture.path("x")).run().failure(1);
+    let missing = isolated(&fixture)
+        .args(["pull", &format!("{name}:3")])
+        .arg(fixture.path("x"))
+        .run()
+        .failure(1);
     assert!(missing.stderr.contains("404"), "{}", missing.stderr);
 }
 
@@ -87,7 +91,8 @@ fn chunks_and_profiles() {
     let fixture = Fixture::empty();
     let Some(registry) = registry(&fixture, "", "uploads in chunks") else { return };
     // More than two chunks of 16 MiB.
-    let bytes: Vec<u8> = (0..36_000_000u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let bytes: Vec<u8> =
+        (0..36_000_000u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     std::fs::write(fixture.source().join("data"), bytes).unwrap();
     let image = fixture.build("image.erofs", [] as [&str; 0]);
     let profile = fixture.path("profile");
@@ -95,11 +100,13 @@ fn chunks_and_profiles() {
     // The mount would ignore it without a word.
     for wrong in ["", "a profile"] {
         std::fs::write(&profile, wrong).unwrap();
-        let refused = push(&fixture, &image, &to, &["--profile", profile.to_str().unwrap()]).run().failure(1);
+        let refused =
+            push(&fixture, &image, &to, &["--profile", profile.to_str().unwrap()]).run().failure(1);
         assert!(refused.stderr.contains("profile: not an access profile"), "{}", refused.stderr);
     }
     std::fs::write(&profile, "# ferofs access profile 1\n1 0 65536 /data\n").unwrap();
-    let pushed = push(&fixture, &image, &to, &["--profile", profile.to_str().unwrap()]).run().success();
+    let pushed =
+        push(&fixture, &image, &to, &["--profile", profile.to_str().unwrap()]).run().success();
     let target = fixture.path("pulled");
     isolated(&fixture).args(["pull", &to]).arg(&target).run().success();
     assert_same_files(&image, &target);
@@ -107,7 +114,12 @@ fn chunks_and_profiles() {
     let Some(skopeo) = need::tool("skopeo", "the list of referrers") else { return };
     let tag = field(&pushed.stdout, "manifest").replace(':', "-");
     let raw = Run::new(skopeo)
-        .args(["inspect", "--raw", "--tls-verify=false", &format!("docker://{}/app:{tag}", registry.address)])
+        .args([
+            "inspect",
+            "--raw",
+            "--tls-verify=false",
+            &format!("docker://{}/app:{tag}", registry.address),
+        ])
         .run()
         .success();
     assert_eq!(field(&raw.stdout, "artifactType"), "application/vnd.ferofs.access-profile.v1");
@@ -119,9 +131,11 @@ fn skopeo_accepts_what_was_pushed() {
     let Some(registry) = registry(&fixture, "", "skopeo") else { return };
     let Some(skopeo) = need::tool("skopeo", "skopeo") else { return };
     let (image, _) = sealed_image(&fixture);
-    let pushed = push(&fixture, &image, &format!("oci://{}/app:1", registry.address), &[]).run().success();
+    let pushed =
+        push(&fixture, &image, &format!("oci://{}/app:1", registry.address), &[]).run().success();
     let source = format!("docker://{}/app:1", registry.address);
-    let inspect = Run::new(&skopeo).args(["inspect", "--tls-verify=false", &source]).run().success();
+    let inspect =
+        Run::new(&skopeo).args(["inspect", "--tls-verify=false", &source]).run().success();
     let text = String::from_utf8_lossy(&inspect.stdout).replace("\": \"", "\":\"");
     assert_eq!(field(text.as_bytes(), "Digest"), field(&pushed.stdout, "manifest"));
     assert!(text.contains(&field(&pushed.stdout, "layer")), "{text}");
@@ -144,7 +158,9 @@ fn skopeo_accepts_what_was_pushed() {
 #[test]
 fn two_images_of_a_registry_are_compared() {
     let fixture = Fixture::empty();
-    let Some(registry) = registry_with_password(&fixture, "differences in a registry") else { return };
+    let Some(registry) = registry_with_password(&fixture, "differences in a registry") else {
+        return;
+    };
     let tag = |tag: &str| format!("oci://{}/app:{tag}", registry.address);
     let user = ["--user", "me:secret"];
     let (old, _) = sealed_image(&fixture);
@@ -153,15 +169,25 @@ fn two_images_of_a_registry_are_compared() {
     let (new, _) = fixture.build_sealed("new.erofs", &[]);
     push(&fixture, &new, &tag("2"), &user).run().success();
     let diff = |with: &[&str], first: &str, second: &str| {
-        isolated(&fixture).args(["diff", "--ignore", "times"]).args(with).args([first, second]).run()
+        isolated(&fixture)
+            .args(["diff", "--ignore", "times"])
+            .args(with)
+            .args([first, second])
+            .run()
     };
     let local = diff(&[], old.to_str().unwrap(), new.to_str().unwrap());
-    assert_eq!((local.code, local.stdout.starts_with(b"+ /added (3 B)\n")), (1, true), "{}", local.stderr);
+    assert_eq!(
+        (local.code, local.stdout.starts_with(b"+ /added (3 B)\n")),
+        (1, true),
+        "{}",
+        local.stderr
+    );
     assert_eq!(diff(&user, &tag("1"), &tag("2")).stdout, local.stdout);
     assert_eq!(diff(&user, old.to_str().unwrap(), &tag("2")).stdout, local.stdout);
     assert_eq!(diff(&user, &tag("2"), fixture.source().to_str().unwrap()).stdout, b"");
     let elsewhere = fixture.path("elsewhere");
-    let refused = diff(&["--cache-dir", elsewhere.to_str().unwrap()], &tag("1"), &tag("2")).failure(2);
+    let refused =
+        diff(&["--cache-dir", elsewhere.to_str().unwrap()], &tag("1"), &tag("2")).failure(2);
     assert!(refused.stderr.contains(&registry.address.to_string()), "{}", refused.stderr);
     // The page of a comparison asks for both with the same password.
     let page = fixture.path("page.html");
@@ -173,13 +199,23 @@ fn two_images_of_a_registry_are_compared() {
 #[test]
 fn passwords_in_the_files_of_docker() {
     let fixture = Fixture::empty();
-    let Some(registry) = registry_with_password(&fixture, "passwords of registries") else { return };
+    let Some(registry) = registry_with_password(&fixture, "passwords of registries") else {
+        return;
+    };
     let (image, _) = sealed_image(&fixture);
     let to = format!("oci://{}/app:1", registry.address);
     let refused = push(&fixture, &image, &to, &[]).run().failure(1);
-    assert!(refused.stderr.contains("401") && refused.stderr.contains("docker login"), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("401") && refused.stderr.contains("docker login"),
+        "{}",
+        refused.stderr
+    );
     let refused = push(&fixture, &image, &to, &["--user", "me:wr0ng"]).run().failure(1);
-    assert!(refused.stderr.contains("asks for other credentials (status 401)"), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("asks for other credentials (status 401)"),
+        "{}",
+        refused.stderr
+    );
     assert!(!refused.stderr.contains("wr0ng"), "{}", refused.stderr);
     push(&fixture, &image, &to, &["--user", "me:secret"]).run().success();
     // "me:secret"
@@ -187,7 +223,13 @@ fn passwords_in_the_files_of_docker() {
     let file = fixture.path("auth.json");
     std::fs::write(&file, auths).unwrap();
     let target = fixture.path("pulled");
-    isolated(&fixture).args(["pull", "--auth-file"]).arg(&file).arg(&to).arg(&target).run().success();
+    isolated(&fixture)
+        .args(["pull", "--auth-file"])
+        .arg(&file)
+        .arg(&to)
+        .arg(&target)
+        .run()
+        .success();
     assert_same_files(&image, &target);
     // A helper, as docker starts it.
     let helper = fixture.path("docker-credential-test");
@@ -197,7 +239,8 @@ fn passwords_in_the_files_of_docker() {
     )
     .unwrap();
     make_executable(&helper);
-    std::fs::write(&file, format!(r#"{{"credHelpers": {{"{}": "test"}}}}"#, registry.address)).unwrap();
+    std::fs::write(&file, format!(r#"{{"credHelpers": {{"{}": "test"}}}}"#, registry.address))
+        .unwrap();
     let path = format!("{}:{}", fixture.path(".").display(), std::env::var("PATH").unwrap());
     isolated(&fixture)
         .env("PATH", path)
@@ -239,7 +282,8 @@ fn token(openssl: &Path, key: &Path, certificate: &Path, actions: &[&str]) -> St
     let text = format!("{}.{}", base64_url(header.as_bytes()), base64_url(claims.as_bytes()));
     let file = key.with_extension("text");
     std::fs::write(&file, &text).unwrap();
-    let signed = Run::new(openssl).args(["dgst", "-sha256", "-sign"]).arg(key).arg(&file).run().success();
+    let signed =
+        Run::new(openssl).args(["dgst", "-sha256", "-sign"]).arg(key).arg(&file).run().success();
     format!("{text}.{}", base64_url(&signed.stdout))
 }
 
@@ -247,8 +291,8 @@ fn base64_url(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut text = String::new();
     for chunk in bytes.chunks(3) {
-        let value =
-            chunk.iter().fold(0u32, |value, byte| value << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
+        let value = chunk.iter().fold(0u32, |value, byte| value << 8 | u32::from(*byte))
+            << (8 * (3 - chunk.len()));
         for digit in 0..=chunk.len() {
             text.push(char::from(DIGITS[(value >> (18 - 6 * digit) & 63) as usize]));
         }
@@ -270,10 +314,12 @@ fn tokens() {
     let Some(registry) = registry(&fixture, &auth, "tokens of registries") else { return };
     let make = Arc::new(move |actions: &[&str]| token(&openssl, &key, &certificate, actions));
     server.route(move |request| {
-        if request.path != "/token" || request.header("authorization") != Some("Basic bWU6c2VjcmV0") {
+        if request.path != "/token" || request.header("authorization") != Some("Basic bWU6c2VjcmV0")
+        {
             return Some(Answer::new(401, ""));
         }
-        let scopes = request.query.split('&').filter(|part| part.starts_with("scope=")).collect::<String>();
+        let scopes =
+            request.query.split('&').filter(|part| part.starts_with("scope=")).collect::<String>();
         let actions: &[&str] = if scopes.contains("push") { &["pull", "push"] } else { &["pull"] };
         Some(Answer::new(200, format!(r#"{{"token":"{}","expires_in":300}}"#, make(actions))))
     });

@@ -28,7 +28,8 @@ impl Versions {
     /// 300 files of 12 MB, of which a few change, come and go.
     fn new(build: &[&str]) -> Self {
         let (fixture, mut rng) = (Fixture::empty(), Rng::new(11));
-        let path = |number: u64| fixture.source().join(format!("folder{}/file{number}", number % 10));
+        let path =
+            |number: u64| fixture.source().join(format!("folder{}/file{number}", number % 10));
         let write = |number: u64, rng: &mut Rng| {
             std::fs::create_dir_all(path(number).parent().unwrap()).unwrap();
             let len = 1 + rng.below(80_000) as usize;
@@ -59,14 +60,22 @@ impl Versions {
         let changed = new.chunks(BLOCK).filter(|block| !known.contains(block)).count() * BLOCK;
         let (changed, all) = (changed as u64, new.len() as u64);
         // The tree has a digest of 32 bytes for each block.
-        assert!(fetched <= changed + changed / 10 + all / 100, "{fetched} of {all}: {changed} have changed");
+        assert!(
+            fetched <= changed + changed / 10 + all / 100,
+            "{fetched} of {all}: {changed} have changed"
+        );
         assert!(changed < all / 4, "{changed} of {all} have changed");
     }
 
     fn pull(&self, version: usize, target: &Path, with: &[&OsStr]) -> u64 {
         let location = self.server.url(["/old", "/new"][version]);
-        let run =
-            isolated(&self.fixture).args(["pull", "--json", "--roothash", &self.roots[version], &location]);
+        let run = isolated(&self.fixture).args([
+            "pull",
+            "--json",
+            "--roothash",
+            &self.roots[version],
+            &location,
+        ]);
         let stdout = run.arg(target).args(with).run().success().stdout;
         assert_same_files(&self.images[version], target);
         field_number(&stdout, "reused")
@@ -102,18 +111,27 @@ fn a_pull_copies_what_files_and_the_cache_have() {
 #[test]
 fn a_pull_that_fails_leaves_nothing() {
     let versions = Versions::new(&[]);
-    let (folder, missing) = (versions.fixture.directory("folder"), versions.fixture.path("missing"));
+    let (folder, missing) =
+        (versions.fixture.directory("folder"), versions.fixture.path("missing"));
     let pull = |reuse: &Path| {
         let location = versions.server.url("/new");
-        let run =
-            isolated(&versions.fixture).args(["pull", "--timeout", "1", "--roothash", &versions.roots[1]]);
+        let run = isolated(&versions.fixture).args([
+            "pull",
+            "--timeout",
+            "1",
+            "--roothash",
+            &versions.roots[1],
+        ]);
         let run = run.arg(&location).arg(folder.join("pulled")).arg("--reuse").arg(reuse);
         let outcome = run.run().failure(1);
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "{}", outcome.stderr);
         outcome.stderr
     };
     let name = missing.display();
-    assert_eq!(pull(&missing), format!("ferofs: {name}: open: No such file or directory (os error 2)\n"));
+    assert_eq!(
+        pull(&missing),
+        format!("ferofs: {name}: open: No such file or directory (os error 2)\n")
+    );
     // The tree does not arrive.
     versions.server.add(Rule::new(Fault::Status(503)).after(2));
     assert!(pull(&versions.images[0]).contains("503"));

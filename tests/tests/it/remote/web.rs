@@ -73,7 +73,8 @@ fn a_server_without_tls_is_named() {
             let _ = connection.write_all(b"HTTP/1.0 400 Bad Request\r\n\r\n");
         }
     });
-    let refused = isolated(&fixture).args(["pull", &url]).arg(fixture.path("pulled")).run().failure(1);
+    let refused =
+        isolated(&fixture).args(["pull", &url]).arg(fixture.path("pulled")).run().failure(1);
     assert!(refused.stderr.contains("the server may speak http://"), "{}", refused.stderr);
 }
 
@@ -106,7 +107,8 @@ fn certificates_and_passwords() {
     let refused = pull("/private/image", &["--cacert", &authority]).run().failure(1);
     assert!(refused.stderr.contains("401"), "{}", refused.stderr);
     pull("/private/image", &["--cacert", &authority, "--user", "me:secret"]).run().success();
-    std::fs::write(fixture.path("home/.netrc"), "machine 127.0.0.1 login me password secret\n").unwrap();
+    std::fs::write(fixture.path("home/.netrc"), "machine 127.0.0.1 login me password secret\n")
+        .unwrap();
     pull("/private/image", &["--cacert", &authority, "--netrc"]).run().success();
 
     let refused = pull("/client/image", &["--cacert", &authority]).run().failure(1);
@@ -124,7 +126,9 @@ fn certificates_and_passwords() {
 /// As in Docker's instructions for a registry.
 #[test]
 fn a_certificate_that_is_its_own_authority() {
-    let Some(openssl) = need::tool("openssl", "certificates that are their own authority") else { return };
+    let Some(openssl) = need::tool("openssl", "certificates that are their own authority") else {
+        return;
+    };
     let (fixture, image, root) = sealed();
     std::fs::copy(&image, fixture.directory("www").join("image")).unwrap();
     let certificates = Certificates { openssl, folder: fixture.directory("certificates") };
@@ -205,7 +209,8 @@ fn objects_of_a_store() {
     put(&store.address, "/bucket/dir/an%20image.erofs", &std::fs::read(&image).unwrap());
     let name = "s3://bucket/dir/an image.erofs";
     let endpoint = format!("http://{}", store.address);
-    let with_keys = |run: Run| run.env("AWS_ACCESS_KEY_ID", "key").env("AWS_SECRET_ACCESS_KEY", "hidden");
+    let with_keys =
+        |run: Run| run.env("AWS_ACCESS_KEY_ID", "key").env("AWS_SECRET_ACCESS_KEY", "hidden");
     let target = fixture.path("pulled");
     let pull = |run: Run| {
         run.args(["pull", "--s3-endpoint", &endpoint, "--roothash", &root, name]).arg(&target).run()
@@ -222,14 +227,32 @@ fn objects_of_a_store() {
         "[test]\naws_access_key_id = key\naws_secret_access_key = hidden\n",
     )
     .unwrap();
-    let cat = isolated(&fixture).args(["cat", "--s3-profile", "test", "--roothash", &root, "--cache-dir"]);
+    let cat = isolated(&fixture).args([
+        "cat",
+        "--s3-profile",
+        "test",
+        "--roothash",
+        &root,
+        "--cache-dir",
+    ]);
     let cat = cat.arg(fixture.path("cache")).args([name, "/greeting"]).run().success();
     assert_eq!(cat.stdout, b"hello\n");
-    let missing =
-        with_keys(isolated(&fixture)).args(["pull", "--s3-endpoint", &endpoint, "s3://bucket/none"]);
+    let missing = with_keys(isolated(&fixture)).args([
+        "pull",
+        "--s3-endpoint",
+        &endpoint,
+        "s3://bucket/none",
+    ]);
     let missing = missing.arg(&target).run().failure(1);
-    assert!(missing.stderr.contains("404") && !missing.stderr.contains("hidden"), "{}", missing.stderr);
-    let without =
-        isolated(&fixture).args(["pull", "--s3-endpoint", &endpoint, name]).arg(&target).run().failure(1);
+    assert!(
+        missing.stderr.contains("404") && !missing.stderr.contains("hidden"),
+        "{}",
+        missing.stderr
+    );
+    let without = isolated(&fixture)
+        .args(["pull", "--s3-endpoint", &endpoint, name])
+        .arg(&target)
+        .run()
+        .failure(1);
     assert!(without.stderr.contains("--s3-anonymous"), "{}", without.stderr);
 }

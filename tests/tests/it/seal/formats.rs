@@ -61,9 +61,13 @@ fn veritysetup_and_fsverity_agree() {
             let (image, tree) = (fixture.path("sealed"), fixture.path("tree"));
             fs::copy(&made, &image).unwrap();
             let root = format(&image, seal);
-            let shown = ferofs().args(["verity", "show", "--json"]).arg(&image).run().success().stdout;
+            let shown =
+                ferofs().args(["verity", "show", "--json"]).arg(&image).run().success().stdout;
             let shown = text(shown);
-            assert!(shown.contains(&format!("\"root_hash\":\"{root}\"")), "{number}: {root}: {shown}");
+            assert!(
+                shown.contains(&format!("\"root_hash\":\"{root}\"")),
+                "{number}: {root}: {shown}"
+            );
             let (_, offset) = shown.split_once("\"hash_offset\":").unwrap();
             let offset: u64 = offset.split([',', '}']).next().unwrap().parse().unwrap();
             assert!(offset >= odd && offset.is_multiple_of(4096), "{number}: {offset} of {odd}");
@@ -81,7 +85,10 @@ fn veritysetup_and_fsverity_agree() {
             // The image before the tree, alone: with the tree in a file of its own, and its digest.
             let file = fs::File::options().write(true).open(&image).unwrap();
             file.set_len(offset).unwrap();
-            assert_eq!(format(&image, &[seal, &["--hash-file", tree.to_str().unwrap()]].concat()), root);
+            assert_eq!(
+                format(&image, &[seal, &["--hash-file", tree.to_str().unwrap()]].concat()),
+                root
+            );
             verify(&tree, 0);
             ferofs()
                 .args(["verity", "verify"])
@@ -94,7 +101,12 @@ fn veritysetup_and_fsverity_agree() {
                 let digest = ferofs().args(["verity", "digest"]).arg(&image).run().success().stdout;
                 let digest = text(digest);
                 let theirs = text(
-                    Run::new(&fsverity).args(["digest", "--compact"]).arg(&image).run().success().stdout,
+                    Run::new(&fsverity)
+                        .args(["digest", "--compact"])
+                        .arg(&image)
+                        .run()
+                        .success()
+                        .stdout,
                 );
                 assert_eq!(digest, format!("dm-verity: {root}\nfs-verity: sha256:{theirs}"));
             }
@@ -172,8 +184,11 @@ fn a_seal_of_a_part_or_of_hashes_is_refused() {
         tree[40..48].copy_from_slice(&blocks.to_le_bytes());
         fs::write(&image_path, image).unwrap();
         fs::write(&tree_path, tree).unwrap();
-        let verify = ferofs().args(["verity", "verify", "--hash-file"]).args([&tree_path, &image_path]);
-        let list = ferofs().args(["ls", "--roothash", &root, "--hash-file"]).args([&tree_path, &image_path]);
+        let verify =
+            ferofs().args(["verity", "verify", "--hash-file"]).args([&tree_path, &image_path]);
+        let list = ferofs()
+            .args(["ls", "--roothash", &root, "--hash-file"])
+            .args([&tree_path, &image_path]);
         (verify.arg(&root).run().code, list.run().code)
     };
     assert_eq!(check(&bytes, blocks, &tree), (0, 0), "the seal itself");
@@ -188,7 +203,8 @@ fn a_seal_of_a_part_or_of_hashes_is_refused() {
 fn a_sealed_image_that_is_cut_off_is_called_so() {
     let fixture = Fixture::empty();
     fs::write(fixture.source().join("file"), "content ".repeat(100_000)).unwrap();
-    let (image, beside) = (fixture.build("image", ["-z", "none"]), fixture.build("beside", ["-z", "none"]));
+    let (image, beside) =
+        (fixture.build("image", ["-z", "none"]), fixture.build("beside", ["-z", "none"]));
     let len = fs::metadata(&image).unwrap().len();
     let tree = fixture.path("tree");
     let root = format(&image, &[]);
@@ -198,14 +214,20 @@ fn a_sealed_image_that_is_cut_off_is_called_so() {
     for size in [sealed - 4096, len, len - 4096] {
         let cut = fixture.path("cut");
         fs::write(&cut, &fs::read(&image).unwrap()[..size as usize]).unwrap();
-        let told = ferofs().args(["check", "--roothash", root.trim()]).arg(&cut).run().failure(8).stderr;
+        let told =
+            ferofs().args(["check", "--roothash", root.trim()]).arg(&cut).run().failure(8).stderr;
         let expected = format!("but the file at byte {size}: it is cut off");
-        assert!(told.contains("the hash tree ends at byte") && told.contains(&expected), "{size}: {told}");
+        assert!(
+            told.contains("the hash tree ends at byte") && told.contains(&expected),
+            "{size}: {told}"
+        );
     }
     fs::File::options().write(true).open(&beside).unwrap().set_len(len - 4096).unwrap();
-    let check = ferofs().args(["check", "--roothash", root.trim(), "--hash-file"]).args([&tree, &beside]);
+    let check =
+        ferofs().args(["check", "--roothash", root.trim(), "--hash-file"]).args([&tree, &beside]);
     let told = check.run().failure(8).stderr;
-    let expected = format!("the image ends at byte {len} or later, but the file at byte {}", len - 4096);
+    let expected =
+        format!("the image ends at byte {len} or later, but the file at byte {}", len - 4096);
     assert!(told.contains(&expected), "{told}");
 }
 
@@ -221,7 +243,8 @@ fn systemd_finds_the_files_beside_an_image() {
     let dir = tempfile::tempdir_in(ferofs_tests::scratch::target_dir()).unwrap();
     let image = dir.path().join("image.raw");
     ferofs().args(["build", "-z", "lz4"]).arg(fixture.source()).arg(&image).run().success();
-    let dissected = || text(Run::new(&dissect).arg("--json=short").arg(&image).run().success().stdout);
+    let dissected =
+        || text(Run::new(&dissect).arg("--json=short").arg(&image).run().success().stdout);
     // It looks for the root hash beside the image, and then needs the hash tree.
     assert!(!dissected().contains(r#""verity":"external""#), "there is no seal yet");
     let root = format(&image, &["--sidecar", "systemd"]);
@@ -230,7 +253,8 @@ fn systemd_finds_the_files_beside_an_image() {
         assert!(shown.contains(expected), "{expected}: {shown}");
     }
     assert_eq!(fs::read_to_string(dir.path().join("image.roothash")).unwrap().trim(), root);
-    let verify = Run::new(need::tool("veritysetup", "hash trees by cryptsetup").unwrap()).arg("verify");
+    let verify =
+        Run::new(need::tool("veritysetup", "hash trees by cryptsetup").unwrap()).arg("verify");
     verify.args([&image, &dir.path().join("image.verity")]).arg(root).run().success();
 }
 
@@ -249,7 +273,14 @@ const BUILDS: [&[&str]; 8] = [
 fn an_image_is_sealed_while_it_is_written() {
     let fixture = Fixture::new(&tree::Options { largest: 3_000_000, ..tree::Options::small() });
     for options in BUILDS {
-        let fixed = ["-T", "1700000000", "-U", "d2c9a3b4-0000-4000-8000-00000000abcd", "--verify", "--json"];
+        let fixed = [
+            "-T",
+            "1700000000",
+            "-U",
+            "d2c9a3b4-0000-4000-8000-00000000abcd",
+            "--verify",
+            "--json",
+        ];
         let build = |name: &str, more: &[&str]| {
             let image = fixture.path(name);
             let build = ferofs().arg("build").args(fixed).args(options).args(more);
@@ -262,15 +293,25 @@ fn an_image_is_sealed_while_it_is_written() {
         let root = String::from_utf8(root).unwrap().trim().to_owned();
         let (appended, json) = build("appended", &["--verity"]);
         assert!(json.contains(&format!("\"roothash\":\"{root}\"")), "{options:?}: {json}");
-        assert!(fs::read(&appended).unwrap() == fs::read(&formatted).unwrap(), "{options:?}: other bytes");
+        assert!(
+            fs::read(&appended).unwrap() == fs::read(&formatted).unwrap(),
+            "{options:?}: other bytes"
+        );
         ferofs().args(["verity", "verify"]).arg(&appended).arg(&root).run().success();
 
         let (tree, text) = (fixture.path("tree"), fixture.path("root"));
-        let files = [format!("--verity={}", tree.display()), format!("--roothash-file={}", text.display())];
+        let files =
+            [format!("--verity={}", tree.display()), format!("--roothash-file={}", text.display())];
         let (plain, _) = build("plain", &[&files[0], &files[1]]);
         let root = fs::read_to_string(text).unwrap();
-        ferofs().args(["verity", "verify", "--hash-file"]).args([&tree, &plain]).arg(&root).run().success();
-        let same = ferofs().args(["diff", "--quiet", "--roothash", &root, "--hash-file"]).arg(&tree);
+        ferofs()
+            .args(["verity", "verify", "--hash-file"])
+            .args([&tree, &plain])
+            .arg(&root)
+            .run()
+            .success();
+        let same =
+            ferofs().args(["diff", "--quiet", "--roothash", &root, "--hash-file"]).arg(&tree);
         same.arg(&plain).arg(fixture.source()).run().success();
         ferofs()
             .args(["ls", "--roothash", &"0".repeat(64), "--hash-file"])

@@ -11,7 +11,8 @@ use super::make_fifo;
 use crate::common::fixture::Fixture;
 
 fn format(image: &Path, options: &[&str]) -> String {
-    let output = ferofs().args(["verity", "format"]).args(options).arg(image).run().success().stdout;
+    let output =
+        ferofs().args(["verity", "format"]).args(options).arg(image).run().success().stdout;
     String::from_utf8(output).unwrap().trim().to_owned()
 }
 
@@ -57,7 +58,10 @@ fn format_with_fault(
     assert!(after.starts_with(start.image), "{what}");
     ferofs().args(["check", "--deep"]).arg(path).run().success();
     format(path, &[]);
-    assert!(fs::read(path).unwrap() == start.sealed, "{what}: the next run does not seal the image");
+    assert!(
+        fs::read(path).unwrap() == start.sealed,
+        "{what}: the next run does not seal the image"
+    );
     outcome.code
 }
 
@@ -104,7 +108,11 @@ fn an_interrupted_seal_is_undone_or_made_again() {
         unfinished.resize(end + 4096, 0);
         fs::write(&path, [&unfinished[..], b"other"].concat()).unwrap();
         let refused = ferofs().args(["verity", "format"]).arg(&path).run().failure(1);
-        assert!(refused.stderr.contains(&format!("from byte {} on", end + 4096)), "{}", refused.stderr);
+        assert!(
+            refused.stderr.contains(&format!("from byte {} on", end + 4096)),
+            "{}",
+            refused.stderr
+        );
         let list = ferofs().args(["ls", "--roothash", &"0".repeat(64)]).arg(&path).run().failure(1);
         assert!(list.stderr.contains("was interrupted"), "{}", list.stderr);
     }
@@ -123,7 +131,8 @@ fn images_of_small_blocks_get_a_tree_in_another_file() {
         assert!(after.starts_with(&before) && after[before.len()..].iter().all(|byte| *byte == 0));
         assert_eq!(after.len(), before.len().next_multiple_of(4096));
         padded += usize::from(after.len() > before.len());
-        let verify = ferofs().args(["verity", "verify", "--hash-file"]).args([&tree, &image]).arg(&root);
+        let verify =
+            ferofs().args(["verity", "verify", "--hash-file"]).args([&tree, &image]).arg(&root);
         verify.run().success();
         fs::remove_file(&tree).unwrap();
     }
@@ -134,9 +143,11 @@ fn images_of_small_blocks_get_a_tree_in_another_file() {
 fn pipes_are_no_images() {
     let (fixture, image) = Fixture::with_image(&tree::Options::small());
     let root = format(&image, &[]);
-    let (fifo, dir, other) = (fixture.path("fifo"), fixture.directory("dir"), fixture.path("other"));
+    let (fifo, dir, other) =
+        (fixture.path("fifo"), fixture.directory("dir"), fixture.path("other"));
     make_fifo(&fifo);
-    let [fifo, dir, image, other] = [&fifo, &dir, &image, &other].map(|path| path.to_str().unwrap());
+    let [fifo, dir, image, other] =
+        [&fifo, &dir, &image, &other].map(|path| path.to_str().unwrap());
     for command in [
         &["ls", fifo][..],
         &["cat", fifo, "/a"],
@@ -159,7 +170,9 @@ fn pipes_are_no_images() {
         &["patch", "apply", image, fifo],
         &["patch", "show", fifo],
     ] {
-        let run = Run::limited(ferofs_path(), None, std::time::Duration::from_secs(20)).args(command).run();
+        let run = Run::limited(ferofs_path(), None, std::time::Duration::from_secs(20))
+            .args(command)
+            .run();
         assert!(
             run.code != 0 && run.stderr.contains("not a regular file or block device"),
             "{command:?}: {}",

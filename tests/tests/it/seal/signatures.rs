@@ -26,16 +26,22 @@ impl Keys {
 
     /// Makes `NAME.key` and the certificate `NAME.pem`, which is valid for these days from now.
     fn make(&self, name: &str, algorithm: &str, days: &str) {
-        let (key, cert, request) =
-            (self.path(&format!("{name}.key")), self.path(&format!("{name}.pem")), self.path("request"));
+        let (key, cert, request) = (
+            self.path(&format!("{name}.key")),
+            self.path(&format!("{name}.pem")),
+            self.path("request"),
+        );
         let subject = format!("/CN={name}");
-        let mut new = vec!["req", "-new", "-nodes", "-newkey", algorithm, "-keyout", &key, "-out", &request];
+        let mut new =
+            vec!["req", "-new", "-nodes", "-newkey", algorithm, "-keyout", &key, "-out", &request];
         if algorithm == "ec" {
             new.extend(["-pkeyopt", "ec_paramgen_curve:prime256v1"]);
         }
         new.extend(["-subj", &subject]);
         self.openssl(&new);
-        self.openssl(&["x509", "-req", "-in", &request, "-signkey", &key, "-days", days, "-out", &cert]);
+        self.openssl(&[
+            "x509", "-req", "-in", &request, "-signkey", &key, "-days", days, "-out", &cert,
+        ]);
     }
 }
 
@@ -54,7 +60,14 @@ fn patches_are_checked(keys: &Keys) {
     sign.args(["--key", &keys.path("good.key"), "--cert", &keys.path("good.pem")]).run().success();
     let before = fs::read(&image).unwrap();
     let apply = |patch: &PathBuf, cert: &str| {
-        let apply = ferofs().args(["patch", "apply", "--signature", &signature, "--cert", &keys.path(cert)]);
+        let apply = ferofs().args([
+            "patch",
+            "apply",
+            "--signature",
+            &signature,
+            "--cert",
+            &keys.path(cert),
+        ]);
         apply.args([&image, patch]).run()
     };
     apply(&other, "good.pem").failure(1);
@@ -77,7 +90,8 @@ fn deltas_are_checked(keys: &Keys) {
     let (fixture, old) = Fixture::with_image(&tree::Options::small());
     let [first, second, delta, other, mixed, out] =
         ["first", "second", "delta", "other", "mixed", "out"].map(|name| fixture.path(name));
-    for (new, delta, text) in [(&first, &delta, "content "), (&second, &other, "another content ")] {
+    for (new, delta, text) in [(&first, &delta, "content "), (&second, &other, "another content ")]
+    {
         fs::write(fixture.source().join("added"), text.repeat(10_000)).unwrap();
         ferofs().arg("build").arg(fixture.source()).arg(new).run().success();
         ferofs().args(["delta", "create", "--output"]).args([delta, &old, new]).run().success();
@@ -90,11 +104,15 @@ fn deltas_are_checked(keys: &Keys) {
     let head = |bytes: &[u8]| 32 + u32::from_le_bytes(bytes[12..16].try_into().unwrap()) as usize;
     fs::write(&mixed, [&signed[..head(&signed)], &foreign[head(&foreign)..]].concat()).unwrap();
     let device = device_path();
-    let has_device = device.exists() || need::lacks("the program for devices", "ferofs-device beside ferofs");
+    let has_device =
+        device.exists() || need::lacks("the program for devices", "ferofs-device beside ferofs");
     for is_device in [false, true].into_iter().filter(|is_device| has_device || !is_device) {
         let apply = |delta: &PathBuf, options: &[&str]| {
-            let program =
-                if is_device { Run::new(&device).arg("delta") } else { ferofs().args(["delta", "apply"]) };
+            let program = if is_device {
+                Run::new(&device).arg("delta")
+            } else {
+                ferofs().args(["delta", "apply"])
+            };
             let apply = program.arg(&old).arg("-").arg(&out).args(options);
             apply.input(fs::File::open(delta).unwrap()).run()
         };
@@ -109,18 +127,26 @@ fn deltas_are_checked(keys: &Keys) {
             (&delta, &signature, "almost.pem", "too weak"),
         ] {
             let refused = with(delta, signature, cert);
-            assert!(refused.code == 1 && refused.stderr.contains(reason), "{reason}: {}", refused.stderr);
+            assert!(
+                refused.code == 1 && refused.stderr.contains(reason),
+                "{reason}: {}",
+                refused.stderr
+            );
         }
         assert_eq!(apply(&delta, &["--cert", &keys.path("good.pem")]).code, 2);
         assert!(!out.exists(), "a refused delta made a file");
         assert_eq!(with(&mixed, &signature, "good.pem").code, 1);
-        assert!(!out.exists() || fs::read(&out).unwrap().is_empty(), "bytes that nobody signed were written");
+        assert!(
+            !out.exists() || fs::read(&out).unwrap().is_empty(),
+            "bytes that nobody signed were written"
+        );
         with(&delta, &signature, "good.pem").success();
         assert!(fs::read(&out).unwrap() == fs::read(&first).unwrap());
         fs::remove_file(&out).unwrap();
     }
     let options = ["delta", "apply", "--signature", &signature, "--cert", &keys.path("good.pem")];
-    let without_openssl = ferofs().env("PATH", "/nowhere").args(options).args([&old, &delta, &out]).run();
+    let without_openssl =
+        ferofs().env("PATH", "/nowhere").args(options).args([&old, &delta, &out]).run();
     assert!(without_openssl.failure(1).stderr.contains("openssl, which is not installed"));
     assert!(!out.exists());
 }
@@ -132,7 +158,8 @@ fn envelopes_are_checked(keys: &Keys, root: &str, text: &str) {
         let stderr = verify.run().failure(1).stderr;
         assert!(stderr.contains(reason), "{reason}: {stderr}");
     };
-    let (cert, attached, right) = (keys.path("good.pem"), keys.path("attached.p7s"), keys.path("good.p7s"));
+    let (cert, attached, right) =
+        (keys.path("good.pem"), keys.path("attached.p7s"), keys.path("good.p7s"));
     keys.openssl(&[
         "smime",
         "-sign",
@@ -183,7 +210,8 @@ fn envelopes_are_checked(keys: &Keys, root: &str, text: &str) {
         (&other, &der_cert, "der.crt: in DER"),
         (&keys.path("edwards.key"), &keys.path("edwards.pem"), "RSA and ECDSA keys sign"),
     ] {
-        let sign = ferofs().args(["verity", "sign", root, "--key", key, "--cert", cert, "--output", &output]);
+        let sign = ferofs()
+            .args(["verity", "sign", root, "--key", key, "--cert", cert, "--output", &output]);
         let stderr = sign.run().failure(1).stderr;
         assert!(stderr.contains(reason), "{reason}: {stderr}");
     }
@@ -213,7 +241,8 @@ fn signatures_are_those_of_openssl() {
             .run()
     };
     let verify = |root: &str, signature: &str, certs: &[&str]| {
-        let certs = certs.iter().flat_map(|name| ["--cert".to_owned(), keys.path(&format!("{name}.pem"))]);
+        let certs =
+            certs.iter().flat_map(|name| ["--cert".to_owned(), keys.path(&format!("{name}.pem"))]);
         ferofs().args(["verity", "verify-signature", root, signature]).args(certs).run()
     };
     let text = keys.path("text");
@@ -262,8 +291,8 @@ fn signatures_are_those_of_openssl() {
         let output = keys.path("theirs.p7s");
         let (key, cert) = (keys.path(&format!("{name}.key")), keys.path(&format!("{name}.pem")));
         keys.openssl(&[
-            "smime", "-sign", "-nocerts", "-noattr", "-binary", "-md", digest, "-in", &text, "-inkey", &key,
-            "-signer", &cert, "-outform", "DER", "-out", &output,
+            "smime", "-sign", "-nocerts", "-noattr", "-binary", "-md", digest, "-in", &text,
+            "-inkey", &key, "-signer", &cert, "-outform", "DER", "-out", &output,
         ]);
         output
     };

@@ -50,7 +50,8 @@ impl Sealed {
         let image = fixture.build("image", ["--compress", "lz4", "-E", "fragments"]);
         let image_len = fs::metadata(&image).unwrap().len() as usize;
         let (tree, root) = (fixture.path("image.tree"), fixture.path("image.root"));
-        let mut format = ferofs().args(["verity", "format", "--roothash-file"]).arg(&root).arg(&image);
+        let mut format =
+            ferofs().args(["verity", "format", "--roothash-file"]).arg(&root).arg(&image);
         if beside {
             format = format.arg("--hash-file").arg(&tree);
         }
@@ -61,7 +62,8 @@ impl Sealed {
 
     /// Writes the files with one to three changed bits in the image, the tree with its superblock, or the root hash.
     fn write_changed(&self, rng: &mut Rng, paths: &Paths) {
-        let (mut image, mut tree, mut root) = (self.image.clone(), self.tree.clone(), self.root.clone());
+        let (mut image, mut tree, mut root) =
+            (self.image.clone(), self.tree.clone(), self.root.clone());
         for _ in 0..=rng.below(3) {
             // As often the tree and its superblock as the image, which is larger; the root hash sometimes.
             let part = match (rng.below(20), &mut tree) {
@@ -84,7 +86,8 @@ fn changed_bytes_are_never_returned() {
     let (fixture, files) = fixture();
     let right: Vec<u8> = files.iter().flat_map(|(_, content)| content.clone()).collect();
     let names: Vec<&PathBuf> = files.iter().map(|(path, _)| path).collect();
-    let [image, tree, root] = ["changed", "changed-tree", "changed-root"].map(|name| fixture.path(name));
+    let [image, tree, root] =
+        ["changed", "changed-tree", "changed-root"].map(|name| fixture.path(name));
     let paths = Paths { image, tree, root };
     let sealed = [Sealed::new(&fixture, false), Sealed::new(&fixture, true)];
     let mut rng = Rng::new(1);
@@ -128,7 +131,8 @@ impl std::str::FromStr for Hex {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        let is_hash = matches!(text.len(), 64 | 128) && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let is_hash =
+            matches!(text.len(), 64 | 128) && text.bytes().all(|digit| digit.is_ascii_hexdigit());
         is_hash.then_some(Self).ok_or(())
     }
 }
@@ -160,7 +164,9 @@ fn read_through_fuse(
     }
     let options = ["-o".as_ref(), std::ffi::OsStr::from_bytes(options.as_bytes())];
     // A mount whose superblock, root directory or root hash is changed fails.
-    let Ok(mount) = Mount::fuse_with(ferofs_tests::run::ferofs_path(), &options, &paths.image, &dir) else {
+    let Ok(mount) =
+        Mount::fuse_with(ferofs_tests::run::ferofs_path(), &options, &paths.image, &dir)
+    else {
         counts.unmounted += 1;
         return;
     };
@@ -190,19 +196,33 @@ fn errors_name_the_image_and_the_file() {
     let name = image.display().to_string();
     let (out, tar) = (fixture.path("out"), fixture.path("tar"));
     let command = |words: &[&str], paths: &[&PathBuf]| {
-        ferofs().args(words).args(["--roothash", &root]).arg(&image).args(paths).run().failure(1).stderr
+        ferofs()
+            .args(words)
+            .args(["--roothash", &root])
+            .arg(&image)
+            .args(paths)
+            .run()
+            .failure(1)
+            .stderr
     };
     let cat = command(&["cat"], &[&PathBuf::from("/dir3/file11")]);
-    assert!(cat.contains(&format!("{name}: /dir3/file11: ")) && cat.contains("data block"), "{cat}");
+    assert!(
+        cat.contains(&format!("{name}: /dir3/file11: ")) && cat.contains("data block"),
+        "{cat}"
+    );
     let extract = command(&["extract"], &[&out]);
     assert!(
-        extract.contains(&name) && extract.contains("dir3/file11: ") && extract.contains("data block"),
+        extract.contains(&name)
+            && extract.contains("dir3/file11: ")
+            && extract.contains("data block"),
         "{extract}"
     );
     assert!(out.join("dir2/file10").exists(), "the other files are extracted");
     let archive = command(&["extract", "--tar", tar.to_str().unwrap()], &[]);
     assert!(
-        archive.contains(&name) && archive.contains("dir3/file11: ") && archive.contains("data block"),
+        archive.contains(&name)
+            && archive.contains("dir3/file11: ")
+            && archive.contains("data block"),
         "{archive}"
     );
     assert!(!tar.exists(), "there is no archive of an image that cannot be read");

@@ -53,7 +53,8 @@ impl Appender<'_> {
             let (own, later) = bytes.split_at(extent.size as usize);
             bytes = later;
             let fingerprint = fingerprints.next().copied().flatten();
-            let same = |stored: &StoredExtent| stored.encoded == extent.encoded && stored.method == method;
+            let same =
+                |stored: &StoredExtent| stored.encoded == extent.encoded && stored.method == method;
             let stored = fingerprint.map_or(Ok(None), |fingerprint| index.get(&fingerprint))?;
             if let Some(stored) = stored.filter(same) {
                 self.data.bytes_shared += extent.len;
@@ -121,7 +122,11 @@ impl Appender<'_> {
     }
 
     /// The pcluster to which the holes of a file with this log refer, which is appended at its first use; `None` if it needs none.
-    pub(super) fn zero_cluster(&mut self, log: &ExtentLog, method: usize) -> Result<Option<ZeroCluster>> {
+    pub(super) fn zero_cluster(
+        &mut self,
+        log: &ExtentLog,
+        method: usize,
+    ) -> Result<Option<ZeroCluster>> {
         let Some(compression) = self.context.compression else { return Ok(None) };
         if !log.has_holes() || compression.index == IndexKind::Extents {
             return Ok(None);
@@ -139,13 +144,18 @@ impl Appender<'_> {
     }
 
     pub(super) fn algorithm(&self, method: usize) -> Algorithm {
-        let method = self.context.compression.and_then(|compression| compression.methods.get(method));
+        let method =
+            self.context.compression.and_then(|compression| compression.methods.get(method));
         // Encoded content always has a method.
         method.map_or(Algorithm::Lz4, |method| method.algorithm())
     }
 
     /// Encodes the index of a file whose inode has `inode_len` bytes with its xattrs.
-    pub(super) fn indexed(&mut self, file: FileExtents<'_>, inode_len: usize) -> Result<StoredContent> {
+    pub(super) fn indexed(
+        &mut self,
+        file: FileExtents<'_>,
+        inode_len: usize,
+    ) -> Result<StoredContent> {
         let encoder = self.context.index_encoder();
         let (layout, index) = encoder.encode(file, inode_len).map_err(Error::Layout)?;
         self.data.features |= Incompat::LZ4_0PADDING;

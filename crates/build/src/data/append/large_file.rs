@@ -30,7 +30,14 @@ impl Appender<'_> {
             return Ok(());
         }
         let log = ExtentLog::new(self.context.block_size.bytes64());
-        self.partial_files.push_back(PartialFile { node, left: bytes, start: None, log, method: 0, plan });
+        self.partial_files.push_back(PartialFile {
+            node,
+            left: bytes,
+            start: None,
+            log,
+            method: 0,
+            plan,
+        });
         Ok(())
     }
 
@@ -60,7 +67,9 @@ impl Appender<'_> {
             FileResultKind::Unreadable(error) => self.leave_out(&file, error)?,
             _ if self.is_skipped(file.node) => {}
             kind => {
-                if let Some(content) = self.append_readable_part(&mut file, kind, bytes, tail, read)? {
+                if let Some(content) =
+                    self.append_readable_part(&mut file, kind, bytes, tail, read)?
+                {
                     self.data.contents[file.node.index()] = content;
                 }
             }
@@ -90,7 +99,9 @@ impl Appender<'_> {
         };
         let mut file_tail = FileTail::None;
         match kind {
-            FileResultKind::Encoded(encoded, method) if !file.log.is_flat() || !encoded.log.is_flat() => {
+            FileResultKind::Encoded(encoded, method)
+                if !file.log.is_flat() || !encoded.log.is_flat() =>
+            {
                 let log = self.append_extents(&encoded, method, bytes)?;
                 file.log.extend(&log);
                 file.method = method;
@@ -178,7 +189,9 @@ impl Appender<'_> {
         match source {
             CopySource::At(place) => {
                 let file = contents.file(place.file);
-                self.output.copy(file.file().as_fd(), place.at, whole, &|bytes, at| file.read(bytes, at))?;
+                self.output.copy(file.file().as_fd(), place.at, whole, &|bytes, at| {
+                    file.read(bytes, at)
+                })?;
                 contents.read_at(SourcePosition { at: place.at + whole, ..place }, &mut bytes)?;
             }
             CopySource::File(offset) => self.reader.copy_file(node, offset, |file, read| {
@@ -206,8 +219,15 @@ impl Appender<'_> {
         }
     }
 
-    fn chunked(&mut self, node: NodeId, plan: &ChunkPlan, start: BlockAddr) -> Result<StoredContent> {
-        check_table_size(plan.table_size(), || self.context.contents.path(self.context.tree, node))?;
+    fn chunked(
+        &mut self,
+        node: NodeId,
+        plan: &ChunkPlan,
+        start: BlockAddr,
+    ) -> Result<StoredContent> {
+        check_table_size(plan.table_size(), || {
+            self.context.contents.path(self.context.tree, node)
+        })?;
         let inode_len = self.context.inode_sizes.len(node);
         let (format, table) = plan.encode(start, inode_len).map_err(Error::Layout)?;
         self.data.features |= Incompat::CHUNKED_FILE;

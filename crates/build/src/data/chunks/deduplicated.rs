@@ -81,18 +81,25 @@ pub(crate) fn run(
     };
     let size = chunks.size;
     let context = ChunkContext { worker, size };
-    let fits = size.is_power_of_two() && (block.bytes64()..=CHUNK_MAX.max(block.bytes64())).contains(&size);
-    let extra = u8::try_from(size.max(1).trailing_zeros()).unwrap_or(0).saturating_sub(block.bits());
+    let fits = size.is_power_of_two()
+        && (block.bytes64()..=CHUNK_MAX.max(block.bytes64())).contains(&size);
+    let extra =
+        u8::try_from(size.max(1).trailing_zeros()).unwrap_or(0).saturating_sub(block.bits());
     let format = ChunkFormat::new(extra, entries).filter(|_| fits);
     let problem = "not a power of two from a block to 64 MiB";
     let format = format.ok_or(Error::Option { option: "chunk size", problem })?;
     let id = DeviceId::new(u16::from(device.is_some()));
-    let store =
-        ChunkStore { output: device.unwrap_or(output), id, addresses: HashMap::new(), bytes_shared: 0 };
+    let store = ChunkStore {
+        output: device.unwrap_or(output),
+        id,
+        addresses: HashMap::new(),
+        bytes_shared: 0,
+    };
     let contents = vec![StoredContent::None; worker.tree.nodes.len()];
     let mut hole = Vec::new();
     format.encode(None, &mut hole).map_err(Error::Layout)?;
-    let mut writer = ChunkWriter { context, format, store, spill, warnings, contents, file: None, hole };
+    let mut writer =
+        ChunkWriter { context, format, store, spill, warnings, contents, file: None, hole };
     let peak_jobs = writer.run()?;
     let (contents, bytes_shared) = (writer.contents, writer.store.bytes_shared);
     Ok(StoredData {
@@ -123,7 +130,8 @@ impl ChunkStore<'_> {
             self.bytes_shared += chunk.len() as u64;
             return Ok(place(*addr));
         }
-        let unit = block.bytes64().saturating_mul(context.worker.options.data.alignment.get().into());
+        let unit =
+            block.bytes64().saturating_mul(context.worker.options.data.alignment.get().into());
         if unit <= context.size {
             self.output.pad_to(self.output.position().next_multiple_of(unit))?;
         }
@@ -210,7 +218,8 @@ impl ChunkWriter<'_> {
             self.add_holes(&mut file.1, slice.offset / size);
             for (chunk, hash) in content.chunks(size as usize).zip(&mut hashes) {
                 let hash = hash.filter(|_| !is_skipped);
-                let place = hash.map(|hash| self.store.put(chunk, hash, self.context)).transpose()?;
+                let place =
+                    hash.map(|hash| self.store.put(chunk, hash, self.context)).transpose()?;
                 self.format.encode(place, &mut file.1).map_err(Error::Layout)?;
             }
             self.file = (!is_skipped).then_some(file);
@@ -231,7 +240,10 @@ impl ChunkWriter<'_> {
     /// Writes the table of the current file, whose last slice is stored.
     fn finish_file(&mut self) -> Result<()> {
         let Some((node, mut entries)) = self.file.take() else { return Ok(()) };
-        self.add_holes(&mut entries, self.context.worker.tree.node(node).size.div_ceil(self.context.size));
+        self.add_holes(
+            &mut entries,
+            self.context.worker.tree.node(node).size.div_ceil(self.context.size),
+        );
         // Entries are aligned to their size, and inodes start at multiples of 32.
         let end = self.context.worker.inode_sizes.len(node);
         let padding = end.next_multiple_of(self.format.entry_size()) - end;
@@ -276,7 +288,8 @@ impl<'a> BatchScheduler<'a> {
     }
 
     fn split(&mut self, node: NodeId) -> Result<()> {
-        let ChunkContext { worker: WorkerContext { tree, contents, .. }, size: chunk } = self.context;
+        let ChunkContext { worker: WorkerContext { tree, contents, .. }, size: chunk } =
+            self.context;
         let Kind::Regular { sparse } = tree.node(node).kind else { return Ok(()) };
         let size = tree.node(node).size;
         if size == 0 {
@@ -315,7 +328,12 @@ fn read_batch(context: ChunkContext<'_>, reader: &mut Reader<'_>, slices: Vec<Sl
     batch
 }
 
-fn read(context: ChunkContext<'_>, reader: &mut Reader<'_>, slice: Slice, batch: &mut Batch) -> Result<()> {
+fn read(
+    context: ChunkContext<'_>,
+    reader: &mut Reader<'_>,
+    slice: Slice,
+    batch: &mut Batch,
+) -> Result<()> {
     let start = batch.bytes.len();
     batch.bytes.resize(start + slice.len as usize, 0);
     let timings = context.worker.timings();

@@ -83,7 +83,13 @@ pub(crate) fn run(
                 Some(place) => place,
                 None => {
                     let next = found.get(number + 1).and_then(|(_, place)| *place);
-                    avoid_adjacent_runs(context, output, runs.last(), range.end - range.start, next)?;
+                    avoid_adjacent_runs(
+                        context,
+                        output,
+                        runs.last(),
+                        range.end - range.start,
+                        next,
+                    )?;
                     (DeviceId::new(0), copy(context, &mut reader, id, range.clone(), output)?)
                 }
             };
@@ -93,7 +99,8 @@ pub(crate) fn run(
                 _ => runs.push(run),
             }
         }
-        let (format, places) = table(&runs, node.size, context.block_size).map_err(Error::Layout)?;
+        let (format, places) =
+            table(&runs, node.size, context.block_size).map_err(Error::Layout)?;
         // Entries are aligned to their size, and inodes start at multiples of 32.
         let end = context.inode_sizes.len(id);
         let mut table = vec![0; end.next_multiple_of(format.entry_size()) - end];
@@ -108,7 +115,8 @@ pub(crate) fn run(
 
 /// Whether the unified address space of the image and its devices, or an address on a device, can need more than 32 bits.
 pub(crate) fn needs_wide_addresses(options: &Options, contents: &Contents) -> bool {
-    let blocks = contents.devices().iter().map(|device| options.image.block_size.blocks_for(device.bytes));
+    let blocks =
+        contents.devices().iter().map(|device| options.image.block_size.blocks_for(device.bytes));
     blocks.fold(OWN_BLOCKS, u64::saturating_add) >= 1 << 32
 }
 
@@ -172,8 +180,9 @@ fn find(context: WorkerContext<'_>, id: NodeId) -> Result<Vec<PlacedRange>> {
         }
     };
     // Only whole blocks can be copied. If a range to copy starts or ends within a block, the whole file is copied.
-    let unaligned_copy =
-        |(range, place): &PlacedRange| place.is_none() && !aligned(range.start, range.end - range.start, 0);
+    let unaligned_copy = |(range, place): &PlacedRange| {
+        place.is_none() && !aligned(range.start, range.end - range.start, 0)
+    };
     if pieces.iter().any(unaligned_copy) {
         pieces = vec![(0..node.size, None)];
     }
@@ -190,8 +199,9 @@ fn whole(
 ) -> Result<StoredContent> {
     let size = context.tree.node(id).size;
     let tail = context.inode_sizes.inline_tail(id, size, context.block_size) as u64;
-    let start =
-        BlockAddr::new(copy(context, reader, id, 0..size - tail, output)? >> context.block_size.bits());
+    let start = BlockAddr::new(
+        copy(context, reader, id, 0..size - tail, output)? >> context.block_size.bits(),
+    );
     let mut bytes = vec![0; tail as usize];
     reader.read(id, size - tail, &mut bytes)?;
     let tail = spill.push(&bytes)?;
@@ -254,7 +264,8 @@ type Table = (ChunkFormat, Vec<Option<ChunkPlace>>);
 fn table(runs: &[Run], size: u64, block: BlockSize) -> Result<Table, ferofs_format::FormatError> {
     // Each run starts and ends at a chunk boundary. A chunk need not be larger than the file.
     let whole = size.next_power_of_two().trailing_zeros();
-    let boundaries = runs.iter().flat_map(|run| [run.start, run.end]).filter(|at| *at != 0 && *at != size);
+    let boundaries =
+        runs.iter().flat_map(|run| [run.start, run.end]).filter(|at| *at != 0 && *at != size);
     let bits = boundaries.map(u64::trailing_zeros).chain([whole]).min().unwrap_or(whole);
     let extra = bits.saturating_sub(u32::from(block.bits())).min(EXTRA_BITS_MAX);
     let fault = ferofs_format::Fault::Map("no such chunk size");
@@ -286,7 +297,10 @@ mod tests {
         let run = |start, end, at| Run { start, end, device: DeviceId::new(1), at };
         let shown = |runs: &[Run], size| {
             let (format, places) = table(runs, size, block).unwrap();
-            (format.chunk_size(block), places.iter().map(|p| p.map(|p| p.addr.get())).collect::<Vec<_>>())
+            (
+                format.chunk_size(block),
+                places.iter().map(|p| p.map(|p| p.addr.get())).collect::<Vec<_>>(),
+            )
         };
         assert_eq!(shown(&[run(0, 9_000_000, 512)], 9_000_000), (16 << 20, vec![Some(1)]));
         assert_eq!(shown(&[run(0, 1, 1024)], 1), (512, vec![Some(2)]));
@@ -298,6 +312,9 @@ mod tests {
         assert_eq!(shown(&[], 5000), (8192, vec![None]));
         let far = 3 << 40;
         assert_eq!(shown(&[run(0, 512, far)], 512), (512, vec![Some(far >> 9)]));
-        assert_eq!(table(&[run(0, 512, far)], 512, block).unwrap().0.entries(), EntryFormat::Indexes48);
+        assert_eq!(
+            table(&[run(0, 512, far)], 512, block).unwrap().0.entries(),
+            EntryFormat::Indexes48
+        );
     }
 }

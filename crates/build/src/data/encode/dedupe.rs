@@ -43,7 +43,13 @@ pub(crate) struct Match {
 impl Match {
     /// Zeroes that are not stored: an extent without bytes.
     pub(crate) const fn hole(start: usize, len: usize) -> Self {
-        let stored = StoredExtent { at: BytePos::new(0), size: 0, encoded: false, method: 0, partial: false };
+        let stored = StoredExtent {
+            at: BytePos::new(0),
+            size: 0,
+            encoded: false,
+            method: 0,
+            partial: false,
+        };
         Self { start, len, stored, same_offset: true }
     }
 
@@ -93,7 +99,8 @@ impl ExtentIndex {
             let Some(Record { job: before, fingerprint, stored }) = self.0.read().get(hash)? else {
                 continue;
             };
-            let Some(start) = at.checked_sub(fingerprint.offset as usize).filter(|start| *start >= end)
+            let Some(start) =
+                at.checked_sub(fingerprint.offset as usize).filter(|start| *start >= end)
             else {
                 continue;
             };
@@ -140,7 +147,11 @@ impl ExtentIndex {
     ///
     /// # Errors
     /// [`crate::Error::Io`] if the temporary file cannot be read or written.
-    pub(crate) fn insert_before(&self, fingerprint: ExtentFingerprint, stored: StoredExtent) -> Result<()> {
+    pub(crate) fn insert_before(
+        &self,
+        fingerprint: ExtentFingerprint,
+        stored: StoredExtent,
+    ) -> Result<()> {
         self.add(Record { job: None, fingerprint, stored })
     }
 
@@ -173,7 +184,9 @@ mod tests {
         index.insert(0, ExtentFingerprint::of(&b).unwrap(), stored(2)).unwrap();
         let src = [noise(77, 3), b.clone(), a.clone(), b[..8000].to_vec(), a].concat();
         let found = index.find(&src, DISTANCE, 0).unwrap();
-        let at = |found: &[Match]| found.iter().map(|m| (m.start, m.stored.at.get())).collect::<Vec<_>>();
+        let at = |found: &[Match]| {
+            found.iter().map(|m| (m.start, m.stored.at.get())).collect::<Vec<_>>()
+        };
         assert_eq!(at(&found), [(77, 2), (9077, 1), (37_077, 1)]);
         assert!(index.find(&src, DISTANCE - 1, 0).unwrap().is_empty());
         assert!(index.find(&src, DISTANCE, 1).unwrap().is_empty());

@@ -67,7 +67,8 @@ impl DeflatePlacer {
             Some(padding) => Ok(Placed::Padded(padding)),
             None => {
                 let mut content = vec![0; extent.len as usize];
-                let undecodable = |_| Error::Layout(FormatError::new(Structure::Extent, Fault::Decode));
+                let undecodable =
+                    |_| Error::Layout(FormatError::new(Structure::Extent, Fault::Decode));
                 self.decoder
                     .decode(Algorithm::Deflate, bytes, &mut content, Portion::Whole)
                     .map_err(undecodable)?;
@@ -83,7 +84,8 @@ impl DeflatePlacer {
         mut bytes: &[u8],
         pos: u64,
     ) -> Result<Option<(ExtentLog, Vec<u8>)>> {
-        let (mut new, mut out, mut changed) = (ExtentLog::new(self.block.bytes64()), Vec::new(), false);
+        let (mut new, mut out, mut changed) =
+            (ExtentLog::new(self.block.bytes64()), Vec::new(), false);
         new.inherit_dedupe(log);
         out.reserve(bytes.len());
         for extent in log.iter() {

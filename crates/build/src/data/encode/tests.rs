@@ -9,7 +9,8 @@ fn content() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         proptest::collection::vec(any::<u8>(), 1..9000),
         (any::<u8>(), 1usize..30_000).prop_map(|(byte, len)| vec![byte; len]),
-        (proptest::collection::vec(0u8..4, 1..40), 1usize..800).prop_map(|(text, n)| text.repeat(n)),
+        (proptest::collection::vec(0u8..4, 1..40), 1usize..800)
+            .prop_map(|(text, n)| text.repeat(n)),
     ];
     proptest::collection::vec(piece, 1..8).prop_map(|pieces| pieces.concat())
 }
@@ -21,7 +22,8 @@ fn compression() -> impl Strategy<Value = Compression> {
         1 => Just((Algorithm::Deflate, 1)),
         1 => Just((Algorithm::Zstd, 1)),
     ];
-    let index = prop_oneof![Just(IndexKind::Compact), Just(IndexKind::Full), Just(IndexKind::Extents)];
+    let index =
+        prop_oneof![Just(IndexKind::Compact), Just(IndexKind::Full), Just(IndexKind::Extents)];
     let fragments = prop_oneof![Just(Fragments::None), Just(Fragments::Tails)];
     let max_extent = prop_oneof![3 => Just(None), 1 => (4096u32..20_000).prop_map(Some)];
     (method, 0u32..6, index, fragments, max_extent, any::<bool>()).prop_map(
@@ -89,10 +91,12 @@ proptest! {
 fn random_bytes_are_stored_up_to_where_others_begin() {
     let mut state = 1u64;
     let noise = std::iter::repeat_with(|| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 56) as u8
     });
-    let src: Vec<u8> = noise.take(1 << 20 | 200 << 10).chain(b"some words ".repeat(40_000)).collect();
+    let src: Vec<u8> =
+        noise.take(1 << 20 | 200 << 10).chain(b"some words ".repeat(40_000)).collect();
     let compression = Compression {
         pcluster: Some(1 << 20),
         index: IndexKind::Extents,
@@ -103,8 +107,10 @@ fn random_bytes_are_stored_up_to_where_others_begin() {
     let (mut extents, mut tails) = (Vec::new(), Vec::new());
     let sink = Sink { extents: &mut extents, tails: &mut tails };
     let file = compression.for_file(0, Vec::new, block).unwrap();
-    let encoded = encoder.encode(&src, file, Following::MoreData, None, u64::MAX, sink).unwrap().unwrap();
-    let extents: Vec<(bool, u64)> = encoded.log.iter().map(|extent| (extent.encoded, extent.len)).collect();
+    let encoded =
+        encoder.encode(&src, file, Following::MoreData, None, u64::MAX, sink).unwrap().unwrap();
+    let extents: Vec<(bool, u64)> =
+        encoded.log.iter().map(|extent| (extent.encoded, extent.len)).collect();
     let stored: u64 = extents.iter().filter(|(encoded, _)| !encoded).map(|(_, len)| len).sum();
     // The last whole piece of 16 KiB that is random ends at 1216 KiB.
     assert_eq!(stored, 1216 << 10, "{extents:?}");

@@ -17,7 +17,8 @@ pub(crate) fn zero_runs(src: &[u8], offset: u64, block: BlockSize) -> Vec<Match>
     let mut runs = Vec::new();
     let mut start = offset.wrapping_neg() as usize & (block.bytes() - 1);
     while src.len().saturating_sub(start) >= HOLE_MIN {
-        let zero_blocks = src[start..].chunks(block.bytes()).take_while(|block| is_zero(block)).count();
+        let zero_blocks =
+            src[start..].chunks(block.bytes()).take_while(|block| is_zero(block)).count();
         let len = (zero_blocks * block.bytes()).min(src.len() - start);
         if len >= HOLE_MIN {
             runs.push(Match::hole(start, len));

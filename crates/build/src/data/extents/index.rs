@@ -3,11 +3,12 @@
 use ferofs_format::inode::DataLayout;
 use ferofs_format::map::header::HEADER_SIZE;
 use ferofs_format::map::{
-    CompactIndex, CompactWriter, Encoding, ExtentRecord, ExtentsHeader, HeadKind, IndexFormat, IndexHeader,
-    Lclusters, MapHeader, Pcluster, RecordSize, Records, Tail, full,
+    CompactIndex, CompactWriter, Encoding, ExtentRecord, ExtentsHeader, HeadKind, IndexFormat,
+    IndexHeader, Lclusters, MapHeader, Pcluster, RecordSize, Records, Tail, full,
 };
 use ferofs_format::{
-    Algorithm, BlockAddr, BlockSize, BytePos, ClusterSize, Fault, FileOffset, FormatError, Structure,
+    Algorithm, BlockAddr, BlockSize, BytePos, ClusterSize, Fault, FileOffset, FormatError,
+    Structure,
 };
 
 use crate::data::extents::{Extent, ExtentLog, ExtentPlace};
@@ -92,7 +93,9 @@ impl IndexEncoder {
         let mut out = vec![0; header_start - inode_len];
         let layout = match file.tail {
             FileTail::Fragment { offset } if file.log.count() == 0 => {
-                out.extend_from_slice(&MapHeader::WholeFragment { offset: *offset }.to_bytes(self.block)?);
+                out.extend_from_slice(
+                    &MapHeader::WholeFragment { offset: *offset }.to_bytes(self.block)?,
+                );
                 DataLayout::CompressedCompact
             }
             _ if self.index == IndexKind::Extents => self.extents(file, header_start, &mut out)?,
@@ -112,9 +115,14 @@ impl IndexEncoder {
     ) -> Result<DataLayout, FormatError> {
         let FileExtents { log, tail, size, .. } = file;
         let cluster = self.cluster(0)?;
-        let far_fragment = matches!(tail, FileTail::Fragment { offset } if u32::try_from(*offset).is_err());
+        let far_fragment =
+            matches!(tail, FileTail::Fragment { offset } if u32::try_from(*offset).is_err());
         let format = match self.block.bits() {
-            _ if self.index == IndexKind::Full || log.shares() || log.has_holes() || far_fragment => {
+            _ if self.index == IndexKind::Full
+                || log.shares()
+                || log.has_holes()
+                || far_fragment =>
+            {
                 IndexFormat::Full
             }
             0..=12 => IndexFormat::Compact { compacted_2b: true },
@@ -161,11 +169,12 @@ impl IndexEncoder {
             let zeroes = file.zeroes.filter(|_| extent.is_hole());
             // Linux 7.2 takes an extent of one lcluster for a hole, too, if a hole is next and it looks there for a number of blocks. So the first
             // two blocks of the hole are stored zeroes, or all of a short one.
-            let mut unmarked = match last.replace(end).filter(|_| self.big_pclusters && zeroes.is_some()) {
-                Some(last) if last + block >= end && extent.len < 3 * block => extent.len,
-                Some(last) if last + block >= end => 2 * block,
-                _ => 0,
-            };
+            let mut unmarked =
+                match last.replace(end).filter(|_| self.big_pclusters && zeroes.is_some()) {
+                    Some(last) if last + block >= end && extent.len < 3 * block => extent.len,
+                    Some(last) if last + block >= end => 2 * block,
+                    _ => 0,
+                };
             last = last.filter(|_| !extent.is_hole());
             end += extent.len;
             let mut rest = extent.len;
@@ -291,7 +300,8 @@ impl IndexEncoder {
 
     fn cluster(&self, extra_bits: u8) -> Result<ClusterSize, FormatError> {
         let fault = Fault::Map("no such lcluster size");
-        ClusterSize::new(self.block, extra_bits).ok_or(FormatError::new(Structure::MapHeader, fault))
+        ClusterSize::new(self.block, extra_bits)
+            .ok_or(FormatError::new(Structure::MapHeader, fault))
     }
 
     /// The most bytes that the index of a file of `size` bytes takes, without its inline tail.
@@ -328,9 +338,11 @@ mod tests {
         let mut log = ExtentLog::new(block);
         log.push(extent(block, false, block));
         log.push(Extent::hole(len << 10));
-        let zeroes = Some(ZeroCluster { at: BytePos::new(0), len: ZeroCluster::BLOCKS_MIN * block });
+        let zeroes =
+            Some(ZeroCluster { at: BytePos::new(0), len: ZeroCluster::BLOCKS_MIN * block });
         let (first, algorithm, tail) = (BytePos::new(block), Algorithm::Lz4, &FileTail::None);
-        let file = FileExtents { log: &log, tail, size: log.decoded_len(), first, algorithm, zeroes };
+        let file =
+            FileExtents { log: &log, tail, size: log.decoded_len(), first, algorithm, zeroes };
         let (mut end, mut parts) = (log.decoded_len(), Vec::new());
         for pcluster in encoder.pclusters(file).skip(1).collect::<Vec<_>>().into_iter().rev() {
             parts.insert(0, ((end - pcluster.start.get()) >> 10, pcluster.hole));
@@ -365,7 +377,10 @@ mod tests {
                     zeroes: None,
                 };
                 let (_, bytes) = encoder.encode(file, 44).unwrap();
-                assert!(bytes.len() as u64 <= encoder.max_size(log.decoded_len()), "{block} {index:?}");
+                assert!(
+                    bytes.len() as u64 <= encoder.max_size(log.decoded_len()),
+                    "{block} {index:?}"
+                );
             }
         }
     }

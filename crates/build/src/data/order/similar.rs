@@ -49,7 +49,9 @@ pub(super) fn order(tree: &Tree) -> SimilarOrder {
     while let Some(visit) = open.pop() {
         match visit {
             Visit::Named(nodes) => {
-                let new = nodes.into_iter().filter(|id| !std::mem::replace(&mut visited[id.index()], true));
+                let new = nodes
+                    .into_iter()
+                    .filter(|id| !std::mem::replace(&mut visited[id.index()], true));
                 order.add(tree, new.collect());
             }
             Visit::Group(directories) => {
@@ -67,8 +69,10 @@ pub(super) fn order(tree: &Tree) -> SimilarOrder {
 impl SimilarOrder {
     /// Adds nodes of one name.
     fn add(&mut self, tree: &Tree, nodes: Vec<NodeId>) {
-        let sizes =
-            nodes.iter().map(|id| tree.node(*id)).filter(|node| matches!(node.kind, Kind::Regular { .. }));
+        let sizes = nodes
+            .iter()
+            .map(|id| tree.node(*id))
+            .filter(|node| matches!(node.kind, Kind::Regular { .. }));
         let bytes: u64 = sizes.map(|node| node.size).sum();
         self.bytes += bytes;
         if nodes.len() > 1 {
@@ -164,8 +168,9 @@ fn add_name(signature: &mut Signature, name: &[u8]) {
 
 /// FNV-1a: the same in each build, because the image depends on it. An attacker who finds names with equal hashes can only make the order worse.
 fn hash(name: &[u8]) -> u64 {
-    name.iter()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+    name.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 /// Mixes all bits of `hash` into 32 (the finalizer of SplitMix64).

@@ -46,7 +46,10 @@ impl<'a> WorkerContext<'a> {
     }
 
     /// How `node` is encoded; `None`: it is stored uncompressed.
-    pub(crate) fn file_compression(&self, node: NodeId) -> Option<(&'a Compression, FileCompression)> {
+    pub(crate) fn file_compression(
+        &self,
+        node: NodeId,
+    ) -> Option<(&'a Compression, FileCompression)> {
         let compression = self.compression.filter(|_| !self.order.is_stored(node))?;
         let (size, path) = (self.tree.node(node).size, || self.tree.path_bytes(node));
         Some((compression, compression.for_file(size, path, self.block_size)?))
@@ -75,7 +78,8 @@ impl<'a> WorkerContext<'a> {
 
     /// Places the extents that `method` encodes; `None` if Linux can decode them at any place.
     pub(crate) fn deflate_placer(&self, method: usize) -> Option<DeflatePlacer> {
-        let compression = self.compression.filter(|compression| compression.index == IndexKind::Extents)?;
+        let compression =
+            self.compression.filter(|compression| compression.index == IndexKind::Extents)?;
         let algorithm = compression.methods.get(method)?.algorithm();
         (algorithm == Algorithm::Deflate).then(|| DeflatePlacer::new(self.block_size))
     }
@@ -84,7 +88,11 @@ impl<'a> WorkerContext<'a> {
     /// duplicates, so that these decide the same.
     pub(crate) fn rounded_inode_len(&self, node: NodeId) -> usize {
         let len = self.inode_sizes.len(node);
-        if self.identical_files.is_candidate(node) { len.next_multiple_of(INODE_LEN_STEP) } else { len }
+        if self.identical_files.is_candidate(node) {
+            len.next_multiple_of(INODE_LEN_STEP)
+        } else {
+            len
+        }
     }
 
     /// How many of the last bytes of a file of `size` bytes can follow its inode within one block.

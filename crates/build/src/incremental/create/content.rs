@@ -123,8 +123,12 @@ impl ContentWriter<'_> {
             None => None,
         };
         let identical_files = IdenticalFiles::new(tree)?;
-        let order =
-            Order::new(tree, compression, options.image.block_size, &crate::options::DataOptions::default());
+        let order = Order::new(
+            tree,
+            compression,
+            options.image.block_size,
+            &crate::options::DataOptions::default(),
+        );
         let context = WorkerContext {
             options,
             tree,
@@ -138,7 +142,9 @@ impl ContentWriter<'_> {
             block_size: options.image.block_size,
         };
         let mut segments = Segments::default();
-        for id in tree.ids().filter(|id| tree.node(*id).size > SEGMENT && !old_extents.has_content(*id)) {
+        for id in
+            tree.ids().filter(|id| tree.node(*id).size > SEGMENT && !old_extents.has_content(*id))
+        {
             let size = tree.node(id).size;
             segments.add(id, &old_extents.split_ranges(id).unwrap_or_else(|| vec![(0, size)]));
         }

@@ -115,8 +115,12 @@ impl Survey {
             {
                 let shared = &mut survey.shared;
                 image.walk_xattrs(&inode, |entry, place| {
-                    let Some(pos) = place.and_then(|place| place.pos.checked_sub(area)) else { return };
-                    let (Ok(id), mut bytes) = (u32::try_from(pos / UNIT as u64), Vec::new()) else { return };
+                    let Some(pos) = place.and_then(|place| place.pos.checked_sub(area)) else {
+                        return;
+                    };
+                    let (Ok(id), mut bytes) = (u32::try_from(pos / UNIT as u64), Vec::new()) else {
+                        return;
+                    };
                     if entry.write(&mut bytes).is_ok() {
                         shared.entry(bytes).or_insert(id);
                     }
@@ -156,8 +160,12 @@ mod tests {
 
     #[test]
     fn names_of_other_versions_are_alike() {
-        let names = |path: &str| names_like(path.as_bytes()).map(|name| String::from_utf8(name).unwrap());
-        assert_eq!(names("boot/vmlinuz-6.1-55"), ["/boot/vmlinuz-0.0-0", "vmlinuz-6.1-55", "vmlinuz-0.0-0"]);
+        let names =
+            |path: &str| names_like(path.as_bytes()).map(|name| String::from_utf8(name).unwrap());
+        assert_eq!(
+            names("boot/vmlinuz-6.1-55"),
+            ["/boot/vmlinuz-0.0-0", "vmlinuz-6.1-55", "vmlinuz-0.0-0"]
+        );
         assert_eq!(names("lib/6.10/a/Kconfig")[0], names("lib/6.9/a/Kconfig")[0]);
         assert_ne!(names("lib/6.10/a/Kconfig")[0], names("lib/6.9/b/Kconfig")[0]);
         assert_eq!(names(""), ["/", "", ""]);

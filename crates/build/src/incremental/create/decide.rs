@@ -69,11 +69,13 @@ impl ReuseDecisions {
             if matches!(kind, Kind::Directory(_)) {
                 continue;
             }
-            let Some(nid) = decisions.counterparts[index].filter(|_| comparisons[index].same_type) else {
+            let Some(nid) = decisions.counterparts[index].filter(|_| comparisons[index].same_type)
+            else {
                 open.push(node);
                 continue;
             };
-            let same_content = comparisons[index].same_size && !differ[index].load(Ordering::Relaxed);
+            let same_content =
+                comparisons[index].same_size && !differ[index].load(Ordering::Relaxed);
             decisions.by_node[index] = match (same_content, comparisons[index].same_attributes) {
                 (true, true) if decisions.kept.insert(nid) => ReuseDecision::KeepInode(nid),
                 (true, _) => ReuseDecision::SameContent(nid),
@@ -97,8 +99,13 @@ impl ReuseDecisions {
             FileType::Regular => (file.file_type, file.size),
             other => (other, 0),
         };
-        let candidates: Vec<OldFile> =
-            inputs.survey.files.iter().filter(|file| wanted.contains(&size_of(file))).copied().collect();
+        let candidates: Vec<OldFile> = inputs
+            .survey
+            .files
+            .iter()
+            .filter(|file| wanted.contains(&size_of(file)))
+            .copied()
+            .collect();
         if candidates.is_empty() {
             return Ok(());
         }
@@ -123,8 +130,11 @@ impl ReuseDecisions {
         for (digest, node) in new.into_iter().zip(open) {
             let Some(equals) = by_digest.get(&digest) else { continue };
             let name = name_hash(inputs.tree.text(inputs.tree.node(node).name));
-            let mut free: Vec<&OldFile> =
-                equals.iter().filter(|file| !self.kept.contains(&file.nid)).take(CANDIDATES_MAX).collect();
+            let mut free: Vec<&OldFile> = equals
+                .iter()
+                .filter(|file| !self.kept.contains(&file.nid))
+                .take(CANDIDATES_MAX)
+                .collect();
             if let Some(named) =
                 equals.iter().find(|file| file.names[1] == name && !self.kept.contains(&file.nid))
             {
@@ -132,7 +142,9 @@ impl ReuseDecisions {
             }
             let mut found = None;
             for file in free {
-                if compare::compare_attributes(inputs, node, &inputs.old.inode(file.nid)?)?.same_attributes {
+                if compare::compare_attributes(inputs, node, &inputs.old.inode(file.nid)?)?
+                    .same_attributes
+                {
                     found = Some(file.nid);
                     break;
                 }
@@ -161,7 +173,10 @@ pub(crate) fn update_digests(
     let Some(name) = digest::name_in(old) else { return Ok(()) };
     let visible = visible_digest_name(old);
     let mut new = Vec::new();
-    for id in tree.ids().filter(|id| matches!(tree.node(*id).kind, Kind::Regular { .. })).collect::<Vec<_>>()
+    for id in tree
+        .ids()
+        .filter(|id| matches!(tree.node(*id).kind, Kind::Regular { .. }))
+        .collect::<Vec<_>>()
     {
         let ReuseDecision::KeepInode(nid) = decisions.by_node[id.index()] else {
             new.push(id);

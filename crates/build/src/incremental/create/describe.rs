@@ -91,7 +91,9 @@ pub(crate) fn content_costs(
             let extent = extent?;
             let (at, len) = match extent.data {
                 ExtentData::Stored { at: Location::Device(_, at) } => (at, extent.len),
-                ExtentData::Encoded { at: Location::Device(_, at), encoded_len, .. } => (at, encoded_len),
+                ExtentData::Encoded { at: Location::Device(_, at), encoded_len, .. } => {
+                    (at, encoded_len)
+                }
                 _ => continue,
             };
             if at.get() >= start && seen.insert(at) {
@@ -125,7 +127,9 @@ pub(crate) fn list_changes(
             (_, _, Kind::Directory(_)) if kept[id.index()].is_none() => ChangeKind::Directory,
             (_, _, Kind::Directory(_)) => continue,
             (ReuseDecision::KeepInode(nid), _, _) if counterpart == Some(nid) => continue,
-            (ReuseDecision::KeepInode(_) | ReuseDecision::SameContent(_), None, _) => ChangeKind::Moved,
+            (ReuseDecision::KeepInode(_) | ReuseDecision::SameContent(_), None, _) => {
+                ChangeKind::Moved
+            }
             (ReuseDecision::SameContent(_), Some(_), _) => ChangeKind::Attributes,
             (ReuseDecision::ChangedContent(_) | ReuseDecision::KeepInode(_), Some(_), _) => {
                 ChangeKind::Content
@@ -136,7 +140,8 @@ pub(crate) fn list_changes(
         changes.push(Change { kind, path: tree.path_bytes(id), bytes });
     }
     for id in tree.ids() {
-        let (Kind::Directory(dir), Some(nid)) = (tree.node(id).kind, decisions.counterparts[id.index()])
+        let (Kind::Directory(dir), Some(nid)) =
+            (tree.node(id).kind, decisions.counterparts[id.index()])
         else {
             continue;
         };

@@ -57,7 +57,8 @@ pub(crate) fn of_image(
     let mut algorithms: HashMap<u8, u64> = HashMap::new();
     let (mut largest, mut by_extents, mut largest_fragment) = (0, false, 0);
     let mut holes = false;
-    let regular = survey.files.iter().filter(|file| file.file_type == FileType::Regular && file.size > 0);
+    let regular =
+        survey.files.iter().filter(|file| file.file_type == FileType::Regular && file.size > 0);
     for nid in regular.take(FILES).map(|file| file.nid).chain(image.superblock().packed) {
         let inode = image.inode(nid)?;
         if !inode.layout().is_compressed() {
@@ -98,7 +99,8 @@ pub(crate) fn of_image(
     // A kernel that knows fragments knows the older ZTAILPACKING. New tails become fragments only if the packed inode grows: an image has
     // only one.
     compression.inline_tails = !by_extents
-        && (has(Incompat::ZTAILPACKING) || has(Incompat::FRAGMENTS) && image.superblock().packed.is_some());
+        && (has(Incompat::ZTAILPACKING)
+            || has(Incompat::FRAGMENTS) && image.superblock().packed.is_some());
     compression.fragments = match packed {
         Some(_) if largest_fragment >= largest => Fragments::All,
         Some(_) => Fragments::Tails,
@@ -125,7 +127,8 @@ pub(crate) fn update_configs(
     let only_lz4 = all == CompressionConfigs { lz4: all.lz4, ..CompressionConfigs::default() };
     if !is_configured && only_lz4 && one_block {
         if let Some(lz4) = all.lz4 {
-            let max_distance = if lz4.max_distance == LZ4_MAX_DISTANCE { 0 } else { lz4.max_distance };
+            let max_distance =
+                if lz4.max_distance == LZ4_MAX_DISTANCE { 0 } else { lz4.max_distance };
             superblock.compression = superblock::Compression::Lz4Only { max_distance };
         }
         return Ok(None);
@@ -171,7 +174,10 @@ pub(crate) fn union(a: &CompressionConfigs, b: &CompressionConfigs) -> Compressi
     CompressionConfigs {
         lz4,
         lzma: [a.lzma, b.lzma].into_iter().flatten().max_by_key(|config| config.dict_size),
-        deflate: [a.deflate, b.deflate].into_iter().flatten().max_by_key(|config| config.window_bits),
+        deflate: [a.deflate, b.deflate]
+            .into_iter()
+            .flatten()
+            .max_by_key(|config| config.window_bits),
         zstd: [a.zstd, b.zstd].into_iter().flatten().max_by_key(|config| config.window_log),
     }
 }

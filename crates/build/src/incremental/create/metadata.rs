@@ -82,9 +82,18 @@ impl WrittenMetadata {
             *bytes = u64::try_from(scaled).unwrap_or(u64::MAX);
         };
         self.costs.iter_mut().for_each(scale);
-        let GrowthParts { content, inodes, indexes, new_tails, copied_tails, directories, parents, padding } =
-            &mut self.growth;
-        let parts = [content, inodes, indexes, new_tails, copied_tails, directories, parents, padding];
+        let GrowthParts {
+            content,
+            inodes,
+            indexes,
+            new_tails,
+            copied_tails,
+            directories,
+            parents,
+            padding,
+        } = &mut self.growth;
+        let parts =
+            [content, inodes, indexes, new_tails, copied_tails, directories, parents, padding];
         parts.into_iter().for_each(scale);
     }
 }
@@ -111,7 +120,8 @@ impl MetadataWriter<'_> {
     ) -> Result<WrittenMetadata> {
         let inputs = self.context.inputs;
         // Linux reads the chunk table of an inode in the metabox, erofs-utils 1.9 does not.
-        let in_chunks = self.context.allowed.contains(Incompat::CHUNKED_FILE) && growth.metabox.is_none();
+        let in_chunks =
+            self.context.allowed.contains(Incompat::CHUNKED_FILE) && growth.metabox.is_none();
         self.inodes.chunked_dirs = match in_chunks {
             true => directories::in_old_blocks(inputs, self.kept, self.old_dirs, self.root)?,
             false => Vec::new(),
@@ -154,7 +164,8 @@ impl MetadataWriter<'_> {
             output.pad_to(base)?;
         }
         let new = self.inodes.tree.ids().filter(|id| self.kept[id.index()].is_none());
-        let inodes: Vec<_> = new.map(|node| NewInode { node, size: self.inodes.size(node, block) }).collect();
+        let inodes: Vec<_> =
+            new.map(|node| NewInode { node, size: self.inodes.size(node, block) }).collect();
         let places = self.plan(&inodes, metabox, superblock, (first, base));
         let mut written = WrittenMetadata {
             places,
@@ -183,8 +194,10 @@ impl MetadataWriter<'_> {
         if let Some(GrowingMetabox { earlier, compression, .. }) = metabox {
             let run = self.inodes.run;
             let (file, timings) = (compression.for_directories(block), &run.progress.timings);
-            let encoder = MetadataEncoder::new(compression, file, block, timings, run.worker_count())?;
-            let content = self.inodes.encode_metabox(&encoder, Some(earlier), places, superblock, output)?;
+            let encoder =
+                MetadataEncoder::new(compression, file, block, timings, run.worker_count())?;
+            let content =
+                self.inodes.encode_metabox(&encoder, Some(earlier), places, superblock, output)?;
             written.metabox = Some(content);
             written.scale(output.position() - start);
         } else if let Some(pos) = self.root_apart(metabox, first) {

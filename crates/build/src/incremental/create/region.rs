@@ -146,7 +146,8 @@ pub(crate) fn write(
         .xattrs
         .plan_on(&options.xattrs, &survey.shared, growth.metabox.is_some())
         .map_err(crate::error::Error::Layout)?;
-    let inode_sizes = InodeSizes::new(tree, &xattrs, &superblock, &options.inodes, &options.source.path)?;
+    let inode_sizes =
+        InodeSizes::new(tree, &xattrs, &superblock, &options.inodes, &options.source.path)?;
     let (root, mut features) = root_place(context, inode_sizes.len(NodeId::ROOT) as u64)?;
 
     let mut spill = Spill::new(temporary);
@@ -272,7 +273,8 @@ fn root_place(context: &CreateContext<'_>, len: u64) -> Result<(RootPlace, Incom
     let Inputs { old, survey, .. } = context.inputs;
     match root::find(old, base, context.history, area.size(), len) {
         Err(Error::Patch(PatchFault::NoRootSlot))
-            if context.allowed.contains(Incompat::BIT48) && root::can_be_48bit(old, base, area, survey)? =>
+            if context.allowed.contains(Incompat::BIT48)
+                && root::can_be_48bit(old, base, area, survey)? =>
         {
             Ok((RootPlace::Anywhere, Incompat::BIT48))
         }
@@ -281,7 +283,11 @@ fn root_place(context: &CreateContext<'_>, len: u64) -> Result<(RootPlace, Incom
 }
 
 /// The features of new content: `reused` was placed by reusing the old image, `encoded` comes from the data stage.
-fn data_features(context: &CreateContext<'_>, reused: &[StoredContent], encoded: Incompat) -> Incompat {
+fn data_features(
+    context: &CreateContext<'_>,
+    reused: &[StoredContent],
+    encoded: Incompat,
+) -> Incompat {
     let mut features = encoded;
     if reused.iter().any(|content| matches!(content, StoredContent::Chunked { .. })) {
         features |= Incompat::CHUNKED_FILE;

@@ -53,7 +53,11 @@ fn join(ranges: &mut Ranges, range: (u64, u64)) {
 }
 
 /// Divides a file of `size` bytes into parts of `unit` bytes. Returns offset and length of those that share bytes with `ranges`.
-pub(super) fn parts(ranges: &[(u64, u64)], unit: u64, size: u64) -> impl Iterator<Item = (u64, u64)> {
+pub(super) fn parts(
+    ranges: &[(u64, u64)],
+    unit: u64,
+    size: u64,
+) -> impl Iterator<Item = (u64, u64)> {
     let mut done = 0;
     ranges.iter().flat_map(move |(start, end)| {
         let first = (start / unit).max(done);
@@ -69,7 +73,10 @@ mod tests {
 
     #[test]
     fn ranges_are_joined() {
-        assert_eq!(union(&[(0, 5), (9, 12)], &[(5, 7), (10, 11), (20, 21)]), [(0, 7), (9, 12), (20, 21)]);
+        assert_eq!(
+            union(&[(0, 5), (9, 12)], &[(5, 7), (10, 11), (20, 21)]),
+            [(0, 7), (9, 12), (20, 21)]
+        );
         assert_eq!(union(&[], &[]), []);
     }
 

@@ -75,7 +75,8 @@ impl ImageContent {
             }
         }
         // They have no path, but the same place in both images.
-        for (nid, name) in [(image.superblock().packed, "/packed"), (image.superblock().metabox, "/metabox")]
+        for (nid, name) in
+            [(image.superblock().packed, "/packed"), (image.superblock().metabox, "/metabox")]
         {
             if let Some(nid) = nid {
                 let size = image.inode(nid)?.size();
@@ -109,7 +110,15 @@ impl ImageContent {
                     _ => continue,
                 };
                 let (at, size, len) = (at as usize, size as usize, extent.len as usize);
-                extents.push(FileExtent { at, size, file: number, offset, len, algorithm, is_inline });
+                extents.push(FileExtent {
+                    at,
+                    size,
+                    file: number,
+                    offset,
+                    len,
+                    algorithm,
+                    is_inline,
+                });
             }
         }
         extents.sort_by_key(|extent| (extent.at, std::cmp::Reverse(extent.size)));
@@ -120,7 +129,8 @@ impl ImageContent {
             is_free
         });
         fragments.sort_by_key(|fragment| (fragment.packed, fragment.file));
-        let by_path = files.iter().enumerate().map(|(number, file)| (file.path.clone(), number)).collect();
+        let by_path =
+            files.iter().enumerate().map(|(number, file)| (file.path.clone(), number)).collect();
         let mut by_name: HashMap<_, Vec<usize>> = HashMap::new();
         for (number, file) in files.iter().enumerate() {
             for name in names_like(file.path.as_os_str().as_bytes()) {
@@ -129,7 +139,8 @@ impl ImageContent {
         }
         let fragment_of = fragments.iter().map(|fragment| (fragment.file, *fragment)).collect();
         let number = |nid: Option<Nid>| files.iter().position(|file| Some(file.nid) == nid);
-        let (packed, metabox) = (number(image.superblock().packed), number(image.superblock().metabox));
+        let (packed, metabox) =
+            (number(image.superblock().packed), number(image.superblock().metabox));
         Ok(Self { files, extents, fragments, packed, metabox, fragment_of, by_path, by_name })
     }
 
@@ -172,7 +183,8 @@ impl ImageContent {
         let mut found = Vec::new();
         for extent in inline(new) {
             if let Some(old) = self.like(&new.files[extent.file]).and_then(|file| known.get(&file))
-                && images[0][old.at..old.at + old.size] == images[1][extent.at..extent.at + extent.size]
+                && images[0][old.at..old.at + old.size]
+                    == images[1][extent.at..extent.at + extent.size]
             {
                 found.push(Equal { new: extent.at, old: old.at, len: extent.size });
             }

@@ -31,7 +31,9 @@ struct Index {
 }
 
 fn hash(block: &[u8]) -> u64 {
-    block.iter().fold(0u64, |hash, byte| hash.wrapping_mul(FACTOR).wrapping_add(u64::from(*byte) + 1))
+    block
+        .iter()
+        .fold(0u64, |hash, byte| hash.wrapping_mul(FACTOR).wrapping_add(u64::from(*byte) + 1))
 }
 
 /// The upper bits of a polynomial hash depend on all bytes, once they are mixed.
@@ -42,7 +44,8 @@ fn mixed(hash: u64) -> u64 {
 impl Index {
     fn new(old: &[u8]) -> Self {
         let bits = (old.len() / BLOCK * 2).max(2).next_power_of_two().ilog2();
-        let mut index = Self { filter: vec![0; 1 << (FILTER_BITS - 6)], slots: vec![0; 1 << bits], bits };
+        let mut index =
+            Self { filter: vec![0; 1 << (FILTER_BITS - 6)], slots: vec![0; 1 << bits], bits };
         for (number, block) in old.chunks_exact(BLOCK).enumerate() {
             let hash = mixed(hash(block));
             let bit = (hash >> (64 - FILTER_BITS)) as usize;
@@ -138,7 +141,9 @@ mod tests {
         let new = [&old[30_001..40_000], &old[..5], &old[7..9_000], &[1; 3000]].concat();
         let found = find(&old, &new);
         assert!(
-            found.iter().all(|equal| new[equal.new..equal.end()] == old[equal.old..equal.old + equal.len])
+            found
+                .iter()
+                .all(|equal| new[equal.new..equal.end()] == old[equal.old..equal.old + equal.len])
         );
         assert_eq!(found.iter().map(|equal| equal.len).sum::<usize>(), 9_999 + 8_993);
         assert!(found.windows(2).all(|pair| pair[0].end() <= pair[1].new));

@@ -41,18 +41,27 @@ impl Methods {
     pub(super) fn carried(&self, content: &ImageContent) -> HashSet<usize> {
         let is_made = |algorithm| self.params.iter().any(|params| params.algorithm() == algorithm);
         let extents = content.extents.iter().enumerate();
-        let carried = extents.filter(|(_, extent)| extent.algorithm.is_some_and(|own| !is_made(own)));
+        let carried =
+            extents.filter(|(_, extent)| extent.algorithm.is_some_and(|own| !is_made(own)));
         carried.map(|(number, _)| number).collect()
     }
 
     /// Tries all candidates on a sample of `runs`.
-    pub(super) fn find(image: &Image, bytes: &[u8], content: &ImageContent, runs: &[Run]) -> Result<Self> {
+    pub(super) fn find(
+        image: &Image,
+        bytes: &[u8],
+        content: &ImageContent,
+        runs: &[Run],
+    ) -> Result<Self> {
         let block = image.superblock().block_size.bytes() as u32;
         let mut methods = Self::default();
         for algorithm in content.algorithms() {
             let own = |extent: &&FileExtent| extent.algorithm == Some(algorithm);
-            let by_bytes =
-                content.extents.iter().filter(own).any(|extent| !extent.at.is_multiple_of(block as usize));
+            let by_bytes = content
+                .extents
+                .iter()
+                .filter(own)
+                .any(|extent| !extent.at.is_multiple_of(block as usize));
             let mut largest = block;
             for is_metabox in [false, true] {
                 let of_file = content.extents.iter().filter(own);
@@ -64,9 +73,9 @@ impl Methods {
                 largest = largest.max(pcluster);
             }
             let shape = Shape { block, pcluster: largest };
-            let own = runs
-                .iter()
-                .filter(|run| run.algorithm(content) == Some(algorithm) && !run.is_too_long(content));
+            let own = runs.iter().filter(|run| {
+                run.algorithm(content) == Some(algorithm) && !run.is_too_long(content)
+            });
             let own: Vec<&Run> = own.collect();
             // Runs from all parts of the image.
             let step = own.len().div_ceil(SAMPLES).max(1);
@@ -110,8 +119,8 @@ impl Methods {
 /// smaller. Most are powers of two.
 fn largest_pcluster(sizes: impl Iterator<Item = usize> + Clone, block: u32) -> Option<u32> {
     let largest = sizes.clone().max()? as u32;
-    let is_full =
-        sizes.filter(|size| *size as u32 == largest).nth(1).is_some() && largest.is_multiple_of(block);
+    let is_full = sizes.filter(|size| *size as u32 == largest).nth(1).is_some()
+        && largest.is_multiple_of(block);
     let pcluster = if is_full { largest } else { largest.next_power_of_two() };
     Some(pcluster.clamp(block, PCLUSTER_MAX))
 }
@@ -125,7 +134,13 @@ struct Sample {
 }
 
 impl Sample {
-    fn of(image: &Image, bytes: &[u8], content: &ImageContent, run: &Run, shape: Shape) -> Result<Self> {
+    fn of(
+        image: &Image,
+        bytes: &[u8],
+        content: &ImageContent,
+        run: &Run,
+        shape: Shape,
+    ) -> Result<Self> {
         let extents = &content.extents[run.extents.clone()];
         let mut len = 0;
         let taken = extents.iter().take_while(|extent| {
@@ -141,11 +156,20 @@ impl Sample {
         let inode = image.inode(file.nid)?;
         image.read_at(&inode, FileOffset::new(first.offset), &mut own)?;
         let extents = taken.iter().map(|extent| stored(extent)).collect();
-        Ok(Self { extents, content: own, bytes: bytes[first.at..last.at + last.size].to_vec(), shape })
+        Ok(Self {
+            extents,
+            content: own,
+            bytes: bytes[first.at..last.at + last.size].to_vec(),
+            shape,
+        })
     }
 
     fn encoded(&self) -> usize {
-        self.extents.iter().filter(|extent| extent.algorithm.is_some()).map(|extent| extent.size).sum()
+        self.extents
+            .iter()
+            .filter(|extent| extent.algorithm.is_some())
+            .map(|extent| extent.size)
+            .sum()
     }
 
     fn encoded_last(&self) -> usize {
@@ -156,9 +180,14 @@ impl Sample {
     /// Bytes of pclusters that become the same.
     fn encoded_again(&self, params: &Params, encoders: &mut Encoders) -> Result<usize> {
         let content = self.content.clone();
-        let unit = encode_again(&self.extents, content, &self.bytes, &[*params], encoders, self.shape)?.unit;
-        let same = |extent: &&UnitExtent| matches!(extent.kind, ExtentKind::Fill | ExtentKind::Exact);
-        Ok(unit.map_or(0, |unit| unit.extents.iter().filter(same).map(|extent| extent.size as usize).sum()))
+        let unit =
+            encode_again(&self.extents, content, &self.bytes, &[*params], encoders, self.shape)?
+                .unit;
+        let same =
+            |extent: &&UnitExtent| matches!(extent.kind, ExtentKind::Fill | ExtentKind::Exact);
+        Ok(unit.map_or(0, |unit| {
+            unit.extents.iter().filter(same).map(|extent| extent.size as usize).sum()
+        }))
     }
 }
 
@@ -195,7 +224,8 @@ fn candidates(image: &Image, algorithm: Algorithm, shape: Shape, by_bytes: bool)
         match &mut params.method {
             Method::Lz4(lz4) => {
                 lz4.level = level;
-                lz4.max_distance = configs.lz4.map_or(lz4.max_distance, |config| config.max_distance);
+                lz4.max_distance =
+                    configs.lz4.map_or(lz4.max_distance, |config| config.max_distance);
             }
             Method::Lzma(lzma) => {
                 lzma.dict_size = configs.lzma.map_or(lzma.dict_size, |config| config.dict_size);

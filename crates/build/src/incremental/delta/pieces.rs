@@ -68,9 +68,14 @@ pub(super) struct Checked {
 
 impl Checked {
     /// Finds how the runs are made, so that `apply` accepts the work of encoding them. The runs of `before` are known.
-    pub(super) fn new(context: &DeltaContext<'_>, parts: Vec<Part>, before: Option<Self>) -> Result<Self> {
-        let known = before
-            .map(|before| before.runs().map(|(run, unit)| (run.extents.clone(), unit.clone())).collect());
+    pub(super) fn new(
+        context: &DeltaContext<'_>,
+        parts: Vec<Part>,
+        before: Option<Self>,
+    ) -> Result<Self> {
+        let known = before.map(|before| {
+            before.runs().map(|(run, unit)| (run.extents.clone(), unit.clone())).collect()
+        });
         let known = known.unwrap_or_default();
         let groups = groups(context, parts);
         let mut units = in_parallel(context, groups.len(), |number, encoders| {
@@ -91,7 +96,10 @@ impl Checked {
 }
 
 /// Makes all pieces.
-pub(super) fn make(context: &DeltaContext<'_>, Checked { groups, units }: &Checked) -> Result<MadePieces> {
+pub(super) fn make(
+    context: &DeltaContext<'_>,
+    Checked { groups, units }: &Checked,
+) -> Result<MadePieces> {
     let memory = Mutex::new(PieceMemory::new(context.methods.params.len()));
     let counts = [const { AtomicU64::new(0) }; 3];
     let pieces = in_parallel(context, groups.len(), |number, _| {
@@ -182,9 +190,12 @@ fn resembles(context: &DeltaContext<'_>, metadata: &MetadataRanges, part: &Part)
         Part::Copy { .. } => return Vec::new(),
         Part::Run(run) => {
             let first = &extents(context, run)[0];
-            let mut found = old_content(context, first.file, first.offset, content_len(context, run) as u64);
+            let mut found =
+                old_content(context, first.file, first.offset, content_len(context, run) as u64);
             let renamed = with_same_bytes(context, run);
-            found.extend(renamed.filter(|renamed| found.iter().all(|(file, ..)| *file != renamed.0)));
+            found.extend(
+                renamed.filter(|renamed| found.iter().all(|(file, ..)| *file != renamed.0)),
+            );
             return found;
         }
         Part::Raw { range, of: RawBytes::Content(number) } => {
@@ -204,11 +215,13 @@ fn resembles(context: &DeltaContext<'_>, metadata: &MetadataRanges, part: &Part)
 fn with_same_bytes(context: &DeltaContext<'_>, run: &Run) -> Option<OldRange> {
     let extents = extents(context, run);
     let (first, last) = (&extents[0], &extents[extents.len() - 1]);
-    let equal = within(context.equal, first.at..last.at + last.size).max_by_key(|equal| equal.len)?;
+    let equal =
+        within(context.equal, first.at..last.at + last.size).max_by_key(|equal| equal.len)?;
     let old = context.old_content.extent_at(equal.old + equal.len / 2)?;
     let new = context.new_content.extent_at(equal.new + equal.len / 2)?;
     let start = old.offset.saturating_sub(new.offset.saturating_sub(first.offset));
-    let range = context.old_content.around(old.file, start, content_len(context, run) as u64, AROUND);
+    let range =
+        context.old_content.around(old.file, start, content_len(context, run) as u64, AROUND);
     Some(range).filter(|(_, start, end)| start < end)
 }
 
@@ -218,7 +231,8 @@ fn old_content(context: &DeltaContext<'_>, file: usize, offset: u64, len: u64) -
     let mut found = Vec::new();
     if Some(new.files[file].nid) == context.new_image.superblock().packed {
         let end = offset + len;
-        let first = new.fragments.partition_point(|fragment| fragment.packed + fragment.len <= offset);
+        let first =
+            new.fragments.partition_point(|fragment| fragment.packed + fragment.len <= offset);
         for fragment in new.fragments[first..].iter().take_while(|fragment| fragment.packed < end) {
             // Without an old version of the file, its content may be in the same place under another name.
             let (old, offset) = match context.old_content.like(&new.files[fragment.file]) {
@@ -262,10 +276,13 @@ struct MetadataRanges {
 impl MetadataRanges {
     /// The old metadata that lies where `range` does in the new metadata, in proportion.
     fn resembles(&self, range: &Range<usize>) -> Vec<OldRange> {
-        let total = |ranges: &[(u64, u64)]| ranges.iter().map(|(start, end)| end - start).sum::<u64>();
+        let total =
+            |ranges: &[(u64, u64)]| ranges.iter().map(|(start, end)| end - start).sum::<u64>();
         let position = range.start as u64;
-        let before = self.new.iter().map(|(start, end)| (*end).min(position).saturating_sub(*start));
-        let (before, new_len, old_len) = (before.sum::<u64>(), total(&self.new).max(1), total(&self.old));
+        let before =
+            self.new.iter().map(|(start, end)| (*end).min(position).saturating_sub(*start));
+        let (before, new_len, old_len) =
+            (before.sum::<u64>(), total(&self.new).max(1), total(&self.old));
         let middle = (u128::from(before) * u128::from(old_len) / u128::from(new_len)) as u64;
         let (from, to) = match old_len <= WHOLE_MAX / 2 && self.old.len() <= RANGES_MAX {
             true => (0, old_len),
@@ -340,7 +357,9 @@ fn make_one(
         };
         (made, after) = (made + bytes.len(), after + bytes.len() as u64);
         let unit = match part {
-            Part::Run(run) => units.next().and_then(|unit| unit.unit.as_ref()).map(|unit| (run, unit)),
+            Part::Run(run) => {
+                units.next().and_then(|unit| unit.unit.as_ref()).map(|unit| (run, unit))
+            }
             _ => None,
         };
         let Some((run, unit)) = unit else {

@@ -90,7 +90,12 @@ pub(super) fn check_runs(
 }
 
 /// How the pclusters of `run` are made, with a payload of at most `most` bytes.
-fn checked(context: &DeltaContext<'_>, run: &Run, most: usize, encoders: &mut Encoders) -> Result<RunUnit> {
+fn checked(
+    context: &DeltaContext<'_>,
+    run: &Run,
+    most: usize,
+    encoders: &mut Encoders,
+) -> Result<RunUnit> {
     let extents = extents(context, run);
     let bytes = stored_bytes(context, run);
     let size = bytes.len() as u64;
@@ -112,7 +117,8 @@ fn checked(context: &DeltaContext<'_>, run: &Run, most: usize, encoders: &mut En
             // With all that was tried, so `apply` needs no more.
             let work = encoders.take_work();
             let carried = unit.as_ref().map_or(size, carried_len);
-            let is_better = best.as_ref().is_none_or(|(least, ..)| carried + ahead / AHEAD_COST < *least);
+            let is_better =
+                best.as_ref().is_none_or(|(least, ..)| carried + ahead / AHEAD_COST < *least);
             if payload.len() <= most && is_better {
                 let payload_len = payload.len();
                 best = Some((carried, RunUnit { unit, work, size, payload_len }));
@@ -123,13 +129,17 @@ fn checked(context: &DeltaContext<'_>, run: &Run, most: usize, encoders: &mut En
             }
         }
     }
-    Ok(best.map_or_else(|| RunUnit { payload_len: bytes.len(), ..RunUnit::default() }, |(_, unit)| unit))
+    Ok(best.map_or_else(
+        || RunUnit { payload_len: bytes.len(), ..RunUnit::default() },
+        |(_, unit)| unit,
+    ))
 }
 
 /// Bytes of content to try behind a run that ends at `end` in a file of `size` bytes, the most likely ones first: the builder's compressor saw the content
 /// up to the end of a segment, and others up to the end of the file.
 fn ahead_lens(size: u64, end: u64) -> Vec<u64> {
-    let limits = [size.min(end.next_multiple_of(SEGMENT)), size].map(|limit| limit.saturating_sub(end));
+    let limits =
+        [size.min(end.next_multiple_of(SEGMENT)), size].map(|limit| limit.saturating_sub(end));
     let mut lens: Vec<u64> = Vec::new();
     for len in limits.iter().flat_map(|limit| AHEAD.map(|len| len.min(*limit))) {
         if !lens.contains(&len) {

@@ -83,8 +83,10 @@ pub(super) fn divide(
     let mut at = range.start;
     for (number, extent) in content.extents.iter().enumerate() {
         let end = extent.at + extent.size;
-        let is_unchanged =
-            || extent.is_inline && unchanged.binary_search_by_key(&extent.at, |found| found.new).is_ok();
+        let is_unchanged = || {
+            extent.is_inline
+                && unchanged.binary_search_by_key(&extent.at, |found| found.new).is_ok()
+        };
         let old = copies[number];
         let is_carried = old.is_none() && extent.algorithm.is_some() && carried.contains(&number);
         if extent.at < range.start || end > range.end || is_carried || is_unchanged() {
@@ -116,7 +118,8 @@ pub(super) fn divide(
 /// new one are encoded again, too. They start anew after `carried` ones, which no compressor makes.
 fn copies(content: &ImageContent, equal: &[Equal], carried: &HashSet<usize>) -> Vec<Option<usize>> {
     let extents = &content.extents;
-    let mut copies: Vec<_> = extents.iter().map(|extent| copy_of(equal, extent.at, extent.size)).collect();
+    let mut copies: Vec<_> =
+        extents.iter().map(|extent| copy_of(equal, extent.at, extent.size)).collect();
     let mut is_before_new = false;
     for (number, old) in copies.iter_mut().enumerate().rev() {
         if carried.contains(&number) {
@@ -134,7 +137,9 @@ fn copies(content: &ImageContent, equal: &[Equal], carried: &HashSet<usize>) -> 
 
 /// Whether extent `number` follows the one before in its file and in the image, and the builder's compressor did not start again there.
 fn follows(content: &ImageContent, number: usize) -> bool {
-    let Some(last) = number.checked_sub(1).map(|before| &content.extents[before]) else { return false };
+    let Some(last) = number.checked_sub(1).map(|before| &content.extents[before]) else {
+        return false;
+    };
     let next = &content.extents[number];
     last.file == next.file
         && last.offset + last.len as u64 == next.offset
@@ -172,7 +177,9 @@ fn copy_of(equal: &[Equal], at: usize, len: usize) -> Option<usize> {
 
 fn push_copy(parts: &mut Vec<Part>, old: usize, len: usize) {
     match parts.last_mut() {
-        Some(Part::Copy { old: last, len: last_len }) if *last + *last_len == old => *last_len += len,
+        Some(Part::Copy { old: last, len: last_len }) if *last + *last_len == old => {
+            *last_len += len
+        }
         _ => parts.push(Part::Copy { old, len }),
     }
 }
@@ -210,7 +217,11 @@ fn divide_content(equal: &[Equal], range: Range<usize>, extent: usize, parts: &m
 
 /// Lets the copy before `range` go on as far as the old image does, which costs nothing: the padding between extents that have moved together is
 /// a part of their copy. Returns its new end in both images.
-fn continue_copy(equal: &[Equal], range: Range<usize>, parts: &mut [Part]) -> Option<(usize, usize)> {
+fn continue_copy(
+    equal: &[Equal],
+    range: Range<usize>,
+    parts: &mut [Part],
+) -> Option<(usize, usize)> {
     if let (Some(Part::Copy { old, len }), Some(found)) =
         (parts.last_mut(), within(equal, range.clone()).next())
         && found.new == range.start
@@ -224,7 +235,8 @@ fn continue_copy(equal: &[Equal], range: Range<usize>, parts: &mut [Part]) -> Op
 
 /// Divides metadata into long copies, and other bytes with the old ones that lie beside them. Each list of `equal` is sorted.
 fn divide_metadata(equal: [&[Equal]; 2], range: Range<usize>, parts: &mut Vec<Part>) {
-    let mut found: Vec<Equal> = equal.iter().flat_map(|equal| within(equal, range.clone())).collect();
+    let mut found: Vec<Equal> =
+        equal.iter().flat_map(|equal| within(equal, range.clone())).collect();
     found.sort_by_key(|equal| equal.new);
     let flush = |parts: &mut Vec<Part>, range: Range<usize>, beside: Option<Range<usize>>| {
         let beside = beside.map(|known| known.start..known.end.max(known.start + range.len()));
@@ -242,8 +254,9 @@ fn divide_metadata(equal: [&[Equal]; 2], range: Range<usize>, parts: &mut Vec<Pa
             continue;
         }
         let old_end = equal.old + equal.len;
-        let is_near =
-            ends.is_none_or(|(new, old)| equal.old.abs_diff(old + equal.new.saturating_sub(new)) <= NEAR);
+        let is_near = ends.is_none_or(|(new, old)| {
+            equal.old.abs_diff(old + equal.new.saturating_sub(new)) <= NEAR
+        });
         ends = Some((equal.end(), old_end));
         if equal.len >= METADATA_COPY_MIN || !is_near {
             flush(parts, at..equal.new, beside.take());

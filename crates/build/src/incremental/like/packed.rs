@@ -50,7 +50,8 @@ impl EarlierPacked {
         if !has(old, Incompat::LZ4_0PADDING) || !has_same_index || in_blocks && compression.holes {
             return Ok(None);
         }
-        let Some(OldContent { earlier, algorithm, .. }) = OldContent::of(old, nid, in_blocks)? else {
+        let Some(OldContent { earlier, algorithm, .. }) = OldContent::of(old, nid, in_blocks)?
+        else {
             return Ok(None);
         };
         let method = compression.methods.first().map(|method| method.algorithm());

@@ -48,7 +48,10 @@ impl Places {
                 ExtentData::Hole => continue,
                 ExtentData::Fragment { .. } if !with_fragments => return Ok(None),
                 ExtentData::Fragment { offset } => {
-                    add(&mut places.fragments, (offset.get(), offset.get().saturating_add(extent.len)));
+                    add(
+                        &mut places.fragments,
+                        (offset.get(), offset.get().saturating_add(extent.len)),
+                    );
                     continue;
                 }
                 ExtentData::Stored { at } => (at, extent.len),
@@ -57,14 +60,19 @@ impl Places {
             };
             let at = match at {
                 Location::Metadata(_) => continue,
-                Location::Device(device, at) if device == DeviceId::new(0) && at.get() >= range.start => {
+                Location::Device(device, at)
+                    if device == DeviceId::new(0) && at.get() >= range.start =>
+                {
                     at.get()
                 }
                 Location::Device(..) => return Ok(None),
             };
             let end = at.saturating_add(len);
             let whole = match in_blocks {
-                true => (at & !block.mask(), end.checked_next_multiple_of(block.bytes64()).unwrap_or(end)),
+                true => (
+                    at & !block.mask(),
+                    end.checked_next_multiple_of(block.bytes64()).unwrap_or(end),
+                ),
                 false => (at, end),
             };
             if whole.1 > range.end {

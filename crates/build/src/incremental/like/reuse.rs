@@ -68,7 +68,8 @@ impl<'a> Reuse<'a> {
         }
         let (mut used, _) = files.used();
         used.extend(packed.iter().flat_map(EarlierPacked::stored));
-        let open: Vec<NodeId> = files.ids.iter().filter(|id| !files.has_content(**id)).copied().collect();
+        let open: Vec<NodeId> =
+            files.ids.iter().filter(|id| !files.has_content(**id)).copied().collect();
         let mut reuse = Self {
             extents: OldExtents {
                 old,
@@ -111,33 +112,35 @@ impl<'a> Reuse<'a> {
     /// The bytes of the extents that the data stage will find in the earlier versions of changed files.
     fn extents_of_changed(&self, context: WorkerContext<'_>, open: &[NodeId]) -> Result<Ranges> {
         let reader = || (Reader::new(context.contents, context.tree), Vec::new());
-        let found = context.options.run.parallel(open.len(), reader, |(reader, buffer), number| {
-            let id = open[number];
-            let size = context.tree.node(id).size;
-            let mut found = Ranges::new();
-            let Some((_, file)) = context.file_compression(id) else { return Ok::<_, Error>(found) };
-            let whole = (0, size);
-            let parts = match size {
-                0..=SEGMENT => vec![whole],
-                _ => self.split_ranges(id).unwrap_or_else(|| vec![whole]),
-            };
-            for (mut at, end) in parts {
-                while at < end {
-                    let len = (end - at).min(context.segment().max(SEGMENT));
-                    buffer.resize(len as usize, 0);
-                    reader.read(id, at, buffer)?;
-                    let matches = self.extents.find_extents(id, at, buffer, file.method)?;
-                    found.extend(
-                        matches
-                            .iter()
-                            .filter_map(range_of)
-                            .filter(|(at, end)| self.range.start <= *at && *end <= self.range.end),
-                    );
-                    at += len;
+        let found =
+            context.options.run.parallel(open.len(), reader, |(reader, buffer), number| {
+                let id = open[number];
+                let size = context.tree.node(id).size;
+                let mut found = Ranges::new();
+                let Some((_, file)) = context.file_compression(id) else {
+                    return Ok::<_, Error>(found);
+                };
+                let whole = (0, size);
+                let parts = match size {
+                    0..=SEGMENT => vec![whole],
+                    _ => self.split_ranges(id).unwrap_or_else(|| vec![whole]),
+                };
+                for (mut at, end) in parts {
+                    while at < end {
+                        let len = (end - at).min(context.segment().max(SEGMENT));
+                        buffer.resize(len as usize, 0);
+                        reader.read(id, at, buffer)?;
+                        let matches = self.extents.find_extents(id, at, buffer, file.method)?;
+                        found.extend(
+                            matches.iter().filter_map(range_of).filter(|(at, end)| {
+                                self.range.start <= *at && *end <= self.range.end
+                            }),
+                        );
+                        at += len;
+                    }
                 }
-            }
-            Ok(found)
-        })?;
+                Ok(found)
+            })?;
         Ok(found.into_iter().flatten().collect())
     }
 
@@ -170,7 +173,11 @@ impl<'a> Reuse<'a> {
     }
 
     /// Appends what the packed inode refers to beside the bytes that stay.
-    pub(super) fn append_zeroes(&mut self, context: WorkerContext<'_>, output: &mut Output) -> Result<()> {
+    pub(super) fn append_zeroes(
+        &mut self,
+        context: WorkerContext<'_>,
+        output: &mut Output,
+    ) -> Result<()> {
         let Some(packed) = &self.packed else { return Ok(()) };
         let block = context.block_size;
         let mut zeroes = (BytePos::new(0), 0);
@@ -192,7 +199,8 @@ impl<'a> Reuse<'a> {
             }
         }
         data.bytes_kept = len(&self.used);
-        data.earlier_inodes = self.inodes.take().map(|inodes| EarlierInodes { unused_left, ..inodes });
+        data.earlier_inodes =
+            self.inodes.take().map(|inodes| EarlierInodes { unused_left, ..inodes });
         if data.packed.is_none() {
             data.packed = self.packed.take().map(|packed| packed.unchanged);
         }
@@ -210,7 +218,13 @@ impl BaseImage for Reuse<'_> {
         self.extents.has_content(node)
     }
 
-    fn find_extents(&self, node: NodeId, offset: u64, src: &[u8], method: usize) -> Result<Vec<Match>> {
+    fn find_extents(
+        &self,
+        node: NodeId,
+        offset: u64,
+        src: &[u8],
+        method: usize,
+    ) -> Result<Vec<Match>> {
         let mut matches = self.extents.find_extents(node, offset, src, method)?;
         let is_used = |(start, end): (u64, u64)| {
             let next = self.used.partition_point(|used| used.1 <= start);
@@ -223,8 +237,10 @@ impl BaseImage for Reuse<'_> {
 
     fn split_ranges(&self, node: NodeId) -> Option<Ranges> {
         // In an index by lclusters no two extents can start in one, so that parts start with one, as those of the earlier image do.
-        let in_blocks =
-            self.extents.compression.is_some_and(|compression| compression.index != IndexKind::Extents);
+        let in_blocks = self
+            .extents
+            .compression
+            .is_some_and(|compression| compression.index != IndexKind::Extents);
         if in_blocks { None } else { self.extents.split_ranges(node) }
     }
 
@@ -278,10 +294,13 @@ impl Files {
             let inode = old.inode(nid)?;
             let stays = match files.places.entry(nid) {
                 Entry::Occupied(places) => places.get().is_some(),
-                Entry::Vacant(none) => none.insert(Places::of(old, &inode, range, with_fragments)?).is_some(),
+                Entry::Vacant(none) => {
+                    none.insert(Places::of(old, &inode, range, with_fragments)?).is_some()
+                }
             };
             // The map of a file cannot always be copied. Then the data stage finds its extents one by one.
-            if stays && let Some(content) = copy(old, &inode, context.inode_sizes.len(*id), spill)? {
+            if stays && let Some(content) = copy(old, &inode, context.inode_sizes.len(*id), spill)?
+            {
                 files.placed[id.index()] = content;
             }
         }
@@ -317,7 +336,8 @@ impl Files {
                 return false;
             }
             // The other half is for files.
-            let bytes = len(&joined(stored)) + packed.stored().map(|(start, end)| end - start).sum::<u64>();
+            let bytes =
+                len(&joined(stored)) + packed.stored().map(|(start, end)| end - start).sum::<u64>();
             let limit = bytes.saturating_mul(waste) / 200;
             match packed.drop_unused(&joined(fragments), limit) {
                 Some(dropped) => self.remove_fragments(&joined(dropped)),
@@ -343,7 +363,9 @@ impl Files {
     /// The bytes of the earlier image that stay, and those of its packed inode.
     fn used(&self) -> (Ranges, Ranges) {
         let (mut stored, mut fragments) = (Ranges::new(), Ranges::new());
-        for places in self.ids.iter().filter(|id| self.has_content(**id)).filter_map(|id| self.places(*id)) {
+        for places in
+            self.ids.iter().filter(|id| self.has_content(**id)).filter_map(|id| self.places(*id))
+        {
             stored.extend_from_slice(&places.stored);
             fragments.extend_from_slice(&places.fragments);
         }

@@ -102,12 +102,25 @@ fn unchanged_content_keeps_its_place() {
         }
         let versions = Versions::new(compression.clone());
         let old = versions.fresh("old");
-        assert!(versions.like("old", "same", 0).unwrap() == old, "{n} {compression:?}: the same source");
+        assert!(
+            versions.like("old", "same", 0).unwrap() == old,
+            "{n} {compression:?}: the same source"
+        );
         versions.change(1);
         let fresh = versions.fresh("fresh");
-        let new = versions.like("old", "new", 20).unwrap_or_else(|e| panic!("{n} {compression:?}: {e:?}"));
-        assert!(versions.like("old", "again", 20).unwrap() == new, "{n}: not the same bytes each time");
-        assert!(new.len() * 100 <= fresh.len() * 120 + 100 * 2 * BLOCK, "{n}: {} {}", new.len(), fresh.len());
+        let new = versions
+            .like("old", "new", 20)
+            .unwrap_or_else(|e| panic!("{n} {compression:?}: {e:?}"));
+        assert!(
+            versions.like("old", "again", 20).unwrap() == new,
+            "{n}: not the same bytes each time"
+        );
+        assert!(
+            new.len() * 100 <= fresh.len() * 120 + 100 * 2 * BLOCK,
+            "{n}: {} {}",
+            new.len(),
+            fresh.len()
+        );
         let (moved, without) = (moved_blocks(&old, &new), moved_blocks(&old, &fresh));
         assert!(moved * 2 <= without, "{n} {compression:?}: {moved} of {without}");
     }
@@ -115,7 +128,9 @@ fn unchanged_content_keeps_its_place() {
 
 #[test]
 fn many_versions_stay_small() {
-    for (fragments, algorithm) in [(Fragments::None, Algorithm::Lz4), (Fragments::Tails, Algorithm::Zstd)] {
+    for (fragments, algorithm) in
+        [(Fragments::None, Algorithm::Lz4), (Fragments::Tails, Algorithm::Zstd)]
+    {
         let mut compression = Compression::new(Params::new(algorithm, Some(1)).unwrap());
         (compression.fragments, compression.pcluster) = (fragments, Some(64 << 10));
         let versions = Versions::new(Some(compression));
@@ -129,7 +144,10 @@ fn many_versions_stay_small() {
             }
             let fresh = versions.fresh("fresh").len();
             let new = versions.like("old", "new", 3).unwrap().len();
-            assert!(new * 100 <= fresh * 103 + 100 * 8 * BLOCK, "{version} {fragments:?}: {new} {fresh}");
+            assert!(
+                new * 100 <= fresh * 103 + 100 * 8 * BLOCK,
+                "{version} {fragments:?}: {new} {fresh}"
+            );
             fs::rename(versions.path("new"), versions.path("old")).unwrap();
         }
     }
@@ -138,11 +156,13 @@ fn many_versions_stay_small() {
 #[test]
 fn an_earlier_image_that_does_not_fit_is_refused() {
     let lz4 = Compression::lz4(0).unwrap();
-    let mut versions = Versions::new(Some(Compression::new(Params::new(Algorithm::Zstd, Some(1)).unwrap())));
+    let mut versions =
+        Versions::new(Some(Compression::new(Params::new(Algorithm::Zstd, Some(1)).unwrap())));
     versions.fresh("zstd");
     versions.options.data.compression = Some(lz4.clone());
     versions.fresh("lz4");
-    let refused = |versions: &Versions, old: &str| versions.like(old, "new", 3).unwrap_err().to_string();
+    let refused =
+        |versions: &Versions, old: &str| versions.like(old, "new", 3).unwrap_err().to_string();
     assert!(refused(&versions, "zstd").contains("has other algorithms"));
     versions.options.data.compression = None;
     assert!(refused(&versions, "lz4").contains("is compressed"));
@@ -168,7 +188,8 @@ fn damaged_earlier_images_do_no_harm() {
     options.data.compression = Some(compression);
     options.image.checksum = false;
     options.output.verify = true;
-    let (old, damaged, new) = (dir.path().join("old"), dir.path().join("damaged"), dir.path().join("new"));
+    let (old, damaged, new) =
+        (dir.path().join("old"), dir.path().join("damaged"), dir.path().join("new"));
     build(&options, &old).unwrap();
     fs::write(source.join("prose7"), prose(40_000, 77)).unwrap();
     let bytes = fs::read(&old).unwrap();

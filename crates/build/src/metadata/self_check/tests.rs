@@ -46,7 +46,14 @@ fn shared_with_inline_end() -> (Inode, Vec<u8>) {
     }
     let tail = FileTail::Inline { bytes: vec![7; 3000], encoded: false };
     let (size, first) = (log.decoded_len() + 3000, BytePos::new(4096));
-    let file = FileExtents { log: &log, tail: &tail, size, first, algorithm: Algorithm::Lz4, zeroes: None };
+    let file = FileExtents {
+        log: &log,
+        tail: &tail,
+        size,
+        first,
+        algorithm: Algorithm::Lz4,
+        zeroes: None,
+    };
     let (layout, after) = encoder.encode(file, 64).unwrap();
     assert_eq!(layout, DataLayout::CompressedFull);
     let inode = inode(layout, Place::Compressed { blocks: 299 }, size);

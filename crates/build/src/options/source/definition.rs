@@ -129,7 +129,8 @@ fn definition(line: &[u8]) -> Result<Definition, &'static str> {
                 kind @ (b'b' | b'c') => {
                     let major = words.number("the major number is missing, or not a number")?;
                     let minor = words.number("the minor number is missing, or not a number")?;
-                    let kind = if kind == b'b' { FileType::BlockDevice } else { FileType::CharDevice };
+                    let kind =
+                        if kind == b'b' { FileType::BlockDevice } else { FileType::CharDevice };
                     Change::Put { body: DefinedBody::Device(kind, Rdev { major, minor }), owner }
                 }
                 _ => return Err(UNKNOWN_TYPE),
@@ -137,14 +138,18 @@ fn definition(line: &[u8]) -> Result<Definition, &'static str> {
         }
     };
     if !words.rest().is_empty()
-        && !matches!(change, Change::Xattr { .. } | Change::Put { body: DefinedBody::Symlink(_), .. })
+        && !matches!(
+            change,
+            Change::Xattr { .. } | Change::Put { body: DefinedBody::Symlink(_), .. }
+        )
     {
         return Err("more words than the type takes");
     }
     Ok(Definition { path, change })
 }
 
-const UNKNOWN_TYPE: &str = "unknown type; the types are d, m, b, c, i, s (upper case with a time), h and x";
+const UNKNOWN_TYPE: &str =
+    "unknown type; the types are d, m, b, c, i, s (upper case with a time), h and x";
 
 fn number<T: TryFrom<i64>>(word: &[u8], radix: u32) -> Option<T> {
     T::try_from(i64::from_str_radix(std::str::from_utf8(word).ok()?, radix).ok()?).ok()
@@ -193,7 +198,8 @@ impl<'a> Words<'a> {
     fn owner(&mut self) -> Result<u32, &'static str> {
         let word = self.word()?.ok_or("the owner or the group is missing")?;
         // Linux has no user 2^32 - 1.
-        let known = if word == b"root" { Some(0) } else { number(&word, 10).filter(|id| *id != u32::MAX) };
+        let known =
+            if word == b"root" { Some(0) } else { number(&word, 10).filter(|id| *id != u32::MAX) };
         known.ok_or("the owner or the group is not a number (root is 0)")
     }
 }
@@ -203,7 +209,9 @@ mod tests {
     use super::*;
 
     fn one(line: &str) -> Result<Definition, &'static str> {
-        Definitions::parse(line.as_bytes()).map(|mut all| all.0.remove(0)).map_err(|error| error.reason)
+        Definitions::parse(line.as_bytes())
+            .map(|mut all| all.0.remove(0))
+            .map_err(|error| error.reason)
     }
 
     #[test]
@@ -233,7 +241,10 @@ mod tests {
             one("s i 644 0 0 s").unwrap().change,
             Change::Put { body: DefinedBody::Socket, .. }
         ));
-        assert!(matches!(one("s i 644 0 0").unwrap().change, Change::Put { body: DefinedBody::Fifo, .. }));
+        assert!(matches!(
+            one("s i 644 0 0").unwrap().change,
+            Change::Put { body: DefinedBody::Fifo, .. }
+        ));
     }
 
     #[test]

@@ -33,7 +33,9 @@ impl Exclude {
         let matches = match self {
             Self::Path(excluded) => excluded == as_path(path),
             Self::Regex(regex) => regex.is_match(path),
-            Self::Patterns(patterns) => return patterns.matched(path, is_dir, group, used) == Some(true),
+            Self::Patterns(patterns) => {
+                return patterns.matched(path, is_dir, group, used) == Some(true);
+            }
         };
         if matches {
             used.add(group, 0);
@@ -92,7 +94,8 @@ impl Patterns {
     /// The first text that is no pattern.
     pub fn new<S: AsRef<str>>(patterns: &[S]) -> Result<Self, PatternsError> {
         let literal = |pattern: &str| {
-            let pattern = if pattern.starts_with('#') { format!("\\{pattern}") } else { pattern.to_owned() };
+            let pattern =
+                if pattern.starts_with('#') { format!("\\{pattern}") } else { pattern.to_owned() };
             let mut chars = pattern.chars();
             match chars.next_back() {
                 Some(last) if last.is_whitespace() && !chars.as_str().ends_with('\\') => {
@@ -101,7 +104,8 @@ impl Patterns {
                 _ => pattern,
             }
         };
-        let patterns: Vec<String> = patterns.iter().map(|pattern| literal(pattern.as_ref())).collect();
+        let patterns: Vec<String> =
+            patterns.iter().map(|pattern| literal(pattern.as_ref())).collect();
         Self::numbered(patterns.iter().map(String::as_str).zip(1..))
     }
 
@@ -124,7 +128,8 @@ impl Patterns {
             each.push((text.to_owned(), one.build().map_err(refuse)?));
             has_directories |= pattern.trim_end().ends_with('/');
         }
-        let refuse = |error: ignore::Error| PatternsError { line: each.len(), reason: error.to_string() };
+        let refuse =
+            |error: ignore::Error| PatternsError { line: each.len(), reason: error.to_string() };
         let all = all.build().map_err(refuse)?;
         Ok(Self(Arc::new(PatternList { all, each, has_directories })))
     }
@@ -156,7 +161,8 @@ impl Patterns {
     /// The patterns that matched nothing.
     pub fn unused(&self, group: usize, used: &UsedPatterns) -> impl Iterator<Item = &str> {
         let each = self.0.each.iter().enumerate();
-        each.filter(move |(number, _)| !used.has(group, *number)).map(|(_, (text, _))| text.as_str())
+        each.filter(move |(number, _)| !used.has(group, *number))
+            .map(|(_, (text, _))| text.as_str())
     }
 }
 
@@ -167,8 +173,11 @@ fn normalised(pattern: &str) -> String {
         None => ("", pattern),
     };
     // A pattern that starts with `/` is for the top.
-    let mut pattern =
-        pattern.strip_prefix('.').filter(|rest| rest.starts_with('/')).unwrap_or(pattern).to_owned();
+    let mut pattern = pattern
+        .strip_prefix('.')
+        .filter(|rest| rest.starts_with('/'))
+        .unwrap_or(pattern)
+        .to_owned();
     for doubled in ["/./", "//"] {
         while pattern.contains(doubled) {
             pattern = pattern.replace(doubled, "/");
@@ -245,7 +254,8 @@ mod tests {
     #[test]
     fn single_patterns_have_no_comments() {
         let patterns = Patterns::new(&["#a#", "b ", "c\\ ", "d\n"]).unwrap();
-        let excluded = |path: &str| patterns.matched(path.as_bytes(), &|| false, 0, &UsedPatterns::default());
+        let excluded =
+            |path: &str| patterns.matched(path.as_bytes(), &|| false, 0, &UsedPatterns::default());
         for path in ["#a#", "b ", "c ", "d\n"] {
             assert_eq!(excluded(path), Some(true), "{path}");
         }
@@ -254,8 +264,9 @@ mod tests {
 
     #[test]
     fn patterns_that_match_nothing_are_found() {
-        let patterns =
-            Exclude::Patterns(Patterns::new(&["*.o", "main.o", "/lib/x", "!keep", "dir/"]).unwrap());
+        let patterns = Exclude::Patterns(
+            Patterns::new(&["*.o", "main.o", "/lib/x", "!keep", "dir/"]).unwrap(),
+        );
         let used = UsedPatterns::default();
         for (path, is_dir) in [("main.o", false), ("dir", false), ("keep", false)] {
             patterns.matches(path.as_bytes(), &|| is_dir, 3, &used);

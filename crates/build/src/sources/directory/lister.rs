@@ -123,7 +123,9 @@ impl<'a> Lister<'a> {
         let io = |action, e: Errno| Error::io(action, &here, e);
         let dir = open_dir(self.context.root, path, OFlags::RDONLY).map_err(|e| io("open", e))?;
         let before = stat_fd(dir.as_fd()).map_err(|e| io("stat", e))?;
-        if self.context.options.source.one_file_system && !self.is_on_file_system_of_root(&before)? {
+        if self.context.options.source.one_file_system
+            && !self.is_on_file_system_of_root(&before)?
+        {
             return Ok(Listing::default());
         }
         self.note_size_less(&dir, &before, &here);
@@ -151,7 +153,9 @@ impl<'a> Lister<'a> {
             let full = source.join(as_path(&below));
             match self.file(dir.as_fd(), name, &full, &mut listing) {
                 Ok(()) => {}
-                Err(error) if self.context.options.source.skip_unreadable && error.is_unreadable() => {
+                Err(error)
+                    if self.context.options.source.skip_unreadable && error.is_unreadable() =>
+                {
                     self.warnings.push(Warning::Skipped(error));
                 }
                 Err(error) => return Err(error),
@@ -181,14 +185,24 @@ impl<'a> Lister<'a> {
     }
 
     fn is_on_file_system_of_root(&self, stat: &Stat) -> Result<bool> {
-        let root = stat_fd(self.context.root).map_err(|e| Error::io("stat", self.context.source, e))?;
+        let root =
+            stat_fd(self.context.root).map_err(|e| Error::io("stat", self.context.source, e))?;
         Ok(root.st_dev == stat.st_dev)
     }
 
-    fn file(&mut self, dir: BorrowedFd<'_>, name: &[u8], full: &Path, listing: &mut Listing) -> Result<()> {
+    fn file(
+        &mut self,
+        dir: BorrowedFd<'_>,
+        name: &[u8],
+        full: &Path,
+        listing: &mut Listing,
+    ) -> Result<()> {
         let stat = stat_at(dir, name).map_err(|e| Error::io("stat", full, e))?;
-        if let Some(own) = self.context.avoid.iter().find(|own| own.id == (stat.st_dev, stat.st_ino)) {
-            self.warnings.extend(own.is_named.then(|| Warning::OwnOutput { path: full.to_owned() }));
+        if let Some(own) =
+            self.context.avoid.iter().find(|own| own.id == (stat.st_dev, stat.st_ino))
+        {
+            self.warnings
+                .extend(own.is_named.then(|| Warning::OwnOutput { path: full.to_owned() }));
             return Ok(());
         }
         self.add(dir, name, &stat, full, listing)
@@ -203,7 +217,8 @@ impl<'a> Lister<'a> {
         full: &Path,
         listing: &mut Listing,
     ) -> Result<()> {
-        let rdev = Rdev { major: rustix::fs::major(stat.st_rdev), minor: rustix::fs::minor(stat.st_rdev) };
+        let rdev =
+            Rdev { major: rustix::fs::major(stat.st_rdev), minor: rustix::fs::minor(stat.st_rdev) };
         // The upper bits are the type.
         let mode = stat.st_mode as u16;
         let body = match FileType::from_mode(mode) {
@@ -216,7 +231,9 @@ impl<'a> Lister<'a> {
                     .map_err(|e| Error::io("read link", full, e))?;
                 ListedBody::Symlink(listing.texts.push(target.as_bytes()))
             }
-            Some(kind @ (FileType::CharDevice | FileType::BlockDevice)) => ListedBody::Device(kind, rdev),
+            Some(kind @ (FileType::CharDevice | FileType::BlockDevice)) => {
+                ListedBody::Device(kind, rdev)
+            }
             Some(FileType::Fifo) => ListedBody::Fifo,
             Some(FileType::Socket) => ListedBody::Socket,
             None => return Err(Error::io("stat", full, Errno::INVAL)),
@@ -247,7 +264,13 @@ impl<'a> Lister<'a> {
     }
 
     /// The encoded set of attributes of `name`.
-    fn xattrs(&mut self, dir: BorrowedFd<'_>, name: &[u8], readable: bool, full: &Path) -> Result<Vec<u8>> {
+    fn xattrs(
+        &mut self,
+        dir: BorrowedFd<'_>,
+        name: &[u8],
+        readable: bool,
+        full: &Path,
+    ) -> Result<Vec<u8>> {
         if !self.context.options.xattrs.keep {
             return Ok(Vec::new());
         }

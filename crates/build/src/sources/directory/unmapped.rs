@@ -48,7 +48,8 @@ pub(super) fn check_acls(attributes: &[(Vec<u8>, Vec<u8>)], path: &Path) -> Resu
 
 /// The ID that stat(2) gives for unmapped ones of this `kind`. `None` if the namespace maps it to a real one.
 fn overflow_id(kind: &str) -> Option<u32> {
-    let id: u32 = fs::read_to_string(format!("/proc/sys/kernel/overflow{kind}")).ok()?.trim().parse().ok()?;
+    let id: u32 =
+        fs::read_to_string(format!("/proc/sys/kernel/overflow{kind}")).ok()?.trim().parse().ok()?;
     let map = fs::read_to_string(format!("/proc/self/{kind}_map")).ok()?;
     (!maps(&map, id)).then_some(id)
 }
@@ -57,7 +58,8 @@ fn overflow_id(kind: &str) -> Option<u32> {
 fn maps(map: &str, id: u32) -> bool {
     map.lines().any(|line| {
         let mut numbers = line.split_whitespace().map(str::parse::<u32>);
-        let (Some(Ok(first)), Some(_), Some(Ok(count))) = (numbers.next(), numbers.next(), numbers.next())
+        let (Some(Ok(first)), Some(_), Some(Ok(count))) =
+            (numbers.next(), numbers.next(), numbers.next())
         else {
             return false;
         };

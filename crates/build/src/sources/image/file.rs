@@ -87,12 +87,17 @@ impl SourceImage {
             let extent = extent?;
             let at = match extent.data {
                 ExtentData::Hole => continue,
-                ExtentData::Stored { at: Location::Device(device, pos) } => self.on_primary(device, pos),
+                ExtentData::Stored { at: Location::Device(device, pos) } => {
+                    self.on_primary(device, pos)
+                }
                 _ => None,
             };
             let (offset, len) = (extent.start.get(), extent.len);
             match pieces.last_mut() {
-                Some(last) if last.offset + last.len == offset && last.at.map(|at| at + last.len) == at => {
+                Some(last)
+                    if last.offset + last.len == offset
+                        && last.at.map(|at| at + last.len) == at =>
+                {
                     last.len += len;
                 }
                 _ => pieces.push(StoredPiece { offset, len, at }),

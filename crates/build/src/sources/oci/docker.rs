@@ -45,7 +45,8 @@ pub(super) fn is_archive(path: &Path) -> bool {
 
 /// Whether an archive's member is a part of such an archive, other than `manifest.json`.
 fn is_part(name: &[u8]) -> bool {
-    const KINDS: [&[u8]; 7] = [b"", b"/VERSION", b"/json", b"/layer.tar", b".json", b".tar", b".tar.gz"];
+    const KINDS: [&[u8]; 7] =
+        [b"", b"/VERSION", b"/json", b"/layer.tar", b".json", b".tar", b".tar.gz"];
     let name = name.strip_prefix(b"sha256:").unwrap_or(name);
     let (digits, kind) = name.split_at(name.len().min(64));
     let is_digest = digits.len() == 64 && digits.iter().all(u8::is_ascii_hexdigit);
@@ -63,14 +64,20 @@ pub(super) fn manifest(
     for image in images {
         let is_called = |name: &str| image.repo_tags.iter().flatten().any(|tag| tag == name);
         let config: Config = store.named(&image.config, contents)?;
-        found.push((options.source.oci.name.as_deref().is_none_or(is_called), config.platform(), image));
+        found.push((
+            options.source.oci.name.as_deref().is_none_or(is_called),
+            config.platform(),
+            image,
+        ));
     }
-    let labels: Vec<String> = found.iter().map(|(_, platform, image)| image.label(platform)).collect();
+    let labels: Vec<String> =
+        found.iter().map(|(_, platform, image)| image.label(platform)).collect();
     let wanted = options.source.oci.platform.as_ref();
     let is_wanted = |(is_called, platform, _): &(bool, Platform, Image)| {
         *is_called && wanted.is_none_or(|wanted| platform.is(wanted))
     };
-    let mut chosen: Vec<Image> = found.into_iter().filter(is_wanted).map(|(_, _, image)| image).collect();
+    let mut chosen: Vec<Image> =
+        found.into_iter().filter(is_wanted).map(|(_, _, image)| image).collect();
     let image = match (chosen.pop(), chosen.is_empty()) {
         (Some(image), true) => image,
         (Some(_), false) => return Err(store.error(None, OciFault::Ambiguous(labels))),
@@ -83,7 +90,11 @@ pub(super) fn manifest(
     };
     let Layers { rootfs } = store.named(&image.config, contents)?;
     if rootfs.diff_ids.len() != image.layers.len() {
-        let fault = format!("{} layers, but {} digests of layers", image.layers.len(), rootfs.diff_ids.len());
+        let fault = format!(
+            "{} layers, but {} digests of layers",
+            image.layers.len(),
+            rootfs.diff_ids.len()
+        );
         return Err(store.error(None, OciFault::Document(fault)));
     }
     let layers = rootfs.diff_ids.into_iter().zip(&image.layers);

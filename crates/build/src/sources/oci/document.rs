@@ -28,7 +28,11 @@ impl Digest {
 
     /// A hasher for the algorithm of this digest.
     pub(super) fn hasher(&self) -> Box<dyn DynDigest> {
-        if self.text.starts_with("sha512") { Box::new(Sha512::new()) } else { Box::new(Sha256::new()) }
+        if self.text.starts_with("sha512") {
+            Box::new(Sha512::new())
+        } else {
+            Box::new(Sha256::new())
+        }
     }
 
     /// The text of a digest with the algorithm of this one and these `bytes`.
@@ -134,7 +138,13 @@ pub(super) enum LayerKind {
 impl Descriptor {
     /// A layer that is a tar archive.
     pub(super) fn layer(digest: Digest, size: u64) -> Self {
-        Self { media_type: LAYER.to_owned(), digest, size, annotations: BTreeMap::new(), platform: None }
+        Self {
+            media_type: LAYER.to_owned(),
+            digest,
+            size,
+            annotations: BTreeMap::new(),
+            platform: None,
+        }
     }
 
     pub(super) fn is_index(&self) -> bool {
@@ -170,7 +180,8 @@ impl Descriptor {
 
     /// Name, platform or digest, for messages.
     pub(super) fn label(&self) -> String {
-        let parts = [self.name().map(str::to_owned), self.platform.as_ref().map(Platform::to_string)];
+        let parts =
+            [self.name().map(str::to_owned), self.platform.as_ref().map(Platform::to_string)];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         if parts.is_empty() { self.digest.to_string() } else { parts.join(" for ") }
     }

@@ -53,19 +53,30 @@ pub(super) struct Store<'a> {
 
 impl<'a> Store<'a> {
     /// Opens the layout `source`, and registers its files in `contents`.
-    pub(super) fn open(options: &'a Options, source: &Path, contents: &mut Contents) -> Result<Self> {
+    pub(super) fn open(
+        options: &'a Options,
+        source: &Path,
+        contents: &mut Contents,
+    ) -> Result<Self> {
         let members = match source.is_dir() {
             true => None,
             false => {
                 let files = tar::files(options, source, contents)?;
                 // Blobs of a compressed archive or a pipe are in the spool, and are read from it next.
                 contents.finish_spool()?;
-                Some(files.into_iter().map(|(name, (place, len))| (name, Blob { place, len })).collect())
+                Some(
+                    files
+                        .into_iter()
+                        .map(|(name, (place, len))| (name, Blob { place, len }))
+                        .collect(),
+                )
             }
         };
         let (name, verified) = (source.to_owned(), BTreeMap::new());
         let mut store = Self { options, name, members, verified, is_docker: false };
-        let has = |name: &str| store.members.as_ref().is_some_and(|all| all.contains_key(name.as_bytes()));
+        let has = |name: &str| {
+            store.members.as_ref().is_some_and(|all| all.contains_key(name.as_bytes()))
+        };
         if !has(MARK) && has(DOCKER_MANIFEST) {
             store.is_docker = true;
             return Ok(store);
@@ -90,7 +101,11 @@ impl<'a> Store<'a> {
     }
 
     /// The document with this name.
-    pub(super) fn named<T: DeserializeOwned>(&mut self, name: &str, contents: &mut Contents) -> Result<T> {
+    pub(super) fn named<T: DeserializeOwned>(
+        &mut self,
+        name: &str,
+        contents: &mut Contents,
+    ) -> Result<T> {
         let blob = self.member(name, contents)?;
         self.parse(None, blob, contents)
     }
@@ -168,17 +183,25 @@ impl<'a> Store<'a> {
         contents: &Contents,
     ) -> Result<T> {
         if blob.len > DOCUMENT_MAX {
-            return Err(self.error(digest, OciFault::HugeDocument { size: blob.len, limit: DOCUMENT_MAX }));
+            return Err(
+                self.error(digest, OciFault::HugeDocument { size: blob.len, limit: DOCUMENT_MAX })
+            );
         }
         let mut bytes = vec![0; blob.len as usize];
         contents.read_at(blob.place, &mut bytes)?;
-        serde_json::from_slice(&bytes).map_err(|e| self.error(digest, OciFault::Document(e.to_string())))
+        serde_json::from_slice(&bytes)
+            .map_err(|e| self.error(digest, OciFault::Document(e.to_string())))
     }
 
     /// The blob that `descriptor` refers to, of the right size and with the right digest.
-    pub(super) fn verified(&mut self, descriptor: &Descriptor, contents: &mut Contents) -> Result<Blob> {
+    pub(super) fn verified(
+        &mut self,
+        descriptor: &Descriptor,
+        contents: &mut Contents,
+    ) -> Result<Blob> {
         let digest = &descriptor.digest;
-        if let Some(blob) = self.verified.get(&digest.to_string()).filter(|blob| blob.len == descriptor.size)
+        if let Some(blob) =
+            self.verified.get(&digest.to_string()).filter(|blob| blob.len == descriptor.size)
         {
             return Ok(*blob);
         }

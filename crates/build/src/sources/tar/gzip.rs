@@ -109,7 +109,11 @@ mod tests {
     fn other_bytes_at_the_end_are_ignored() {
         let one = member(b"one");
         for more in [&b"text"[..], b"\0\0text", b"\x1ftext that is longer than a header"] {
-            assert_eq!(content([&one[..], more].concat()).unwrap(), (b"one".to_vec(), true), "{more:?}");
+            assert_eq!(
+                content([&one[..], more].concat()).unwrap(),
+                (b"one".to_vec(), true),
+                "{more:?}"
+            );
         }
         assert!(content(b"text that is longer than a header".to_vec()).is_err());
         // An incomplete member.

@@ -117,7 +117,10 @@ impl Header {
 }
 
 /// Appends the pieces of a block that follows a header. Returns whether another block follows.
-pub(super) fn more_gnu_pieces(block: &[u8; BLOCK], pieces: &mut Vec<(u64, u64)>) -> Result<bool, TarFault> {
+pub(super) fn more_gnu_pieces(
+    block: &[u8; BLOCK],
+    pieces: &mut Vec<(u64, u64)>,
+) -> Result<bool, TarFault> {
     read_pieces(block, MORE_PIECES_COUNT, pieces)?;
     Ok(block[MORE_EXTENDED] != 0)
 }
@@ -128,7 +131,8 @@ fn read_pieces(bytes: &[u8], count: usize, pieces: &mut Vec<(u64, u64)>) -> Resu
         if piece[0] == 0 || piece[PIECE_NUMBER] == 0 {
             break;
         }
-        let read = |bytes| number(bytes).and_then(|n| u64::try_from(n).ok()).ok_or(TarFault::Sparse);
+        let read =
+            |bytes| number(bytes).and_then(|n| u64::try_from(n).ok()).ok_or(TarFault::Sparse);
         let (offset, len) = (read(&piece[..PIECE_NUMBER])?, read(&piece[PIECE_NUMBER..])?);
         // An empty piece marks the end of a file that ends with a hole.
         if len > 0 {
@@ -143,8 +147,11 @@ fn number(bytes: &[u8]) -> Option<i64> {
     let (first, rest) = bytes.split_first()?;
     if first & 0x80 != 0 {
         let negative = first & 0x40 != 0;
-        let start =
-            i128::from(if negative { (first | 0x80).cast_signed() } else { (first & 0x3f).cast_signed() });
+        let start = i128::from(if negative {
+            (first | 0x80).cast_signed()
+        } else {
+            (first & 0x3f).cast_signed()
+        });
         let fold = |value: i128, byte: &u8| value.checked_mul(256)?.checked_add((*byte).into());
         return i64::try_from(rest.iter().try_fold(start, fold)?).ok();
     }

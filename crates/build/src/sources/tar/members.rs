@@ -129,7 +129,9 @@ impl<'a> Members<'a> {
                 };
             };
             let header = match Header::parse(&block) {
-                Err(_) if offset == 0 => return Err(self.not_an_archive(&block, TarFault::Checksum)),
+                Err(_) if offset == 0 => {
+                    return Err(self.not_an_archive(&block, TarFault::Checksum));
+                }
                 header => header.map_err(|fault| self.error(None, offset, fault))?,
             };
             let Some(header) = header else {
@@ -282,7 +284,9 @@ impl<'a> Members<'a> {
             0 | b'0' if path.ends_with(b"/") && records.text("GNU.sparse.name").is_none() => {
                 MemberKind::Directory
             }
-            0 | b'0' | b'7' | b'S' => MemberKind::Regular(self.stored(header, &records, &mut path)?),
+            0 | b'0' | b'7' | b'S' => {
+                MemberKind::Regular(self.stored(header, &records, &mut path)?)
+            }
             b'1' => MemberKind::Link(linkname),
             b'2' => MemberKind::Symlink(linkname),
             b'3' => rdev(FileType::CharDevice)?,
@@ -295,9 +299,11 @@ impl<'a> Members<'a> {
         // Data follows only regular files, members of unknown types, and GNU's directories of type D: their lists of names.
         // Other types have no data, even if their header has a size.
         if matches!(header.kind(), b'D') || matches!(kind, MemberKind::Unknown(_)) {
-            let size =
-                records.number("size", "the size")?.map_or_else(|| header.unsigned(header::SIZE), Ok)?;
-            self.rest = size.checked_next_multiple_of(BLOCK as u64).ok_or(TarFault::Number("the size"))?;
+            let size = records
+                .number("size", "the size")?
+                .map_or_else(|| header.unsigned(header::SIZE), Ok)?;
+            self.rest =
+                size.checked_next_multiple_of(BLOCK as u64).ok_or(TarFault::Number("the size"))?;
         }
         // The root may have an empty name.
         if path.is_empty() && kind != MemberKind::Directory {
@@ -331,7 +337,9 @@ impl<'a> Members<'a> {
         records: &Records,
         path: &mut Vec<u8>,
     ) -> std::result::Result<Stored, MemberError> {
-        let bytes = records.number("size", "the size")?.map_or_else(|| header.unsigned(header::SIZE), Ok)?;
+        let bytes = records
+            .number("size", "the size")?
+            .map_or_else(|| header.unsigned(header::SIZE), Ok)?;
         if i64::try_from(bytes).is_err() {
             return Err(TarFault::Number("the size").into());
         }
@@ -347,7 +355,9 @@ impl<'a> Members<'a> {
             let (size, mut more) = header.gnu_pieces(&mut map.pieces)?;
             map.size = size;
             while more {
-                let block = self.block(Some(path), self.tar_stream.position())?.ok_or(TarFault::Truncated)?;
+                let block = self
+                    .block(Some(path), self.tar_stream.position())?
+                    .ok_or(TarFault::Truncated)?;
                 more = header::more_gnu_pieces(&block, &mut map.pieces)?;
                 self.check_pieces(map.pieces.len() as u64)?;
             }

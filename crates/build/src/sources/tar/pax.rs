@@ -98,14 +98,20 @@ impl Records {
     }
 
     /// As [`Self::number`], for a number of 32 bits.
-    pub(super) fn number_u32(&self, key: &str, name: &'static str) -> Result<Option<u32>, TarFault> {
+    pub(super) fn number_u32(
+        &self,
+        key: &str,
+        name: &'static str,
+    ) -> Result<Option<u32>, TarFault> {
         let number = self.number(key, name)?;
         number.map(|n| u32::try_from(n).map_err(|_| TarFault::Number(name))).transpose()
     }
 
     /// The modification time, truncated to nanoseconds.
     pub(super) fn mtime(&self) -> Result<Option<Timestamp>, TarFault> {
-        self.text("mtime").map(|text| timestamp(text).ok_or(TarFault::Number("the time"))).transpose()
+        self.text("mtime")
+            .map(|text| timestamp(text).ok_or(TarFault::Number("the time")))
+            .transpose()
     }
 
     /// The xattrs, with full names.
@@ -142,11 +148,14 @@ impl Records {
     }
 
     /// The keywords of ACLs that no image can store, unless `xattrs` contains the ACL in Linux's form.
-    pub(super) fn unsupported_acls<'a>(&'a self, xattrs: &'a Attributes) -> impl Iterator<Item = &'a [u8]> {
+    pub(super) fn unsupported_acls<'a>(
+        &'a self,
+        xattrs: &'a Attributes,
+    ) -> impl Iterator<Item = &'a [u8]> {
         KEYWORDS.into_iter().filter(|key| key.starts_with(ACL)).filter(|key| {
-            let is_in_xattrs = xattrs
-                .iter()
-                .any(|(name, value)| acl::record(name, value).is_some_and(|(acl_key, _)| acl_key == *key));
+            let is_in_xattrs = xattrs.iter().any(|(name, value)| {
+                acl::record(name, value).is_some_and(|(acl_key, _)| acl_key == *key)
+            });
             let is_known = |text| is_in_xattrs || acl::attribute(key, text).is_some();
             self.get(key).is_some_and(|text| !is_known(text))
         })
@@ -180,7 +189,9 @@ fn timestamp(text: &[u8]) -> Option<Timestamp> {
     let end = text.iter().position(|byte| matches!(byte, b'e' | b'E')).unwrap_or(text.len());
     let exponent = match text.get(end + 1..) {
         // A floating-point number has at most three digits.
-        Some(digits) => std::str::from_utf8(digits).ok().filter(|text| text.len() <= 4)?.parse().ok()?,
+        Some(digits) => {
+            std::str::from_utf8(digits).ok().filter(|text| text.len() <= 4)?.parse().ok()?
+        }
         None => 0i32,
     };
     let text = &text[..end];
@@ -241,7 +252,8 @@ fn decode_percent(text: &[u8]) -> Vec<u8> {
     while let Some((first, after)) = rest.split_first() {
         let digits = after.get(..2).and_then(|two| std::str::from_utf8(two).ok());
         let digits = digits.filter(|two| two.bytes().all(|b| b.is_ascii_hexdigit()));
-        let byte = digits.and_then(|two| u8::from_str_radix(two, 16).ok()).filter(|_| *first == b'%');
+        let byte =
+            digits.and_then(|two| u8::from_str_radix(two, 16).ok()).filter(|_| *first == b'%');
         out.push(byte.unwrap_or(*first));
         rest = if byte.is_some() { &after[2..] } else { after };
     }
@@ -269,10 +281,14 @@ mod tests {
 
     #[test]
     fn an_acl_as_text_becomes_an_attribute() {
-        let entry = |tag: u16, bits: u16| [&tag.to_le_bytes()[..], &bits.to_le_bytes(), &[0xff; 4]].concat();
+        let entry = |tag: u16, bits: u16| {
+            [&tag.to_le_bytes()[..], &bits.to_le_bytes(), &[0xff; 4]].concat()
+        };
         let value =
-            [&2u32.to_le_bytes()[..], &entry(1, 6), &entry(4, 4), &entry(16, 4), &entry(32, 0)].concat();
-        let (text, names) = ("SCHILY.acl.access", b"user::rw-,user:me:r--,group::r--,mask::r--,other::---");
+            [&2u32.to_le_bytes()[..], &entry(1, 6), &entry(4, 4), &entry(16, 4), &entry(32, 0)]
+                .concat();
+        let (text, names) =
+            ("SCHILY.acl.access", b"user::rw-,user:me:r--,group::r--,mask::r--,other::---");
         let xattr: (&str, &[u8]) = ("SCHILY.xattr.system.posix_acl_access", &value);
         let found = |pairs: &[(&str, &[u8])]| {
             let records = records(pairs).unwrap();
@@ -280,7 +296,10 @@ mod tests {
             let unsupported = records.unsupported_acls(&xattrs).count();
             (xattrs.first().map(|(_, value)| value.clone()), unsupported)
         };
-        assert_eq!(found(&[(text, b"user::rw-,group::r--,mask::r--,other::---")]), (Some(value.clone()), 0));
+        assert_eq!(
+            found(&[(text, b"user::rw-,group::r--,mask::r--,other::---")]),
+            (Some(value.clone()), 0)
+        );
         // The attribute wins, in any order, and makes up for names without a number.
         assert_eq!(found(&[(text, names), xattr]), (Some(value.clone()), 0));
         assert_eq!(
@@ -296,22 +315,31 @@ mod tests {
     fn values_may_contain_any_bytes() {
         let odd = b"a\nb=c\0d".as_slice();
         let found =
-            records(&[("path", odd), ("SCHILY.xattr.user.x", b"\0=\n"), ("uid", b"4000000000")]).unwrap();
+            records(&[("path", odd), ("SCHILY.xattr.user.x", b"\0=\n"), ("uid", b"4000000000")])
+                .unwrap();
         assert_eq!(found.text("path"), Some(odd));
         assert_eq!(found.number_u32("uid", "").unwrap(), Some(4_000_000_000));
         assert_eq!(found.xattrs().unwrap(), [(b"user.x".to_vec(), b"\0=\n".to_vec())]);
-        for bad in
-            [b"5 a=b".as_slice(), b"99 a=b\n", b"x", b"6 abc\n", b"-1 a=\n", b"18446744073709551616 a=b\n"]
-        {
+        for bad in [
+            b"5 a=b".as_slice(),
+            b"99 a=b\n",
+            b"x",
+            b"6 abc\n",
+            b"-1 a=\n",
+            b"18446744073709551616 a=b\n",
+        ] {
             assert_eq!(Records::default().read(bad), Err(TarFault::Pax), "{bad:?}");
         }
     }
 
     #[test]
     fn xattrs_of_libarchive_are_decoded() {
-        let found =
-            records(&[("LIBARCHIVE.xattr.user.a%20b", b"AAEC/w"), ("LIBARCHIVE.xattr.user.c", b"Zg==")]);
-        let expected = [(b"user.a b".to_vec(), vec![0, 1, 2, 255]), (b"user.c".to_vec(), b"f".to_vec())];
+        let found = records(&[
+            ("LIBARCHIVE.xattr.user.a%20b", b"AAEC/w"),
+            ("LIBARCHIVE.xattr.user.c", b"Zg=="),
+        ]);
+        let expected =
+            [(b"user.a b".to_vec(), vec![0, 1, 2, 255]), (b"user.c".to_vec(), b"f".to_vec())];
         assert_eq!(found.unwrap().xattrs().unwrap(), expected);
         assert!(records(&[("LIBARCHIVE.xattr.user.c", b"Z")]).unwrap().xattrs().is_err());
     }

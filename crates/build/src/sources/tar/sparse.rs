@@ -33,7 +33,9 @@ pub(super) fn map_place(records: &Records) -> Result<Option<MapPlace>, TarFault>
             _ => Err(TarFault::Sparse),
         };
     }
-    let Some(size) = number("GNU.sparse.size")?.or(number("GNU.sparse.realsize")?) else { return Ok(None) };
+    let Some(size) = number("GNU.sparse.size")?.or(number("GNU.sparse.realsize")?) else {
+        return Ok(None);
+    };
     let numbers: Vec<u64> = match records.text("GNU.sparse.map") {
         Some(map) => map
             .split(|byte| *byte == b',')
@@ -113,7 +115,8 @@ impl SparseMap {
         self.pieces.retain(|(_, len)| *len > 0);
         let (mut end, mut sum) = (0u64, 0u64);
         for (offset, len) in &self.pieces {
-            let after = offset.checked_add(*len).filter(|after| *offset >= end && *after <= self.size);
+            let after =
+                offset.checked_add(*len).filter(|after| *offset >= end && *after <= self.size);
             end = after.ok_or(TarFault::Sparse)?;
             // This cannot overflow: the pieces do not overlap, so the sum is at most `end`.
             sum += len;
@@ -150,9 +153,13 @@ mod tests {
         assert_eq!(parser.push(b"7\n\0\0\0"), Ok(true));
         assert_eq!(parser.map(2000), SparseMap { size: 2000, pieces: vec![(0, 512), (1024, 7)] });
         assert_eq!(MapParser::default().push(b"0\n\0"), Ok(true));
-        for bad in
-            [b"x\n".as_slice(), b"\n", b"99999999999999999999\n", b"18446744073709551615\n", &[b'1'; 30]]
-        {
+        for bad in [
+            b"x\n".as_slice(),
+            b"\n",
+            b"99999999999999999999\n",
+            b"18446744073709551615\n",
+            &[b'1'; 30],
+        ] {
             assert_eq!(MapParser::default().push(bad), Err(TarFault::Sparse), "{bad:?}");
         }
     }

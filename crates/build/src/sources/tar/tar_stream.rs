@@ -69,7 +69,10 @@ enum Input {
 
 impl std::fmt::Debug for TarStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TarStream").field("name", &self.name).field("position", &self.position).finish()
+        f.debug_struct("TarStream")
+            .field("name", &self.name)
+            .field("position", &self.position)
+            .finish()
     }
 }
 
@@ -115,8 +118,9 @@ impl TarStream {
                 }
                 compression => {
                     let file = CountingReader::new(file, contents, options);
-                    let stream =
-                        compression.decoder(Box::new(file), limits, &has_more).map_err(io("read"))?;
+                    let stream = compression
+                        .decoder(Box::new(file), limits, &has_more)
+                        .map_err(io("read"))?;
                     Input::Stream(copied(stream, options)?)
                 }
             };
@@ -169,7 +173,8 @@ impl TarStream {
         let input = match ArchiveCompression::of(&magic[..have]) {
             ArchiveCompression::None => Input::File { file, start: place.at, size },
             compression => {
-                let part = FilePart { file: Arc::clone(file.file()), at: place.at, end: place.at + size };
+                let part =
+                    FilePart { file: Arc::clone(file.file()), at: place.at, end: place.at + size };
                 let stream = compression.decoder(Box::new(part), limits, &has_more);
                 Input::Stream(stream.map_err(|e| Error::io("read", &name, e))?)
             }
@@ -194,9 +199,8 @@ impl TarStream {
     /// The format of an archive that is no tar archive. `start` are its first bytes, which were read already.
     pub(super) fn known_format(&self, start: &[u8]) -> Result<Option<KnownFormat>> {
         match &self.input {
-            Input::File { file, start, .. } => {
-                KnownFormat::of_file(file.file(), *start).map_err(|e| Error::io("read", &self.name, e))
-            }
+            Input::File { file, start, .. } => KnownFormat::of_file(file.file(), *start)
+                .map_err(|e| Error::io("read", &self.name, e)),
             Input::Stream(_) => Ok(KnownFormat::of(start)),
         }
     }
@@ -235,7 +239,11 @@ impl TarStream {
     }
 
     /// Keeps `len` bytes of content readable, and returns their position; `None` if the archive ends before.
-    pub(super) fn keep(&mut self, len: u64, contents: &mut Contents) -> Result<Option<SourcePosition>> {
+    pub(super) fn keep(
+        &mut self,
+        len: u64,
+        contents: &mut Contents,
+    ) -> Result<Option<SourcePosition>> {
         if let Input::File { file, start, .. } = &self.input {
             let place = SourcePosition { file: file.id(), at: start + self.position };
             return Ok(self.skip(len)?.then_some(place));
@@ -326,7 +334,10 @@ impl ArchiveCompression {
                     Self::Lzma => Stream::new_lzma_decoder(memory),
                     _ => Stream::new_lzip_decoder(memory, CONCATENATED),
                 };
-                Box::new(WindowLimited(liblzma::bufread::XzDecoder::new_stream(packed, stream?), window))
+                Box::new(WindowLimited(
+                    liblzma::bufread::XzDecoder::new_stream(packed, stream?),
+                    window,
+                ))
             }
             Self::Zstd => {
                 let mut decoder = zstd::stream::read::Decoder::with_buffer(packed)?;
@@ -334,8 +345,7 @@ impl ArchiveCompression {
                 Box::new(WindowLimited(decoder, window))
             }
             Self::Bzip2 => {
-                let problem =
-                    "compressed with bzip2, which is not supported: bzip2 -dc FILE | ferofs build - IMAGE";
+                let problem = "compressed with bzip2, which is not supported: bzip2 -dc FILE | ferofs build - IMAGE";
                 return Err(io::Error::new(io::ErrorKind::Unsupported, problem));
             }
         })
@@ -365,9 +375,12 @@ struct CopyingReader {
 impl Read for CopyingReader {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let read = self.stream.read(buf)?;
-        let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: write: {e}", self.path.display()));
+        let named =
+            |e: io::Error| io::Error::new(e.kind(), format!("{}: write: {e}", self.path.display()));
         match &mut self.copy {
-            Some(copy) if read > 0 || buf.is_empty() => copy.write_all(&buf[..read]).map_err(named)?,
+            Some(copy) if read > 0 || buf.is_empty() => {
+                copy.write_all(&buf[..read]).map_err(named)?
+            }
             // `TarStream::drain` reads up to the end, so that this point is always reached.
             copy => {
                 if let Some(copy) = copy.take() {
@@ -409,7 +422,8 @@ struct CountingReader<R> {
 
 impl<R> CountingReader<R> {
     fn new(source: R, contents: &Contents, options: &Options) -> Self {
-        let (bytes, cancel) = (Arc::clone(&contents.archive_bytes), Arc::clone(&options.run.cancel));
+        let (bytes, cancel) =
+            (Arc::clone(&contents.archive_bytes), Arc::clone(&options.run.cancel));
         Self { source, bytes, cancel }
     }
 }
@@ -525,7 +539,9 @@ mod tests {
         zstd.write_all(&plain).unwrap();
         let zstd = zstd.finish().unwrap();
         let lzma = lzma.finish().unwrap();
-        for packed in [gzip.finish().unwrap(), xz.finish().unwrap(), lzma.clone(), zstd, plain.clone()] {
+        for packed in
+            [gzip.finish().unwrap(), xz.finish().unwrap(), lzma.clone(), zstd, plain.clone()]
+        {
             let mut whole = tar_stream(&packed).unwrap();
             let mut out = vec![0; plain.len() + 1];
             assert_eq!(whole.read(&mut out[..1000]).unwrap(), 1000);

@@ -21,7 +21,9 @@ impl LayeredTree {
     ) -> Result<(), EntryFault> {
         let Definition { path, change } = definition;
         let mtime = |owner: &Owner, otherwise| {
-            all_time.unwrap_or_else(|| owner.mtime.map_or(otherwise, |secs| Timestamp { secs, nanos: 0 }))
+            all_time.unwrap_or_else(|| {
+                owner.mtime.map_or(otherwise, |secs| Timestamp { secs, nanos: 0 })
+            })
         };
         match change {
             Change::Put { body, owner } => {
@@ -33,7 +35,9 @@ impl LayeredTree {
                     DefinedBody::Socket => Body::Socket,
                 };
                 let existing = self.file_at(path)?;
-                if !matches!(body, Body::Directory(_)) && existing.is_some_and(|file| self.has_names(file)) {
+                if !matches!(body, Body::Directory(_))
+                    && existing.is_some_and(|file| self.has_names(file))
+                {
                     return Err(EntryFault::DirectoryNotEmpty);
                 }
                 let Owner { permissions, uid, gid, .. } = *owner;
@@ -46,7 +50,15 @@ impl LayeredTree {
                 let mtime = mtime(owner, time).into();
                 self.put(
                     path,
-                    LayeredFile { body, permissions, uid, gid, mtime, xattrs, ignores_options: true },
+                    LayeredFile {
+                        body,
+                        permissions,
+                        uid,
+                        gid,
+                        mtime,
+                        xattrs,
+                        ignores_options: true,
+                    },
                 )
             }
             Change::Modify(owner) => {
@@ -110,7 +122,8 @@ impl LayeredTree {
                     Some(first) => self.link(&path, first),
                     None => {
                         let node = tree.node(entry.node);
-                        let layered_file = self.layered_file(tree, node, origin(entry.node, node.origin));
+                        let layered_file =
+                            self.layered_file(tree, node, origin(entry.node, node.origin));
                         let put = self.put(&path, layered_file);
                         *first = Some(path);
                         put

@@ -95,7 +95,13 @@ impl Texts {
     }
 
     /// Adds `name`, or replaces what it leads to and returns true.
-    pub(super) fn insert(&mut self, names: &mut Names, name: &[u8], file: FileId, layer: u32) -> bool {
+    pub(super) fn insert(
+        &mut self,
+        names: &mut Names,
+        name: &[u8],
+        file: FileId,
+        layer: u32,
+    ) -> bool {
         let hash = self.hash(name);
         let Self { arena, hasher } = self;
         let Names { links, positions } = names;
@@ -122,8 +128,10 @@ impl Texts {
 
     /// Removes the names of layers below `layer`.
     pub(super) fn keep_layer(&self, names: &mut Names, layer: u32) {
-        for at in
-            (0..names.links.len()).rev().filter(|at| names.links[*at].layer != layer).collect::<Vec<_>>()
+        for at in (0..names.links.len())
+            .rev()
+            .filter(|at| names.links[*at].layer != layer)
+            .collect::<Vec<_>>()
         {
             self.remove_at(names, at);
         }
@@ -137,7 +145,8 @@ impl Texts {
             found.remove();
         }
         let last = links.len() - 1;
-        if let Some(moved) = positions.find_mut(hash(&links[last]), |found| *found as usize == last) {
+        if let Some(moved) = positions.find_mut(hash(&links[last]), |found| *found as usize == last)
+        {
             *moved = at as u32;
         }
         links.swap_remove(at);

@@ -21,7 +21,8 @@ impl LayeredTree {
         let mut queue = VecDeque::from([(NodeId::ROOT, FileId::ROOT)]);
         self.number(options, &mut tree, Text::default(), FileId::ROOT, NodeId::ROOT, warnings)?;
         while let Some((dir, file)) = queue.pop_front() {
-            let names = self.names_mut(file).map(|(names, _)| std::mem::take(names)).unwrap_or_default();
+            let names =
+                self.names_mut(file).map(|(names, _)| std::mem::take(names)).unwrap_or_default();
             let mut links = names.into_links();
             // Archives are often in order, which this sort uses.
             links.sort_by(|a, b| tree.text(a.name).cmp(tree.text(b.name)));
@@ -94,9 +95,14 @@ impl LayeredTree {
             true => (layered_file.uid, layered_file.gid, layered_file.mtime),
             false => {
                 let owner = options.attributes.owner(layered_file.uid, layered_file.gid);
-                let of_file = |fault| Error::Entry { path: options.source.path.join(path()), fault };
+                let of_file =
+                    |fault| Error::Entry { path: options.source.path.join(path()), fault };
                 let (uid, gid) = owner.map_err(of_file)?;
-                (uid, gid, options.attributes.all_time.map_or(layered_file.mtime, CompactTime::from))
+                (
+                    uid,
+                    gid,
+                    options.attributes.all_time.map_or(layered_file.mtime, CompactTime::from),
+                )
             }
         };
         let xattrs = tree.xattrs.intern(&set);

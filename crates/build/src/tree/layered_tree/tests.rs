@@ -32,7 +32,8 @@ fn paths(layers: LayeredTree) -> Vec<String> {
     let tree = layers.finish(&Options::new("x"), &mut Vec::new()).unwrap();
     let mut paths: Vec<String> = (0..tree.dirs.len() as u32)
         .flat_map(|dir| {
-            let owner = tree.ids().find(|id| matches!(tree.node(*id).kind, Kind::Directory(n) if n == dir));
+            let owner =
+                tree.ids().find(|id| matches!(tree.node(*id).kind, Kind::Directory(n) if n == dir));
             let base = tree.path_bytes(owner.unwrap());
             tree.entries_of(dir)
                 .iter()
@@ -102,9 +103,13 @@ fn hard_links_need_a_file() {
 fn symbolic_links_in_a_path_are_followed() {
     let mut layers = layers();
     put(&mut layers, "usr/lib/a", Body::Fifo).unwrap();
-    for (path, target) in
-        [("lib", "usr/lib"), ("abs", "/usr"), ("up", "../../usr/lib"), ("loop", "loop"), ("gone", "nothing")]
-    {
+    for (path, target) in [
+        ("lib", "usr/lib"),
+        ("abs", "/usr"),
+        ("up", "../../usr/lib"),
+        ("loop", "loop"),
+        ("gone", "nothing"),
+    ] {
         put(&mut layers, path, link_to(target)).unwrap();
     }
     for path in ["lib/b", "abs/lib/c", "up/d"] {
@@ -116,7 +121,11 @@ fn symbolic_links_in_a_path_are_followed() {
     assert_eq!(put(&mut layers, &"n".repeat(256), Body::Fifo), Err(EntryFault::NameTooLong));
     assert_eq!(put(&mut layers, "s", link_to("")), Err(EntryFault::SymlinkTarget));
     let found = paths(layers);
-    assert!(["usr/lib/b", "usr/lib/c", "usr/lib/d"].iter().all(|path| found.contains(&path.to_string())));
+    assert!(
+        ["usr/lib/b", "usr/lib/c", "usr/lib/d"]
+            .iter()
+            .all(|path| found.contains(&path.to_string()))
+    );
 }
 
 #[test]

@@ -4,7 +4,9 @@
 use ferofs_format::inode::{FileType, Rdev, Timestamp};
 
 use crate::paths::join;
-use crate::tree::layered_tree::{Body, EntryFault, EntryPosition, FileId, LayeredFile, LayeredTree};
+use crate::tree::layered_tree::{
+    Body, EntryFault, EntryPosition, FileId, LayeredFile, LayeredTree,
+};
 
 pub(crate) const OPAQUE: &[u8] = b"trusted.overlay.opaque";
 pub(super) const ORIGIN: &[u8] = b"trusted.overlay.origin";
@@ -12,7 +14,9 @@ pub(super) const ORIGIN: &[u8] = b"trusted.overlay.origin";
 impl LayeredTree {
     /// Removes the entry of lower layers at `path`. An entry of the current layer stays.
     pub(crate) fn remove_lower(&mut self, path: &[u8]) -> Result<(), EntryFault> {
-        let Some(EntryPosition { dir, name: Some(name) }) = self.resolve(path, false)? else { return Ok(()) };
+        let Some(EntryPosition { dir, name: Some(name) }) = self.resolve(path, false)? else {
+            return Ok(());
+        };
         let Some(link) = self.child(dir, &name) else { return Ok(()) };
         let own = link.layer == self.layer;
         self.remove_lower_below(link.file);
@@ -170,9 +174,14 @@ pub(crate) struct OverlayMarks {
 }
 
 impl OverlayMarks {
-    pub(crate) fn of(kind: FileType, device: Option<Rdev>, attributes: &[(Vec<u8>, Vec<u8>)]) -> Self {
+    pub(crate) fn of(
+        kind: FileType,
+        device: Option<Rdev>,
+        attributes: &[(Vec<u8>, Vec<u8>)],
+    ) -> Self {
         let mut marks = Self {
-            is_whiteout: kind == FileType::CharDevice && device == Some(Rdev { major: 0, minor: 0 }),
+            is_whiteout: kind == FileType::CharDevice
+                && device == Some(Rdev { major: 0, minor: 0 }),
             ..Self::default()
         };
         for (name, value) in attributes {
@@ -189,7 +198,8 @@ impl OverlayMarks {
 
 /// Whether an attribute has a meaning only for overlayfs, and none after the layers are merged.
 pub(crate) fn is_overlay_mark(name: &[u8]) -> bool {
-    own_part(name).is_some_and(|part| matches!(part, b"opaque" | b"whiteout" | b"origin" | b"impure"))
+    own_part(name)
+        .is_some_and(|part| matches!(part, b"opaque" | b"whiteout" | b"origin" | b"impure"))
 }
 
 /// Whether an attribute can mark a directory as opaque, so that it hides those of lower layers.

@@ -82,8 +82,13 @@ impl CompressArgs {
     pub(super) fn form(&self, block_size: BlockSize, may_default: bool) -> Form {
         let preset = self.preset.or(may_default.then_some(Preset::Default)).map(Preset::settings);
         let preset = self.level.settings().or(preset);
-        let mut form =
-            Form::new(preset, self.compress.as_deref(), self.cluster_size, &self.features, block_size);
+        let mut form = Form::new(
+            preset,
+            self.compress.as_deref(),
+            self.cluster_size,
+            &self.features,
+            block_size,
+        );
         if self.for_updates {
             form.keep_tails_apart(&self.features);
         }

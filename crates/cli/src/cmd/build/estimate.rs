@@ -57,8 +57,9 @@ pub(super) fn run(request: Request<'_>) -> Outcome {
     let mut forms: Vec<(String, Form)> = Preset::value_variants()
         .iter()
         .map(|preset| {
-            let name =
-                preset.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
+            let name = preset
+                .to_possible_value()
+                .map_or_else(String::new, |value| value.get_name().to_owned());
             (name, Form::new(Some(preset.settings()), None, None, &[], block))
         })
         .collect();
@@ -73,7 +74,8 @@ pub(super) fn run(request: Request<'_>) -> Outcome {
     let settings: Vec<Options> = settings.collect::<Result<_, _>>()?;
     show("encoding samples".to_owned());
     let estimates = settings.iter().map(|settings| estimator.estimate(settings));
-    let estimates: Vec<Estimate> = estimates.collect::<Result<_, _>>().map_err(Failure::without_subject)?;
+    let estimates: Vec<Estimate> =
+        estimates.collect::<Result<_, _>>().map_err(Failure::without_subject)?;
     let rows: Vec<Row> = forms
         .into_iter()
         .zip(settings.iter().zip(estimates))
@@ -139,7 +141,8 @@ fn percent(size: u64, bytes_in: u64) -> String {
 /// A bar whose length says how `value` compares to `most`, in eighths of a character.
 fn bar(value: f64, most: f64) -> String {
     const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
-    let eighths = if most > 0.0 { (value / most * (BAR * 8) as f64).round().max(1.0) as usize } else { 0 };
+    let eighths =
+        if most > 0.0 { (value / most * (BAR * 8) as f64).round().max(1.0) as usize } else { 0 };
     let eighths = eighths.min(BAR * 8);
     let mut bar = "█".repeat(eighths / 8);
     bar.push_str(PARTS.get(eighths % 8).copied().unwrap_or_default());
@@ -204,7 +207,10 @@ mod tests {
 
     #[test]
     fn times_have_a_unit_of_their_size() {
-        assert_eq!([0.84, 25.2, 200.0, 3900.0].map(duration), ["0.8 s", "25 s", "3:20 min", "65:00 min"]);
+        assert_eq!(
+            [0.84, 25.2, 200.0, 3900.0].map(duration),
+            ["0.8 s", "25 s", "3:20 min", "65:00 min"]
+        );
         assert_eq!(duration(7500.0), "2:05 h");
     }
 }

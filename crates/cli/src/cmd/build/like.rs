@@ -35,5 +35,7 @@ impl LikeArgs {
 /// A number of percent: `3` or `3%`.
 fn percent(text: &str) -> Result<u8, String> {
     let number = text.strip_suffix('%').unwrap_or(text).parse::<u8>().ok();
-    number.filter(|number| *number <= 100).ok_or_else(|| "not a number of percent from 0 to 100".to_owned())
+    number
+        .filter(|number| *number <= 100)
+        .ok_or_else(|| "not a number of percent from 0 to 100".to_owned())
 }

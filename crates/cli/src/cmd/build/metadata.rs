@@ -98,11 +98,15 @@ impl MetadataArgs {
         for text in &self.xattr_prefix {
             let prefix = XattrOptions::prefix(text.as_bytes());
             let reason = "not a prefix of attribute names, for example trusted.overlay.";
-            options.xattrs.prefixes.push(prefix.ok_or_else(|| Failure::about(text.as_ref(), reason))?);
+            options
+                .xattrs
+                .prefixes
+                .push(prefix.ok_or_else(|| Failure::about(text.as_ref(), reason))?);
         }
         let name = self.inode_digests.as_ref().map(String::as_bytes);
-        options.xattrs.digest =
-            name.and_then(|name| XattrOptions::digest_name(if name.is_empty() { DIGEST_NAME } else { name }));
+        options.xattrs.digest = name.and_then(|name| {
+            XattrOptions::digest_name(if name.is_empty() { DIGEST_NAME } else { name })
+        });
         if let Some(path) = &self.file_contexts {
             let text = std::fs::read_to_string(path).map_err(|e| Failure::about(path, e))?;
             options.attributes.target.labels =
@@ -143,7 +147,9 @@ pub(crate) fn source_date_epoch() -> Result<Option<i64>, Failure> {
     let text = std::env::var_os("SOURCE_DATE_EPOCH").filter(|text| !text.is_empty());
     let Some(text) = text else { return Ok(None) };
     let number = text.to_str().and_then(|text| text.parse().ok());
-    number.map(Some).ok_or_else(|| Failure::about("$SOURCE_DATE_EPOCH".as_ref(), "not a number of seconds"))
+    number
+        .map(Some)
+        .ok_or_else(|| Failure::about("$SOURCE_DATE_EPOCH".as_ref(), "not a number of seconds"))
 }
 
 /// Options for the owners of all files.
@@ -162,11 +168,23 @@ pub(super) struct OwnerArgs {
     all_root: bool,
 
     /// Add N to the user ID of every file and to those in ACLs; N may be negative
-    #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 0, allow_hyphen_values = true)]
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_name = "N",
+        default_value_t = 0,
+        allow_hyphen_values = true
+    )]
     uid_offset: i64,
 
     /// Add N to the group ID of every file and to those in ACLs; N may be negative
-    #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 0, allow_hyphen_values = true)]
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_name = "N",
+        default_value_t = 0,
+        allow_hyphen_values = true
+    )]
     gid_offset: i64,
 }
 

@@ -91,9 +91,12 @@ impl Preset {
             Self::Small => ("zstd,12", Some(1 << 20), &["fragments"], None),
             Self::Smallest => ("lzma,6", Some(1 << 20), &["all-fragments"], Redundant::new(None)),
             Self::Android => ("lz4hc,9", None, &[], None),
-            Self::Backup => {
-                ("zstd,15", Some(1 << 20), &["all-fragments", "48bit"], Redundant::new(Some("lzma,6")))
-            }
+            Self::Backup => (
+                "zstd,15",
+                Some(1 << 20),
+                &["all-fragments", "48bit"],
+                Redundant::new(Some("lzma,6")),
+            ),
         };
         Settings { compress, cluster, features, redundant }
     }
@@ -199,8 +202,15 @@ pub(crate) struct Form {
 }
 
 /// Names of `-E` that are about the compression of files only.
-const COMPRESSION_FEATURES: [&str; 7] =
-    ["all-fragments", "dedupe", "fragdedupe", "fragments", "legacy-compress", "no-fragments", "ztailpacking"];
+const COMPRESSION_FEATURES: [&str; 7] = [
+    "all-fragments",
+    "dedupe",
+    "fragdedupe",
+    "fragments",
+    "legacy-compress",
+    "no-fragments",
+    "ztailpacking",
+];
 
 impl Form {
     /// Combines a preset or a level with `-z` (`compress`), `-C` (`cluster`) and `-E` (`features`): each replaces or extends only its own part of the
@@ -212,10 +222,12 @@ impl Form {
         features: &[String],
         block: BlockSize,
     ) -> Self {
-        let compress = compress.or(preset.map(|preset| preset.compress)).filter(|name| *name != "none");
+        let compress =
+            compress.or(preset.map(|preset| preset.compress)).filter(|name| *name != "none");
         let preset = preset.filter(|_| compress.is_some());
         // The limits of the format, which other block sizes than 4096 reach.
-        let (smallest, largest) = (block.bytes() as u32, (block.bytes() as u32).saturating_mul(256));
+        let (smallest, largest) =
+            (block.bytes() as u32, (block.bytes() as u32).saturating_mul(256));
         let preset_cluster =
             preset.and_then(|preset| preset.cluster).map(|size| size.clamp(smallest, largest));
         let redundant = preset.and_then(|preset| preset.redundant);
@@ -246,7 +258,8 @@ impl Form {
             let name = feature.split('=').next().unwrap_or_default();
             !COMPRESSION_FEATURES.contains(&name.trim_start_matches('^'))
         };
-        let features = self.features.iter().flat_map(|features| features.split(',')).filter(has_effect);
+        let features =
+            self.features.iter().flat_map(|features| features.split(',')).filter(has_effect);
         let features = features.map(str::to_owned).collect();
         Self { compressors: None, cluster: None, large: None, features, chunk_size, ..self }
     }
@@ -315,9 +328,15 @@ impl fmt::Display for Form {
 mod tests {
     use super::*;
 
-    fn form(preset: Preset, compress: Option<&str>, cluster: Option<u32>, features: &[&str]) -> String {
+    fn form(
+        preset: Preset,
+        compress: Option<&str>,
+        cluster: Option<u32>,
+        features: &[&str],
+    ) -> String {
         let features: Vec<String> = features.iter().map(|name| (*name).to_owned()).collect();
-        Form::new(Some(preset.settings()), compress, cluster, &features, BlockSize::DEFAULT).to_string()
+        Form::new(Some(preset.settings()), compress, cluster, &features, BlockSize::DEFAULT)
+            .to_string()
     }
 
     #[test]
@@ -329,7 +348,8 @@ mod tests {
             form.keep_tails_apart(&given);
             form.extended().unwrap()
         };
-        let kept = |form: ExtendedOptions| (form.fragments.is_some(), form.tail_packing, form.inline_data);
+        let kept =
+            |form: ExtendedOptions| (form.fragments.is_some(), form.tail_packing, form.inline_data);
         assert_eq!(kept(form(Some(Preset::Fast), None, &[])), (true, false, true));
         assert_eq!(kept(form(None, Some("zstd"), &["dedupe"])), (true, false, true));
         assert_eq!(kept(form(Some(Preset::Default), None, &[])), (true, false, true));
@@ -337,21 +357,31 @@ mod tests {
         assert_eq!(kept(form(None, Some("none"), &[])), (false, false, false));
         // Given options win.
         assert_eq!(kept(form(Some(Preset::Fast), None, &["^fragments"])), (false, false, true));
-        assert_eq!(kept(form(None, Some("lz4"), &["^fragments", "ztailpacking"])), (false, true, true));
+        assert_eq!(
+            kept(form(None, Some("lz4"), &["^fragments", "ztailpacking"])),
+            (false, true, true)
+        );
         assert_eq!(kept(form(None, Some("none"), &["inline_data"])), (false, false, true));
     }
 
     #[test]
     fn an_option_changes_only_its_own_part_of_a_preset() {
         assert_eq!(form(Preset::Small, None, None, &[]), "-z zstd,12 -C 1M -E fragments");
-        assert_eq!(form(Preset::Small, None, None, &["dedupe"]), "-z zstd,12 -C 1M -E fragments,dedupe");
+        assert_eq!(
+            form(Preset::Small, None, None, &["dedupe"]),
+            "-z zstd,12 -C 1M -E fragments,dedupe"
+        );
         assert_eq!(form(Preset::Small, Some("zstd,3"), None, &[]), "-z zstd,3 -C 1M -E fragments");
-        assert_eq!(form(Preset::Small, None, Some(64 << 10), &[]), "-z zstd,12 -C 64K -E fragments");
+        assert_eq!(
+            form(Preset::Small, None, Some(64 << 10), &[]),
+            "-z zstd,12 -C 64K -E fragments"
+        );
         assert_eq!(form(Preset::Small, Some("none"), None, &[]), "-z none");
         let backup = "-C 1M -E all-fragments,48bit --compress-large lzma,6 -m 64K --compress-directories --order similar";
         assert_eq!(form(Preset::Backup, None, None, &[]), format!("-z zstd,15 {backup}"));
         assert_eq!(form(Preset::Backup, Some("none"), None, &[]), "-z none");
-        let smallest = "-z lzma,6 -C 1M -E all-fragments -m 64K --compress-directories --order similar";
+        let smallest =
+            "-z lzma,6 -C 1M -E all-fragments -m 64K --compress-directories --order similar";
         assert_eq!(form(Preset::Smallest, None, None, &[]), smallest);
     }
 
@@ -359,13 +389,13 @@ mod tests {
     fn files_in_chunks_are_not_compressed() {
         let chunks = |preset: Preset, features: &[&str]| {
             let features: Vec<String> = features.iter().map(|name| (*name).to_owned()).collect();
-            let form = Form::new(Some(preset.settings()), None, None, &features, BlockSize::DEFAULT);
+            let form =
+                Form::new(Some(preset.settings()), None, None, &features, BlockSize::DEFAULT);
             form.in_chunks(64 << 10).to_string()
         };
         assert_eq!(chunks(Preset::Small, &["^dedupe,48bit"]), "-z none -E 48bit --chunk-size 64K");
         // Metadata is.
-        let smallest =
-            "-z lzma,6 -C 1M -E all-fragments -m 64K --compress-directories --chunk-size 64K --order similar";
+        let smallest = "-z lzma,6 -C 1M -E all-fragments -m 64K --compress-directories --chunk-size 64K --order similar";
         assert_eq!(chunks(Preset::Smallest, &[]), smallest);
     }
 
@@ -375,7 +405,8 @@ mod tests {
             let form = Form::new(Some(settings), None, None, &[], BlockSize::DEFAULT);
             assert!(form.extended().is_ok(), "{form}");
             if let Some(compressors) = &form.compressors {
-                crate::args::compression::methods(compressors, form.cluster.unwrap_or(4096)).unwrap();
+                crate::args::compression::methods(compressors, form.cluster.unwrap_or(4096))
+                    .unwrap();
             }
         }
     }
@@ -383,7 +414,8 @@ mod tests {
     #[test]
     fn a_feature_of_a_preset_can_be_turned_off() {
         let features = ["^fragments".to_owned()];
-        let form = Form::new(Some(Preset::Small.settings()), None, None, &features, BlockSize::DEFAULT);
+        let form =
+            Form::new(Some(Preset::Small.settings()), None, None, &features, BlockSize::DEFAULT);
         assert_eq!(form.extended().unwrap().fragments, None);
     }
 

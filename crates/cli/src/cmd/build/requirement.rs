@@ -21,7 +21,10 @@ const SMALLEST_PAGE: u64 = 4096;
 
 impl Requirement {
     pub(super) fn of(options: &Options) -> Self {
-        Self { version: linux_version(options), page: options.image.block_size.bytes64().max(SMALLEST_PAGE) }
+        Self {
+            version: linux_version(options),
+            page: options.image.block_size.bytes64().max(SMALLEST_PAGE),
+        }
     }
 
     /// The same for an image that has these features. Not all follow from options: files with holes are stored in chunks, an index of huge

@@ -41,9 +41,18 @@ impl SealArgs {
     }
 
     /// Fails if the files of the seal would replace the image, a source, or files of other kinds.
-    pub(super) fn refuse_outputs(&self, paths: &[PathBuf], overwrite: OverwriteArgs) -> Result<(), Failure> {
-        self.verity.iter().flatten().try_for_each(|tree| overwrite.check(tree, OutputKind::HashTree))?;
-        self.roothash_file.iter().try_for_each(|file| overwrite.check(file, OutputKind::RootHash))?;
+    pub(super) fn refuse_outputs(
+        &self,
+        paths: &[PathBuf],
+        overwrite: OverwriteArgs,
+    ) -> Result<(), Failure> {
+        self.verity
+            .iter()
+            .flatten()
+            .try_for_each(|tree| overwrite.check(tree, OutputKind::HashTree))?;
+        self.roothash_file
+            .iter()
+            .try_for_each(|file| overwrite.check(file, OutputKind::RootHash))?;
         let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
         refuse_as_outputs(&self.files().map(PathBuf::as_path).collect::<Vec<_>>(), &paths)
     }

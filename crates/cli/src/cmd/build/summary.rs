@@ -56,9 +56,10 @@ pub(super) fn timings(summary: &Summary, timings: &Timings) -> String {
         let seconds = spent.time.as_secs_f64();
         let (bytes, rate) = match spent.bytes {
             0 => (String::new(), String::new()),
-            bytes if seconds > 0.0 => {
-                (HumanBytes(bytes).to_string(), HumanBytes((bytes as f64 / seconds) as u64).to_string())
-            }
+            bytes if seconds > 0.0 => (
+                HumanBytes(bytes).to_string(),
+                HumanBytes((bytes as f64 / seconds) as u64).to_string(),
+            ),
             bytes => (HumanBytes(bytes).to_string(), String::new()),
         };
         table += &format!("\n{:<10} {seconds:>9.2} {bytes:>12} {rate:>14}", name(activity));
@@ -128,7 +129,9 @@ pub(super) fn json(
 /// Shows how far a build is, for its progress line.
 pub(super) fn show_progress(bar: &ProgressBar, progress: &Progress) {
     match progress.stage() {
-        Stage::Walk => bar.set_message(format!("{} files found", progress.found.load(Ordering::Relaxed))),
+        Stage::Walk => {
+            bar.set_message(format!("{} files found", progress.found.load(Ordering::Relaxed)))
+        }
         Stage::Data => {
             if bar.length().is_none() {
                 let template = "{bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left";
@@ -150,5 +153,9 @@ pub(super) fn show_progress(bar: &ProgressBar, progress: &Progress) {
 
 /// The size of the image in percent of the size of the data.
 fn percent(summary: &Summary) -> f64 {
-    if summary.bytes_in == 0 { 100.0 } else { summary.bytes_out as f64 * 100.0 / summary.bytes_in as f64 }
+    if summary.bytes_in == 0 {
+        100.0
+    } else {
+        summary.bytes_out as f64 * 100.0 / summary.bytes_in as f64
+    }
 }

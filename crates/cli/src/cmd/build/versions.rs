@@ -24,7 +24,8 @@ impl Version {
             return Ok(Self { name: bytes[..equals].to_vec(), directory });
         }
         let name = source.file_name().map(OsStr::as_bytes);
-        let name = name.ok_or_else(|| Failure::about(source, "has no name: give it one with NAME=DIR"))?;
+        let name =
+            name.ok_or_else(|| Failure::about(source, "has no name: give it one with NAME=DIR"))?;
         Ok(Self { name: name.to_vec(), directory: source.to_owned() })
     }
 }
@@ -36,7 +37,8 @@ mod tests {
     #[test]
     fn a_version_has_a_name_of_its_own_or_that_of_its_directory() {
         let parse = |text: &str| Version::parse(text.as_ref()).map(|v| (v.name, v.directory)).ok();
-        let version = |name: &str, directory: &str| Some((name.as_bytes().to_vec(), directory.into()));
+        let version =
+            |name: &str, directory: &str| Some((name.as_bytes().to_vec(), directory.into()));
         assert_eq!(parse("v1=/srv/a=b"), version("v1", "/srv/a=b"));
         assert_eq!(parse("/srv/monday/"), version("monday", "/srv/monday/"));
         assert_eq!(parse("./a=b"), version("a=b", "./a=b"));

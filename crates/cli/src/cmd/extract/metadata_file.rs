@@ -43,8 +43,10 @@ pub(super) fn write(
     let to_stdout = file == Path::new("-");
     let code = if to_stdout { OUTPUT_FAILURE } else { FAILURE };
     let failed = |source: io::Error| Failure::about(file, source).with_code(code);
-    let mut new =
-        (!to_stdout).then(|| NewFile::create(file)).transpose().map_err(Failure::without_subject)?;
+    let mut new = (!to_stdout)
+        .then(|| NewFile::create(file))
+        .transpose()
+        .map_err(Failure::without_subject)?;
     let mut stdout = io::stdout();
     let mut out = BufWriter::new(new.as_mut().map_or(&mut stdout as &mut dyn Write, |new| new));
     let (mut left_out, mut first) = (0_u64, true);
@@ -111,8 +113,11 @@ fn fs_config(entry: &Entry<'_>, mount_point: &Path) -> Option<Vec<u8>> {
     let mut line = if path.is_empty() { b"/".to_vec() } else { writable(&path)?.to_vec() };
     let disk = entry.inode.on_disk();
     write!(line, " {} {} {:04o}", disk.uid, disk.gid, disk.permissions).ok()?;
-    if let Some(bits) =
-        entry.xattrs.iter().find(|xattr| xattr.name == CAPABILITIES).and_then(|x| permitted(&x.value))
+    if let Some(bits) = entry
+        .xattrs
+        .iter()
+        .find(|xattr| xattr.name == CAPABILITIES)
+        .and_then(|x| permitted(&x.value))
     {
         write!(line, " capabilities={bits:#x}").ok()?;
     }
@@ -148,7 +153,8 @@ fn file_contexts(entry: &Entry<'_>, mount_point: &Path) -> Option<Vec<u8>> {
 /// The path below the mount point, without a leading slash.
 fn mounted(path: &Path, mount_point: &Path) -> Vec<u8> {
     let mount_point = mount_point.strip_prefix("/").unwrap_or(mount_point);
-    let path = if path.as_os_str().is_empty() { mount_point.to_owned() } else { mount_point.join(path) };
+    let path =
+        if path.as_os_str().is_empty() { mount_point.to_owned() } else { mount_point.join(path) };
     path.as_os_str().as_bytes().to_vec()
 }
 
@@ -185,7 +191,8 @@ fn to_json(entry: &Entry<'_>) -> Value {
 
 /// UTF-8 as a string; other bytes as an object with their hexadecimal digits.
 fn text(bytes: &[u8]) -> Value {
-    std::str::from_utf8(bytes).map_or_else(|_| json!({ "hex": Hex(bytes).to_string() }), Value::from)
+    std::str::from_utf8(bytes)
+        .map_or_else(|_| json!({ "hex": Hex(bytes).to_string() }), Value::from)
 }
 
 #[cfg(test)]

@@ -106,7 +106,10 @@ pub(super) fn data(
         inspection.map.total(kind).saturating_mul(image.superblock().block_size.bytes64())
     };
     let kinds = BlockKind::ALL.into_iter().map(|kind| {
-        (kind.name().to_owned(), Sizes { old: blocks(old, kind), new: blocks(new, kind), changes: 0 })
+        (
+            kind.name().to_owned(),
+            Sizes { old: blocks(old, kind), new: blocks(new, kind), changes: 0 },
+        )
     });
     json!({
         "name": name.file_name().unwrap_or(name.as_os_str()).to_string_lossy(),
@@ -125,8 +128,9 @@ pub(super) fn data(
 /// Writes the comparison with an image that takes `size` bytes as text; `data` is of [`data`].
 pub(super) fn write(size: u64, data: &Value, out: &mut impl Write) -> io::Result<()> {
     let number = |value: &Value| value.as_u64().unwrap_or(0);
-    let change =
-        |old: u64, new: u64| format!("{}{}", if new < old { '-' } else { '+' }, human(new.abs_diff(old)));
+    let change = |old: u64, new: u64| {
+        format!("{}{}", if new < old { '-' } else { '+' }, human(new.abs_diff(old)))
+    };
     let old = number(&data["size"]);
     writeln!(out, "size   {} instead of {} ({})", human(size), human(old), change(old, size))?;
     writeln!(
@@ -147,8 +151,15 @@ pub(super) fn write(size: u64, data: &Value, out: &mut impl Write) -> io::Result
         for row in rows {
             let (old, new) = (number(&row[1]), number(&row[2]));
             let name = row[0].as_str().filter(|name| !name.is_empty()).unwrap_or("(no extension)");
-            let name = format!("{}{}", if key == "files" { "/" } else { "" }, Escaped(name.as_bytes()));
-            writeln!(out, "{:>12} {:>12} {:>13}  {name}", human(old), human(new), change(old, new))?;
+            let name =
+                format!("{}{}", if key == "files" { "/" } else { "" }, Escaped(name.as_bytes()));
+            writeln!(
+                out,
+                "{:>12} {:>12} {:>13}  {name}",
+                human(old),
+                human(new),
+                change(old, new)
+            )?;
         }
     }
     Ok(())
@@ -160,17 +171,22 @@ fn without_mere_parents(directories: HashMap<&Path, Sizes>) -> Vec<(String, Size
         let changes = |dir| directories.get(dir).map_or(0, |sizes| u128::from(sizes.changes));
         changes(path) * 10 >= changes(parent) * 9
     };
-    let mere: HashSet<&Path> =
-        directories.keys().filter_map(|path| path.parent().filter(|parent| is_most(path, parent))).collect();
+    let mere: HashSet<&Path> = directories
+        .keys()
+        .filter_map(|path| path.parent().filter(|parent| is_most(path, parent)))
+        .collect();
     let named = |(path, sizes): (&&Path, &Sizes)| (format!("/{}", path.to_string_lossy()), *sizes);
-    let changed = directories.iter().filter(|(path, sizes)| sizes.changes > 0 && !mere.contains(*path));
+    let changed =
+        directories.iter().filter(|(path, sizes)| sizes.changes > 0 && !mere.contains(*path));
     changed.map(named).collect()
 }
 
 /// The rows with the largest differences, the largest first.
 fn most_changed(mut rows: Vec<(String, Sizes)>) -> Vec<Value> {
     rows.retain(|(_, sizes)| sizes.difference() > 0);
-    rows.sort_by(|(a, left), (b, right)| right.difference().cmp(&left.difference()).then_with(|| a.cmp(b)));
+    rows.sort_by(|(a, left), (b, right)| {
+        right.difference().cmp(&left.difference()).then_with(|| a.cmp(b))
+    });
     rows.into_iter().take(ROWS).map(|(name, sizes)| json!([name, sizes.old, sizes.new])).collect()
 }
 
@@ -181,7 +197,9 @@ mod tests {
     #[test]
     fn a_directory_that_changed_only_below_is_left_out() {
         let mut directories = HashMap::new();
-        for (path, old, new) in [("a/b/c/x", 10, 100), ("a/b/y", 50, 51), ("d/z", 80, 0), ("d/e/v", 0, 80)] {
+        for (path, old, new) in
+            [("a/b/c/x", 10, 100), ("a/b/y", 50, 51), ("d/z", 80, 0), ("d/e/v", 0, 80)]
+        {
             for dir in Path::new(path).ancestors().skip(1) {
                 directories.entry(dir).or_insert_with(Sizes::default).add(Sizes {
                     old,
@@ -192,6 +210,9 @@ mod tests {
         }
         let rows = most_changed(without_mere_parents(directories));
         // `d` moved its bytes into `e`, so its sum did not change; `a` and `a/b` changed in `c` only.
-        assert_eq!(rows, [json!(["/", 140, 231]), json!(["/a/b/c", 10, 100]), json!(["/d/e", 0, 80])]);
+        assert_eq!(
+            rows,
+            [json!(["/", 140, 231]), json!(["/a/b/c", 10, 100]), json!(["/d/e", 0, 80])]
+        );
     }
 }

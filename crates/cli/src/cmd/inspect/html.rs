@@ -31,7 +31,12 @@ const DEPTH: usize = 64;
 const EXTENSIONS: usize = 16;
 
 /// The whole page. `comparison` is of [`super::compare`], or null.
-pub(super) fn page(subject: &Path, image: &Image, inspection: &Inspection, comparison: Value) -> String {
+pub(super) fn page(
+    subject: &Path,
+    image: &Image,
+    inspection: &Inspection,
+    comparison: Value,
+) -> String {
     let mut data = data(subject, image, inspection);
     data["compare"] = comparison;
     let data = escape(&data.to_string());
@@ -58,7 +63,8 @@ fn data(subject: &Path, image: &Image, inspection: &Inspection) -> Value {
     let map = &inspection.map;
     let size = report::size(superblock);
     let created = superblock.epoch.saturating_add(superblock.build_time.into());
-    let content: u64 = inspection.types.values().map(|group| group.size).fold(0, u64::saturating_add);
+    let content: u64 =
+        inspection.types.values().map(|group| group.size).fold(0, u64::saturating_add);
     let sharing = &inspection.sharing;
     let facts = [
         ("UUID", Uuid(superblock.uuid).to_string()),
@@ -69,9 +75,18 @@ fn data(subject: &Path, image: &Image, inspection: &Inspection) -> Value {
         ("Algorithms", report::algorithms(image).join(" ")),
         ("Inodes", format!("{} ({} names)", superblock.inodes, inspection.names)),
         ("Deduplication saves", human(sharing.deduplicated)),
-        ("Fragments", format!("{} of {} files", human(sharing.fragment_bytes), sharing.fragment_files)),
-        ("Packed inode", format!("{} in {}", human(sharing.packed_size), human(sharing.packed_stored))),
-        ("Damage", if inspection.damage.is_empty() { "none seen".to_owned() } else { "yes".to_owned() }),
+        (
+            "Fragments",
+            format!("{} of {} files", human(sharing.fragment_bytes), sharing.fragment_files),
+        ),
+        (
+            "Packed inode",
+            format!("{} in {}", human(sharing.packed_size), human(sharing.packed_stored)),
+        ),
+        (
+            "Damage",
+            if inspection.damage.is_empty() { "none seen".to_owned() } else { "yes".to_owned() },
+        ),
     ];
     let (per_cell, cells) = map.cells(CELLS);
     let cells: String = cells.into_iter().map(|kind| char::from(b'0' + kind.code())).collect();
@@ -85,7 +100,9 @@ fn data(subject: &Path, image: &Image, inspection: &Inspection) -> Value {
     let storage: Vec<_> = inspection
         .storage
         .iter()
-        .map(|(storage, sum)| json!([report::storage_name(*storage), sum.extents, sum.decoded, sum.encoded]))
+        .map(|(storage, sum)| {
+            json!([report::storage_name(*storage), sum.extents, sum.decoded, sum.encoded])
+        })
         .collect();
     let tree = Tree::new(&inspection.files);
     json!({
@@ -149,10 +166,19 @@ struct Tree<'a> {
 
 impl<'a> Tree<'a> {
     fn new(files: &'a [FileInfo]) -> Self {
-        let root =
-            Node { parent: 0, name: String::new(), kind: Kind::Directory, size: 0, stored: 0, extents: 0 };
-        let mut tree =
-            Self { nodes: vec![root], directories: HashMap::from([(Path::new(""), 0)]), omitted: 0 };
+        let root = Node {
+            parent: 0,
+            name: String::new(),
+            kind: Kind::Directory,
+            size: 0,
+            stored: 0,
+            extents: 0,
+        };
+        let mut tree = Self {
+            nodes: vec![root],
+            directories: HashMap::from([(Path::new(""), 0)]),
+            omitted: 0,
+        };
         let mut largest: Vec<&FileInfo> = files.iter().collect();
         largest.sort_by(|a, b| {
             // `Path` compares component by component, which is slower than bytes.
@@ -202,8 +228,12 @@ impl<'a> Tree<'a> {
 
     /// Adds a file and its missing parent directories. Returns `false` if this would exceed [`NODES`].
     fn add(&mut self, file: &'a FileInfo) -> bool {
-        let missing: Vec<&Path> =
-            file.path.ancestors().skip(1).take_while(|dir| !self.directories.contains_key(dir)).collect();
+        let missing: Vec<&Path> = file
+            .path
+            .ancestors()
+            .skip(1)
+            .take_while(|dir| !self.directories.contains_key(dir))
+            .collect();
         if self.nodes.len() + missing.len() >= NODES {
             return false;
         }
@@ -247,7 +277,16 @@ mod tests {
     fn file(path: &str, file_type: FileType, stored: u64) -> FileInfo {
         let nid = ferofs::read::Nid::new(stored);
         let (size, path) = (stored * 2, path.into());
-        FileInfo { path, file_type, size, stored, extents: 1, nid, links: 1, compressed_blocks: None }
+        FileInfo {
+            path,
+            file_type,
+            size,
+            stored,
+            extents: 1,
+            nid,
+            links: 1,
+            compressed_blocks: None,
+        }
     }
 
     #[test]

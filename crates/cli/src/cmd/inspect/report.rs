@@ -18,10 +18,15 @@ const MAX_RUNS: usize = 2000;
 const CELLS: u64 = 512;
 
 /// Writes the report as text.
-pub(super) fn write(image: &Image, inspection: &Inspection, out: &mut impl Write) -> io::Result<()> {
+pub(super) fn write(
+    image: &Image,
+    inspection: &Inspection,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let superblock = image.superblock();
-    let field =
-        |out: &mut dyn Write, name: &str, value: &dyn std::fmt::Display| writeln!(out, "{name:<14}{value}");
+    let field = |out: &mut dyn Write, name: &str, value: &dyn std::fmt::Display| {
+        writeln!(out, "{name:<14}{value}")
+    };
     field(out, "uuid", &Uuid(superblock.uuid).to_string())?;
     field(out, "label", &label(superblock))?;
     let created = superblock.epoch.saturating_add(superblock.build_time.into());
@@ -33,20 +38,38 @@ pub(super) fn write(image: &Image, inspection: &Inspection, out: &mut impl Write
     if !image.device_slots().is_empty() {
         field(out, "devices", &image.device_slots().len())?;
     }
-    let directories = inspection.types.get(type_name(FileType::Directory)).map_or(0, |group| group.files);
-    let files = inspection.types.values().map(|group| group.files).sum::<u64>().saturating_sub(directories);
-    field(out, "files", &format!("{files} in {directories} directories ({} names)", inspection.names))?;
+    let directories =
+        inspection.types.get(type_name(FileType::Directory)).map_or(0, |group| group.files);
+    let files =
+        inspection.types.values().map(|group| group.files).sum::<u64>().saturating_sub(directories);
+    field(
+        out,
+        "files",
+        &format!("{files} in {directories} directories ({} names)", inspection.names),
+    )?;
 
-    writeln!(out, "\n{:<20} {:>9} {:>12} {:>12} {:>7}", "type", "number", "size", "stored", "ratio")?;
+    writeln!(
+        out,
+        "\n{:<20} {:>9} {:>12} {:>12} {:>7}",
+        "type", "number", "size", "stored", "ratio"
+    )?;
     for (name, group) in &inspection.types {
         write_group(name, group, out)?;
     }
-    writeln!(out, "\n{:<20} {:>9} {:>12} {:>12} {:>7}", "stored as", "extents", "size", "stored", "ratio")?;
+    writeln!(
+        out,
+        "\n{:<20} {:>9} {:>12} {:>12} {:>7}",
+        "stored as", "extents", "size", "stored", "ratio"
+    )?;
     for (storage, sum) in &inspection.storage {
         let group = FileTotals { files: sum.extents, size: sum.decoded, stored: sum.encoded };
         write_group(storage_name(*storage), &group, out)?;
     }
-    writeln!(out, "\n{:<20} {:>9} {:>12} {:>12} {:>7}", "extension", "files", "size", "stored", "ratio")?;
+    writeln!(
+        out,
+        "\n{:<20} {:>9} {:>12} {:>12} {:>7}",
+        "extension", "files", "size", "stored", "ratio"
+    )?;
     for (name, group) in by_stored(inspection).into_iter().take(EXTENSIONS) {
         write_group(&shown(name.as_ref())[1..], group, out)?;
     }
@@ -134,13 +157,16 @@ pub(super) fn to_json(image: &Image, inspection: &Inspection) -> Value {
         .storage
         .iter()
         .map(|(storage, sum)| {
-            let sum = json!({ "extents": sum.extents, "decoded": sum.decoded, "encoded": sum.encoded });
+            let sum =
+                json!({ "extents": sum.extents, "decoded": sum.decoded, "encoded": sum.encoded });
             (storage_name(*storage).to_owned(), sum)
         })
         .collect();
     let map = &inspection.map;
-    let kinds: Map<_, _> =
-        BlockKind::ALL.into_iter().map(|kind| (kind.name().to_owned(), json!(map.total(kind)))).collect();
+    let kinds: Map<_, _> = BlockKind::ALL
+        .into_iter()
+        .map(|kind| (kind.name().to_owned(), json!(map.total(kind))))
+        .collect();
     let mut runs: Vec<_> = map
         .runs()
         .take(MAX_RUNS + 1)
@@ -224,8 +250,11 @@ pub(super) fn ratio(stored: u64, size: u64) -> String {
 }
 
 pub(super) fn label(superblock: &Superblock) -> String {
-    let end =
-        superblock.volume_name.iter().position(|byte| *byte == 0).unwrap_or(superblock.volume_name.len());
+    let end = superblock
+        .volume_name
+        .iter()
+        .position(|byte| *byte == 0)
+        .unwrap_or(superblock.volume_name.len());
     superblock.volume_name[..end].escape_ascii().to_string()
 }
 

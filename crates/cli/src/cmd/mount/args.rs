@@ -109,8 +109,8 @@ pub(crate) struct HelperOptions {
 impl Args {
     /// Sorts the options of `-o`, and sets those that options of the command line have, too.
     pub(crate) fn sort_options(&mut self) -> Result<SortedOptions, Failure> {
-        let sorted =
-            options::sort(&self.options, &mut self.image).map_err(|e| Failure::about(&self.dir, e))?;
+        let sorted = options::sort(&self.options, &mut self.image)
+            .map_err(|e| Failure::about(&self.dir, e))?;
         self.low_memory |= sorted.low_memory;
         self.log_file = self.log_file.take().or_else(|| sorted.log_file.clone());
         self.pid_file = self.pid_file.take().or_else(|| sorted.pid_file.clone());
@@ -165,7 +165,9 @@ impl Args {
             (self.pid_file.is_some(), "--pid-file"),
         ];
         let own = own.into_iter().chain(self.memory.given());
-        own.filter_map(|(given, name)| given.then_some(name)).chain(options.only_for_fuse()).collect()
+        own.filter_map(|(given, name)| given.then_some(name))
+            .chain(options.only_for_fuse())
+            .collect()
     }
 
     /// The arguments of the daemon that a list of processes shows.

@@ -102,8 +102,8 @@ fn serve(args: &Args, sorted: SortedOptions, served: Served) -> Outcome {
     let mut open_options = args.open_options();
     open_options.pressure = PressureFile::open();
     let confined = !(args.no_sandbox || sorted.no_sandbox);
-    let own =
-        FuseOptions::parse(&sorted.passed, args.helper.sloppy).map_err(|e| Failure::about(&args.dir, e))?;
+    let own = FuseOptions::parse(&sorted.passed, args.helper.sloppy)
+        .map_err(|e| Failure::about(&args.dir, e))?;
     let defaults = MountOptions::default();
     let options = MountOptions {
         source: sorted.fsname.unwrap_or_else(|| source.to_string_lossy().into_owned()),
@@ -126,7 +126,8 @@ fn serve(args: &Args, sorted: SortedOptions, served: Served) -> Outcome {
     let fail = |error: io::Error| Failure::about(&args.dir, error);
     let pid_file = args.pid_file.as_ref().map(std::path::absolute).transpose().map_err(fail)?;
     let log = open_log(args.log_file.as_deref(), daemon)?;
-    let messages = log.as_ref().map_or_else(|| Ok(Stdio::inherit()), |log| log.try_clone().map(Stdio::from));
+    let messages =
+        log.as_ref().map_or_else(|| Ok(Stdio::inherit()), |log| log.try_clone().map(Stdio::from));
     let profile = args.memory.record_profile().map(|file| {
         // Its symbolic links may be those of this process, as /dev/stdout.
         std::fs::canonicalize(file).or_else(|_| std::path::absolute(file))
@@ -143,10 +144,11 @@ fn serve(args: &Args, sorted: SortedOptions, served: Served) -> Outcome {
         messages.map_err(fail)?,
     )
     .map_err(fail)?;
-    let mounted = match fuse::mount(&dir, &options, &own).map_err(|e| Failure::about(&args.dir, e))? {
-        Some(device) => ferofs_fuse::attach(device, &options),
-        None => ferofs_fuse::mount(&dir, &options),
-    };
+    let mounted =
+        match fuse::mount(&dir, &options, &own).map_err(|e| Failure::about(&args.dir, e))? {
+            Some(device) => ferofs_fuse::attach(device, &options),
+            None => ferofs_fuse::mount(&dir, &options),
+        };
     let mounted = mounted.map_err(|e| Failure::about(&args.dir, e))?;
     fuse::set_propagation(&dir, &own).map_err(|e| Failure::about(&args.dir, e))?;
     unmount_helper::tell_mounted(&mut helper).map_err(fail)?;
@@ -154,7 +156,8 @@ fn serve(args: &Args, sorted: SortedOptions, served: Served) -> Outcome {
     let null = daemon.then(detach_from_terminal).transpose().map_err(fail)?;
     let helper_input = helper.stdin.take();
     if let Some(file) = &pid_file {
-        std::fs::write(file, format!("{}\n", std::process::id())).map_err(|e| Failure::about(file, e))?;
+        std::fs::write(file, format!("{}\n", std::process::id()))
+            .map_err(|e| Failure::about(file, e))?;
     }
     if let (Some(file), Some(content)) = (record, content) {
         // Without it, only --reattach does not work.
@@ -164,9 +167,12 @@ fn serve(args: &Args, sorted: SortedOptions, served: Served) -> Outcome {
     }
     let mut role = Role::Alone(helper_input);
     let mut has_left_root = false;
-    if let (true, Some(null), Role::Alone(helper_input)) = (options.survives_process, &null, &mut role) {
+    if let (true, Some(null), Role::Alone(helper_input)) =
+        (options.survives_process, &null, &mut role)
+    {
         if confined {
-            has_left_root = ferofs_fuse::restrict_keeper().map_err(|e| Failure::about(&args.dir, e))?;
+            has_left_root =
+                ferofs_fuse::restrict_keeper().map_err(|e| Failure::about(&args.dir, e))?;
         } else {
             ferofs_fuse::forbid_unmount().map_err(|e| Failure::about(&args.dir, e))?;
         }
@@ -192,7 +198,9 @@ fn serve(args: &Args, sorted: SortedOptions, served: Served) -> Outcome {
         let Sandbox { landlock, seccomp, user } = sandbox;
         if is_first {
             let user = user || has_left_root;
-            args.print_verbose(&format!("Landlock: {landlock}, seccomp: {seccomp}, another user: {user}"));
+            args.print_verbose(&format!(
+                "Landlock: {landlock}, seccomp: {seccomp}, another user: {user}"
+            ));
         }
     } else if start.is_none() {
         ferofs_fuse::forbid_unmount().map_err(|e| Failure::about(&args.dir, e))?;
@@ -210,7 +218,9 @@ fn serve(args: &Args, sorted: SortedOptions, served: Served) -> Outcome {
                 replace_streams(&null)?;
                 keeper.report()?;
             }
-            (Some(Start::Again), _) => mounted.ask_again().map_err(|e| Failure::about(&args.dir, e))?,
+            (Some(Start::Again), _) => {
+                mounted.ask_again().map_err(|e| Failure::about(&args.dir, e))?
+            }
             (None, Some(null)) => report_mounted(&null)?,
             (_, None) => {}
         }
@@ -236,7 +246,10 @@ fn serve(args: &Args, sorted: SortedOptions, served: Served) -> Outcome {
 
 /// At the first signal, makes the unmount helper detach the mount; the daemon ends when nobody uses
 /// the mount any more. The second signal ends the daemon at once. Returns the pipe to the helper when `signals` is closed.
-fn stop_on_signals(mut signals: Signals, mut helper_input: Option<ChildStdin>) -> Option<ChildStdin> {
+fn stop_on_signals(
+    mut signals: Signals,
+    mut helper_input: Option<ChildStdin>,
+) -> Option<ChildStdin> {
     let mut is_asked = false;
     for signal in signals.forever() {
         match &mut helper_input {

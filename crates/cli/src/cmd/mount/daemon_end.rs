@@ -40,7 +40,8 @@ struct Process {
 impl DaemonEnd {
     /// Of the mount on `dir`, an absolute path without symbolic links.
     pub(super) fn of(dir: &Path, mount: &MountEntry) -> Self {
-        let mut found = Self { mounts: FuseMounts::of(&mount.device), pairs: Vec::new(), profile: None };
+        let mut found =
+            Self { mounts: FuseMounts::of(&mount.device), pairs: Vec::new(), profile: None };
         if !mount.kind.starts_with("fuse.") {
             return found;
         }
@@ -67,7 +68,8 @@ impl DaemonEnd {
         while !self.pairs.is_empty() && !self.pairs.iter().any(has_ended) {
             if self.mounts.are_left() || start.elapsed() >= limit {
                 let Some(profile) = self.profile else { break };
-                let reason = "not written yet: the image is in use elsewhere, or its server does not answer";
+                let reason =
+                    "not written yet: the image is in use elsewhere, or its server does not answer";
                 return warn(format_args!("{}: {reason}", Escaped::path(&profile)));
             }
             std::thread::sleep(pause);
@@ -90,7 +92,8 @@ impl Process {
 
     /// A process that has ended has no arguments, also before its parent has looked at it.
     fn has_ended(&self) -> bool {
-        !std::fs::read(self.folder.join("cmdline")).is_ok_and(|arguments| arguments == self.arguments)
+        !std::fs::read(self.folder.join("cmdline"))
+            .is_ok_and(|arguments| arguments == self.arguments)
     }
 
     /// The parent, if it runs the same program: the process that adopts the helper of a killed daemon does not end.

@@ -21,7 +21,11 @@ impl VerityDevice {
     ///
     /// # Errors
     /// There is no veritysetup, or the system has no dm-verity, or the image does not have this seal.
-    pub(crate) fn open(image: &Path, offset: u64, seal: &SealArgs) -> Result<Option<Self>, Failure> {
+    pub(crate) fn open(
+        image: &Path,
+        offset: u64,
+        seal: &SealArgs,
+    ) -> Result<Option<Self>, Failure> {
         let Some(root) = seal.root() else { return Ok(None) };
         if offset > 0 {
             return Err(Failure::about(image, "dm-verity needs an image that starts its file"));
@@ -70,9 +74,9 @@ fn veritysetup() -> Command {
 
 fn run(command: &mut Command) -> io::Result<()> {
     let Output { status, stderr, .. } = command.output().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => {
-            io::Error::other("dm-verity needs veritysetup (package cryptsetup-bin), or mount with --fuse")
-        }
+        io::ErrorKind::NotFound => io::Error::other(
+            "dm-verity needs veritysetup (package cryptsetup-bin), or mount with --fuse",
+        ),
         _ => error,
     })?;
     if status.success() {

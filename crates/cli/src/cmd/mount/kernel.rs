@@ -80,7 +80,8 @@ impl Error {
 /// The reason of the kernel. After an error no loop device stays attached.
 pub(crate) fn mount(request: &Request<'_>) -> Result<&'static str, Error> {
     let image = Source::of(request.image)?;
-    let devices = request.devices.iter().map(|path| Source::of(path)).collect::<io::Result<Vec<_>>>()?;
+    let devices =
+        request.devices.iter().map(|path| Source::of(path)).collect::<io::Result<Vec<_>>>()?;
     let part = request.offset != 0 || request.size_limit.is_some();
     let paths = || devices.iter().map(|device| device.path.as_path());
     let all_are_blocks = image.is_block && devices.iter().all(|device| device.is_block);
@@ -99,13 +100,18 @@ pub(crate) fn mount(request: &Request<'_>) -> Result<&'static str, Error> {
         }
     }
     // If loop devices fail too, the first error is the more helpful one.
-    let (image, devices) = attach(request, &image, &devices).map_err(|e| refusal.unwrap_or(e.into()))?;
+    let (image, devices) =
+        attach(request, &image, &devices).map_err(|e| refusal.unwrap_or(e.into()))?;
     mount_sources(request, image.path(), devices.iter().map(Backing::path))?;
     Ok("from a loop device")
 }
 
 /// Attaches loop devices to all sources that are not block devices.
-fn attach(request: &Request<'_>, image: &Source, devices: &[Source]) -> io::Result<(Backing, Vec<Backing>)> {
+fn attach(
+    request: &Request<'_>,
+    image: &Source,
+    devices: &[Source],
+) -> io::Result<(Backing, Vec<Backing>)> {
     let attach = |source: &Source, offset: u64, limit: Option<u64>| -> io::Result<Backing> {
         if source.is_block && offset == 0 && limit.is_none() {
             return Ok(Backing::Block(source.path.clone()));
@@ -187,8 +193,8 @@ fn mount_sources<'a>(
         }
     }
     mount::fsconfig_create(&context).map_err(explain)?;
-    let mounted =
-        mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, flags.attributes).map_err(explain)?;
+    let mounted = mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, flags.attributes)
+        .map_err(explain)?;
     let how = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_SYMLINKS;
     mount::move_mount(mounted.as_fd(), "", CWD, request.dir, how)?;
     if let Some(propagation) = flags.propagation {

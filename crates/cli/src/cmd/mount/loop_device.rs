@@ -67,7 +67,9 @@ impl LoopDevice {
     /// # Errors
     /// The reason of the kernel, with the path of the file or device.
     pub(crate) fn attach(file: &Path, offset: u64, size_limit: Option<u64>) -> io::Result<Self> {
-        let name = |path: &Path, e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
+        let name = |path: &Path, e: io::Error| {
+            io::Error::new(e.kind(), format!("{}: {e}", path.display()))
+        };
         let backing = File::open(file).map_err(|e| name(file, e))?;
         let control_path = Path::new("/dev/loop-control");
         let control = OpenOptions::new().read(true).write(true).open(control_path);
@@ -124,6 +126,7 @@ fn free_device(control: &File) -> io::Result<i32> {
 fn configure(device: &File, config: &LoopConfig) -> io::Result<()> {
     // SAFETY: the descriptor is open; LOOP_CONFIGURE reads one `struct loop_config` from the pointer, whose layout
     // `LoopConfig` has, and writes nothing there (drivers/block/loop.c, lo_ioctl).
-    let result = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE as _, std::ptr::from_ref(config)) };
+    let result =
+        unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE as _, std::ptr::from_ref(config)) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -161,7 +161,8 @@ impl ProfileRecording {
             cancel.store(true, Ordering::Relaxed);
         });
         let profile = self.recording.profile(&self.image).about(&self.path)?;
-        unmount_helper::send_profile(&profile, helper_input).map_err(|e| Failure::about(&self.path, e))
+        unmount_helper::send_profile(&profile, helper_input)
+            .map_err(|e| Failure::about(&self.path, e))
     }
 }
 

@@ -31,7 +31,9 @@ pub(crate) struct MountEntry {
 pub(crate) fn mount_at(dir: &Path) -> io::Result<Option<MountEntry>> {
     match std::fs::read(TABLE) {
         Ok(table) => Ok(find(&table, dir)),
-        Err(error) => Err(io::Error::new(error.kind(), format!("{TABLE}: {error}; is /proc mounted?"))),
+        Err(error) => {
+            Err(io::Error::new(error.kind(), format!("{TABLE}: {error}; is /proc mounted?")))
+        }
     }
 }
 
@@ -48,7 +50,8 @@ impl FuseMounts {
     pub(crate) fn of(device: &str) -> Self {
         let table = std::fs::read(TABLE).unwrap_or_default();
         let lines = table.split(|byte| *byte == b'\n');
-        let is_own = |line: &&[u8]| line.split(|byte| *byte == b' ').nth(2) == Some(device.as_bytes());
+        let is_own =
+            |line: &&[u8]| line.split(|byte| *byte == b' ').nth(2) == Some(device.as_bytes());
         let lines = lines.filter(is_own).map(<[u8]>::to_vec).collect();
         let number = device.strip_prefix("0:").unwrap_or("none");
         let folder = Path::new("/sys/fs/fuse/connections").join(number);
@@ -63,15 +66,18 @@ impl FuseMounts {
         };
         let table = std::fs::read(TABLE).unwrap_or_default();
         self.connection.as_ref().is_some_and(is_connected)
-            || table.split(|byte| *byte == b'\n').any(|line| self.lines.iter().any(|known| known == line))
+            || table
+                .split(|byte| *byte == b'\n')
+                .any(|line| self.lines.iter().any(|known| known == line))
     }
 }
 
 /// A mount point below `dir`, an absolute path without symbolic links.
 pub(crate) fn mount_below(dir: &Path) -> Option<PathBuf> {
     let table = std::fs::read(TABLE).ok()?;
-    let points =
-        table.split(|byte| *byte == b'\n').filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
+    let points = table
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
     points.map(unescaped).find(|point| point.starts_with(dir) && point != dir)
 }
 
@@ -83,13 +89,17 @@ fn find(table: &[u8], dir: &Path) -> Option<MountEntry> {
         let mut fields = line.split(|byte| *byte == b' ');
         let (id, device, point) = (fields.next(), fields.nth(1), fields.nth(1));
         if point == Some(wanted.as_slice()) {
-            let text = |field: Option<&[u8]>| String::from_utf8_lossy(field.unwrap_or_default()).into_owned();
+            let text = |field: Option<&[u8]>| {
+                String::from_utf8_lossy(field.unwrap_or_default()).into_owned()
+            };
             let (device, flags) = (text(device), text(fields.next()));
             // Before the mark are any number of optional fields.
             let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
-            let (kind, source) = (text(fields.next()), unescaped(fields.next().unwrap_or_default()));
+            let (kind, source) =
+                (text(fields.next()), unescaped(fields.next().unwrap_or_default()));
             let options = text(fields.next());
-            found = id.map(|id| MountEntry { id: id.to_vec(), device, kind, source, flags, options });
+            found =
+                id.map(|id| MountEntry { id: id.to_vec(), device, kind, source, flags, options });
         }
     }
     found
@@ -147,8 +157,14 @@ mod tests {
                 options: "rw,a=1".into(),
             })
         };
-        assert_eq!(find(table, Path::new("/mnt/a b")), mount(b"32", "0:42", "tmpfs", "y z\\.erofs"));
-        assert_eq!(find(table, Path::new("/mnt/a")), mount(b"33", "0:43", "fuse.ferofs", "z.erofs"));
+        assert_eq!(
+            find(table, Path::new("/mnt/a b")),
+            mount(b"32", "0:42", "tmpfs", "y z\\.erofs")
+        );
+        assert_eq!(
+            find(table, Path::new("/mnt/a")),
+            mount(b"33", "0:43", "fuse.ferofs", "z.erofs")
+        );
         assert_eq!(find(table, Path::new("/mnt")), None);
     }
 }

@@ -68,7 +68,8 @@ impl SortedOptions {
             return Ok(());
         }
         let reason = reason.map_or(String::new(), |text| format!("; {text}"));
-        let reason = format!("only the kernel supports -o sizelimit; FUSE serves the whole file{reason}");
+        let reason =
+            format!("only the kernel supports -o sizelimit; FUSE serves the whole file{reason}");
         Err(Failure::about(image, reason))
     }
 
@@ -92,7 +93,10 @@ impl SortedOptions {
 ///
 /// # Errors
 /// An option whose value is not what it should be, for example a number of bytes or a root hash.
-pub(crate) fn sort(options: &[String], image: &mut ImageArgs) -> Result<SortedOptions, InvalidOption> {
+pub(crate) fn sort(
+    options: &[String],
+    image: &mut ImageArgs,
+) -> Result<SortedOptions, InvalidOption> {
     let mut sorted = SortedOptions::default();
     for option in options.iter().flat_map(|list| split(list)) {
         let (name, value) = option.split_once('=').map_or((option, None), |(n, v)| (n, Some(v)));
@@ -105,13 +109,18 @@ pub(crate) fn sort(options: &[String], image: &mut ImageArgs) -> Result<SortedOp
         };
         match (name, value) {
             ("offset" | "fsoffset", Some(value)) => image.offset = bytes(value)?,
-            ("sizelimit", Some(value)) => sorted.size_limit = Some(bytes(value)?).filter(|limit| *limit != 0),
+            ("sizelimit", Some(value)) => {
+                sorted.size_limit = Some(bytes(value)?).filter(|limit| *limit != 0)
+            }
             ("device", Some(value)) => image.devices.push(PathBuf::from(value)),
             // The names of mount(8); systemd and the command line say `roothash`.
-            ("verity.roothash" | "roothash", Some(value)) => image.seal.root = Some(root(value, option)?),
+            ("verity.roothash" | "roothash", Some(value)) => {
+                image.seal.root = Some(root(value, option)?)
+            }
             ("verity.roothashfile", Some(value)) => {
                 let root = read_root(value.as_ref());
-                image.seal.root = Some(root.map_err(|error| InvalidOption(option.to_owned(), error))?);
+                image.seal.root =
+                    Some(root.map_err(|error| InvalidOption(option.to_owned(), error))?);
             }
             ("verity.hashdevice", Some(value)) => image.seal.hash_file = Some(PathBuf::from(value)),
             ("verity.hashoffset", Some(value)) => image.seal.hash_offset = Some(bytes(value)?),
@@ -140,7 +149,8 @@ pub(crate) fn sort(options: &[String], image: &mut ImageArgs) -> Result<SortedOp
             ("owner" | "group", None) => restrict(&mut sorted, &["nosuid", "nodev"]),
             ("", None) | ("comment" | "uhelper" | "helper", Some(_)) => {}
             // By convention, options for programs in user space, for example x-systemd.automount.
-            (name, _) if name.starts_with("x-") || name.starts_with("X-") || IGNORED.contains(&name) => {}
+            (name, _)
+                if name.starts_with("x-") || name.starts_with("X-") || IGNORED.contains(&name) => {}
             _ => sorted.passed.push(option.to_owned()),
         }
     }
@@ -163,13 +173,15 @@ fn subtype(value: &str, option: &str) -> Result<String, InvalidOption> {
 }
 
 fn threads(value: &str, option: &str) -> Result<NonZeroUsize, InvalidOption> {
-    value
-        .parse()
-        .map_err(|_| InvalidOption(option.to_owned(), "not a number of threads, 1 or more".to_owned()))
+    value.parse().map_err(|_| {
+        InvalidOption(option.to_owned(), "not a number of threads, 1 or more".to_owned())
+    })
 }
 
 fn root(value: &str, option: &str) -> Result<Digest, InvalidOption> {
-    value.parse().map_err(|error: ParseDigestError| InvalidOption(option.to_owned(), error.to_string()))
+    value
+        .parse()
+        .map_err(|error: ParseDigestError| InvalidOption(option.to_owned(), error.to_string()))
 }
 
 /// Splits a list at its commas, except between quotation marks: SELinux labels contain commas, for example
@@ -232,7 +244,11 @@ mod tests {
         assert_eq!(image.offset, 1 << 20);
         assert_eq!(
             options,
-            Ok(SortedOptions { force_loop: true, size_limit: Some(2000), ..SortedOptions::default() })
+            Ok(SortedOptions {
+                force_loop: true,
+                size_limit: Some(2000),
+                ..SortedOptions::default()
+            })
         );
         assert_eq!(sorted("sizelimit=0").0, Ok(SortedOptions::default()));
     }
@@ -249,7 +265,9 @@ mod tests {
             ..SortedOptions::default()
         };
         assert_eq!(sorted(list).0, Ok(wanted));
-        for wrong in ["max_threads=0", "max_idle_threads=-1", "subtype=", "subtype=a/b", "subtype=a b"] {
+        for wrong in
+            ["max_threads=0", "max_idle_threads=-1", "subtype=", "subtype=a/b", "subtype=a b"]
+        {
             let error = sorted(wrong).0.unwrap_err().to_string();
             assert!(error.starts_with(&format!("-o {wrong}: ")), "{error}");
         }
@@ -258,7 +276,10 @@ mod tests {
     #[test]
     fn mounts_by_users_are_restricted_unless_a_later_option_allows_more() {
         let passed = ["nosuid", "nodev", "noexec", "exec"].map(str::to_owned).to_vec();
-        assert_eq!(sorted("user=joe,exec").0, Ok(SortedOptions { passed, ..SortedOptions::default() }));
+        assert_eq!(
+            sorted("user=joe,exec").0,
+            Ok(SortedOptions { passed, ..SortedOptions::default() })
+        );
     }
 
     #[test]
@@ -273,7 +294,10 @@ mod tests {
     #[test]
     fn the_error_shows_the_wrong_offset() {
         for text in ["offset=1k2", "offset=", "offset=-1", "offset=99999999999999T", "offset=K"] {
-            assert_eq!(sorted(text).0, Err(InvalidOption(text.into(), "not a number of bytes".into())));
+            assert_eq!(
+                sorted(text).0,
+                Err(InvalidOption(text.into(), "not a number of bytes".into()))
+            );
         }
     }
 
@@ -284,11 +308,26 @@ mod tests {
             sorted(&format!("verity.roothash={root},verity.hashdevice=/tree,verity.hashoffset=4K"));
         assert_eq!(options, Ok(SortedOptions::default()));
         assert_eq!(image.seal.root, root.parse().ok());
-        assert_eq!((image.seal.hash_file, image.seal.hash_offset), (Some("/tree".into()), Some(4096)));
-        assert!(sorted("verity.hashdevice=/tree").0.unwrap_err().to_string().contains("needs a root hash"));
+        assert_eq!(
+            (image.seal.hash_file, image.seal.hash_offset),
+            (Some("/tree".into()), Some(4096))
+        );
+        assert!(
+            sorted("verity.hashdevice=/tree")
+                .0
+                .unwrap_err()
+                .to_string()
+                .contains("needs a root hash")
+        );
         assert!(sorted("verity.roothashsig=x").0.unwrap_err().to_string().contains("options are"));
         assert!(sorted("verity.roothash=ab").0.unwrap_err().to_string().contains("64 or 128"));
-        assert!(sorted("verity.roothashfile=/nonexistent/x").0.unwrap_err().to_string().contains("No such"));
+        assert!(
+            sorted("verity.roothashfile=/nonexistent/x")
+                .0
+                .unwrap_err()
+                .to_string()
+                .contains("No such")
+        );
     }
 
     #[test]

@@ -23,13 +23,15 @@ pub(crate) fn remount(args: &Args, options: &SortedOptions) -> Outcome {
     let own = options.subtype.as_ref().map(|name| format!("fuse.{name}"));
     if !OWN_TYPES.contains(&mount.kind.as_str()) && own.as_ref() != Some(&mount.kind) {
         let kind = Escaped(mount.kind.as_bytes());
-        let reason = format!("a mount of type {kind}, which ferofs has not made; mount(8) can change it");
+        let reason =
+            format!("a mount of type {kind}, which ferofs has not made; mount(8) can change it");
         return Err(about(reason));
     }
     if is_another(&args.image.path, &args.dir, &mount.source) {
         let (image, source) = (Escaped::path(&args.image.path), Escaped::path(&mount.source));
-        let reason =
-            format!("{source} is mounted there, and a remount cannot mount {image}: unmount it first");
+        let reason = format!(
+            "{source} is mounted there, and a remount cannot mount {image}: unmount it first"
+        );
         return Err(about(reason));
     }
     let (flags, others) = Flags::of_mount(&mount.flags).changed(&options.passed);
@@ -37,10 +39,13 @@ pub(crate) fn remount(args: &Args, options: &SortedOptions) -> Outcome {
     let mut fixed = fixed(args, options, &mount);
     if is_fuse {
         // The kernel ignores them.
-        fixed.extend(others.iter().filter(|option| !mount.has(option)).map(|option| format!("-o {option}")));
+        fixed.extend(
+            others.iter().filter(|option| !mount.has(option)).map(|option| format!("-o {option}")),
+        );
     }
     if !fixed.is_empty() {
-        let reason = "a remount cannot change this: unmount the image, and mount it with these options";
+        let reason =
+            "a remount cannot change this: unmount the image, and mount it with these options";
         let reason = format!("{}: {reason}", fixed.join(", "));
         if !args.helper.is_helper {
             return Err(about(reason));
@@ -48,7 +53,8 @@ pub(crate) fn remount(args: &Args, options: &SortedOptions) -> Outcome {
         // mount(8) also gives the options of the line in fstab(5), which the mount has already.
         message!("{}: {reason}, unless it has them", Escaped::path(&args.dir));
     }
-    let options = if is_fuse || others.is_empty() { Vec::new() } else { [mount.kept(), others].concat() };
+    let options =
+        if is_fuse || others.is_empty() { Vec::new() } else { [mount.kept(), others].concat() };
     kernel::remount(&dir, flags, &options).map_err(|e| Failure::about(&args.dir, e))?;
     Ok(0)
 }
@@ -63,7 +69,8 @@ impl MountEntry {
     fn kept(&self) -> Vec<&str> {
         const NAMES: [&str; 7] =
             ["acl", "cache_strategy", "dax", "directio", "noacl", "nouser_xattr", "user_xattr"];
-        let name = |option: &str| option.split('=').next().is_some_and(|name| NAMES.contains(&name));
+        let name =
+            |option: &str| option.split('=').next().is_some_and(|name| NAMES.contains(&name));
         self.options.split(',').filter(|option| name(option)).collect()
     }
 }
@@ -103,7 +110,8 @@ fn is_another(image: &Path, dir: &Path, source: &Path) -> bool {
         return false;
     }
     let known = |path: &Path| std::fs::canonicalize(path).ok();
-    let (given, mounted) = (known(image), known(&backing_file(source).unwrap_or_else(|| source.to_owned())));
+    let (given, mounted) =
+        (known(image), known(&backing_file(source).unwrap_or_else(|| source.to_owned())));
     if given.is_some() && (given == known(dir) || given == mounted) {
         return false;
     }

@@ -34,10 +34,12 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Outcome {
     let text = fetch_new(&args.dir)?;
-    let counters = text.lines().filter_map(|line| line.split_once(' ')).filter(|(name, _)| *name != NUMBER);
+    let counters =
+        text.lines().filter_map(|line| line.split_once(' ')).filter(|(name, _)| *name != NUMBER);
     let mut out = io::stdout().lock();
     if args.json {
-        let value = |text: &str| text.parse::<u64>().map_or_else(|_| text.into(), serde_json::Value::from);
+        let value =
+            |text: &str| text.parse::<u64>().map_or_else(|_| text.into(), serde_json::Value::from);
         let object = counters.map(|(name, text)| (name.to_owned(), value(text)));
         writeln!(out, "{}", json_text(&serde_json::Value::Object(object.collect())))?;
     } else {
@@ -75,11 +77,13 @@ fn number(text: &str) -> Option<u64> {
 fn fetch(dir: &Path) -> Result<String, Failure> {
     let mut value = vec![0; MAX_LEN];
     let len =
-        rustix::fs::getxattr(dir, ferofs_fuse::STATS_XATTR, &mut value[..]).map_err(|error| match error {
-            rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP => {
-                Failure::about(dir, "not the root of a FUSE mount of ferofs")
+        rustix::fs::getxattr(dir, ferofs_fuse::STATS_XATTR, &mut value[..]).map_err(|error| {
+            match error {
+                rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP => {
+                    Failure::about(dir, "not the root of a FUSE mount of ferofs")
+                }
+                error => Failure::about(dir, io::Error::from(error)),
             }
-            error => Failure::about(dir, io::Error::from(error)),
         })?;
     value.truncate(len);
     Ok(String::from_utf8_lossy(&value).into_owned())

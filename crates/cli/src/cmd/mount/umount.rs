@@ -85,7 +85,8 @@ fn check_type(dir: &Path, shown: &Path) -> Result<MountEntry, Failure> {
         return Ok(mount);
     }
     let kind = Escaped(mount.kind.as_bytes());
-    let reason = format!("a mount of type {kind}, which ferofs has not made; umount(8) can unmount it");
+    let reason =
+        format!("a mount of type {kind}, which ferofs has not made; umount(8) can unmount it");
     Err(Failure::about(shown, reason))
 }
 
@@ -102,8 +103,8 @@ fn finish(dir: &Path, shown: &Path, result: rustix::io::Result<()>) -> Outcome {
             code => users(dir).map_or(Ok(code), |users| Err(busy(shown, &users))),
         },
         Err(Errno::BUSY) => {
-            let users =
-                users(dir).unwrap_or_else(|| "used by processes that this user does not see".to_owned());
+            let users = users(dir)
+                .unwrap_or_else(|| "used by processes that this user does not see".to_owned());
             Err(busy(shown, &users))
         }
         Err(error) => Err(Failure::about(shown, io::Error::from(error))),
@@ -112,7 +113,8 @@ fn finish(dir: &Path, shown: &Path, result: rustix::io::Result<()>) -> Outcome {
 
 /// The mount on `dir` cannot be unmounted while it is used.
 fn busy(dir: &Path, users: &str) -> Failure {
-    let hint = "`ferofs umount --lazy` removes it now; these programs keep what they use until they end";
+    let hint =
+        "`ferofs umount --lazy` removes it now; these programs keep what they use until they end";
     Failure::about(dir, format!("is busy: {users}; {hint}"))
 }
 
@@ -120,7 +122,8 @@ fn busy(dir: &Path, users: &str) -> Failure {
 pub(super) fn absolute(dir: &Path) -> io::Result<PathBuf> {
     // readlink(2) sends no request to a daemon, which may not answer any more. mount follows links, too.
     let dir = follow_links(dir);
-    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let parent =
+        dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match dir.file_name() {
         Some(name) => Ok(std::fs::canonicalize(parent)?.join(name)),
         None => std::fs::canonicalize(dir),

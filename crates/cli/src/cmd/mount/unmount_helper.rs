@@ -64,7 +64,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
     send_answer()?;
     let is_mounted = io::stdin().read(&mut [0])? > 0;
     // A daemon that died may have mounted without reporting it.
-    let own_mount = mount_at(&args.dir)?.filter(|mount| is_mounted || before.as_ref() != Some(mount));
+    let own_mount =
+        mount_at(&args.dir)?.filter(|mount| is_mounted || before.as_ref() != Some(mount));
     // Somebody else may have unmounted it, and mounted another file system there.
     let is_own = || Ok::<_, Failure>(own_mount.is_some() && mount_at(&args.dir)? == own_mount);
     let mut profile = Vec::new();
@@ -72,7 +73,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
         send_answer()?;
         // Other processes of the mount may have the pipe open, too.
         profile = receive(&mut io::stdin().lock(), || {
-            let outcome = is_own().and_then(|is_own| if is_own { detach(&args.dir) } else { Ok(0) });
+            let outcome =
+                is_own().and_then(|is_own| if is_own { detach(&args.dir) } else { Ok(0) });
             if let Err(failure) = outcome {
                 message!("{failure}");
             }
@@ -86,7 +88,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
         let _ = std::fs::remove_file(file);
     }
     let stored = args.profile.as_ref().map_or(Ok(()), |file| store_profile(file, &profile));
-    let code = if is_own()? && ferofs_fuse::has_no_daemon(&args.dir) { detach(&args.dir)? } else { 0 };
+    let code =
+        if is_own()? && ferofs_fuse::has_no_daemon(&args.dir) { detach(&args.dir)? } else { 0 };
     stored.map(|()| code)
 }
 
@@ -118,7 +121,9 @@ fn store_profile(file: &Path, profile: &[u8]) -> Result<(), Failure> {
     }
     let Some(lines) = profile.strip_suffix(PROFILE_END) else { return Ok(()) };
     let mut new = NewFile::create(file).map_err(Failure::without_subject)?;
-    new.write_all(lines).and_then(|()| new.write_all(b"\n")).map_err(|e| Failure::about(file, e))?;
+    new.write_all(lines)
+        .and_then(|()| new.write_all(b"\n"))
+        .map_err(|e| Failure::about(file, e))?;
     new.finish().map_err(Failure::without_subject)
 }
 
@@ -215,7 +220,8 @@ pub(super) fn detach(dir: &Path) -> Outcome {
 pub(super) fn fusermount(dir: &Path, options: &[&str]) -> Outcome {
     let status = Command::new("fusermount3").args(options).arg(dir).status();
     let status = status.map_err(|error| {
-        let reason = format!("{error}; only root can unmount without it; install the package fuse3");
+        let reason =
+            format!("{error}; only root can unmount without it; install the package fuse3");
         Failure::about(Path::new("fusermount3"), reason)
     })?;
     Ok(if status.success() { 0 } else { FAILURE })
@@ -255,9 +261,13 @@ mod tests {
             let words: Vec<&OsStr> = words.iter().map(|word| OsStr::new(*word)).collect();
             profile_of(&words, Path::new("/mnt"))
         };
-        let found = ["ferofs", "unmount-helper", "--pid-file", "/p", "--profile", "/f", "--", "/mnt"];
+        let found =
+            ["ferofs", "unmount-helper", "--pid-file", "/p", "--profile", "/f", "--", "/mnt"];
         assert_eq!(profile(&found), Some(Some(Path::new("/f"))));
-        assert_eq!(profile(&["ferofs", "unmount-helper", "--record", "--profile", "--", "/mnt"]), Some(None));
+        assert_eq!(
+            profile(&["ferofs", "unmount-helper", "--record", "--profile", "--", "/mnt"]),
+            Some(None)
+        );
         assert_eq!(profile(&["ferofs", "unmount-helper", "--", "/mnt/a"]), None);
         assert_eq!(profile(&["ferofs", "mount", "--", "/mnt"]), None);
         assert_eq!(profile(&["sh"]), None);

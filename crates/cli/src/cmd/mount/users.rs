@@ -22,7 +22,8 @@ pub(super) fn users(dir: &Path) -> Option<String> {
         let number = path.file_name().and_then(|name| name.to_str()?.parse::<u32>().ok());
         number.is_some_and(|number| number != std::process::id())
     };
-    let processes = entries.map(|entry| entry.path()).filter(is_other).filter(|process| uses(process, dir));
+    let processes =
+        entries.map(|entry| entry.path()).filter(is_other).filter(|process| uses(process, dir));
     let mut names: Vec<String> = processes.filter_map(|process| name(&process)).collect();
     if names.is_empty() {
         return None;
@@ -35,11 +36,13 @@ pub(super) fn users(dir: &Path) -> Option<String> {
 
 /// Whether the process has its current or root directory, its program, an open file or a mapped file below `dir`. Others' files are not visible.
 fn uses(process: &Path, dir: &Path) -> bool {
-    let is_below = |link: PathBuf| std::fs::read_link(link).is_ok_and(|target| target.starts_with(dir));
+    let is_below =
+        |link: PathBuf| std::fs::read_link(link).is_ok_and(|target| target.starts_with(dir));
     let files = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
     let maps = || {
         let maps = std::fs::read_to_string(process.join("maps")).unwrap_or_default();
-        maps.lines().any(|line| line.find('/').is_some_and(|at| Path::new(&line[at..]).starts_with(dir)))
+        maps.lines()
+            .any(|line| line.find('/').is_some_and(|at| Path::new(&line[at..]).starts_with(dir)))
     };
     ["cwd", "root", "exe"].iter().any(|link| is_below(process.join(link)))
         || files.map(|file| file.path()).any(is_below)

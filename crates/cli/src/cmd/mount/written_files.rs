@@ -38,8 +38,9 @@ fn ask_before_second_mount(dir: &Path) -> Result<(), Failure> {
     if confirm(format_args!("{}: {source} is mounted there; mount over it?", Escaped::path(dir)))? {
         return Ok(());
     }
-    let reason =
-        format!("{source} is mounted there: `ferofs umount` it first, or use --over to mount over it");
+    let reason = format!(
+        "{source} is mounted there: `ferofs umount` it first, or use --over to mount over it"
+    );
     Err(Failure::about(dir, reason))
 }
 
@@ -57,12 +58,15 @@ fn check_directory(dir: &Path) -> Result<(), Failure> {
 
 fn check_files(args: &Args) -> Result<(), Failure> {
     let record = args.memory.record_profile();
-    let outputs: Vec<&Path> =
-        [args.pid_file.as_deref(), args.log_file.as_deref(), record].into_iter().flatten().collect();
+    let outputs: Vec<&Path> = [args.pid_file.as_deref(), args.log_file.as_deref(), record]
+        .into_iter()
+        .flatten()
+        .collect();
     let image = (!args.image.path.is_remote()).then(|| args.image.path.as_ref());
     let others = args.image.devices.iter().chain(&args.patches).chain(&args.image.seal.hash_file);
     let others = others.map(std::path::PathBuf::as_path);
-    let inputs: Vec<&Path> = image.into_iter().chain(others).chain(args.memory.pinned_profile()).collect();
+    let inputs: Vec<&Path> =
+        image.into_iter().chain(others).chain(args.memory.pinned_profile()).collect();
     refuse_as_outputs(&outputs, &inputs)?;
     let dir = std::fs::canonicalize(&args.dir).map_err(|e| Failure::about(&args.dir, e))?;
     for output in &outputs {
@@ -107,7 +111,11 @@ mod tests {
             std::fs::write(&file, content).unwrap();
             check_pid_file(&file).is_ok()
         };
-        assert!(accepts("") && accepts("4711\n") && !accepts("thesis") && !accepts(&"1".repeat(100)));
-        assert!(check_pid_file(&dir.path().join("new")).is_ok() && check_pid_file(dir.path()).is_err());
+        assert!(
+            accepts("") && accepts("4711\n") && !accepts("thesis") && !accepts(&"1".repeat(100))
+        );
+        assert!(
+            check_pid_file(&dir.path().join("new")).is_ok() && check_pid_file(dir.path()).is_err()
+        );
     }
 }

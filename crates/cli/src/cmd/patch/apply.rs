@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use ferofs::patch::{ApplyError, ApplyProgress, FileMedium, Patch, PatchFault, PatchReader, apply_with};
+use ferofs::patch::{
+    ApplyError, ApplyProgress, FileMedium, Patch, PatchFault, PatchReader, apply_with,
+};
 use ferofs::read::Hex;
 
 use indicatif::HumanBytes;
@@ -56,9 +58,9 @@ pub(super) fn run(args: &ApplyArgs) -> Outcome {
     let mut patches = match args.signature.is_given() {
         true => Input::Signed(Box::new(signed(args, patch_name)?)),
         false if is_stream => Input::All(PatchReader::stream(std::io::stdin())),
-        false => {
-            Input::All(PatchReader::open(&args.patch).map_err(|error| unusable_update(error, patch_name))?)
-        }
+        false => Input::All(
+            PatchReader::open(&args.patch).map_err(|error| unusable_update(error, patch_name))?,
+        ),
     };
     let medium = FileMedium::open(&args.image).about(&args.image)?;
     warn_of_seal(&args.image)?;
@@ -72,7 +74,9 @@ pub(super) fn run(args: &ApplyArgs) -> Outcome {
         Input::All(patches) => {
             patches.apply(&medium, trailing, &progress, &cancel).map(|applied| applied.count)
         }
-        Input::Signed(patch) => apply_with(&medium, patch, trailing, &progress, &cancel).map(|()| 1),
+        Input::Signed(patch) => {
+            apply_with(&medium, patch, trailing, &progress, &cancel).map(|()| 1)
+        }
     };
     drop(display);
     let count = match applied {
@@ -86,7 +90,9 @@ pub(super) fn run(args: &ApplyArgs) -> Outcome {
     } else if wants_summary() {
         if resumed > 0 {
             let (resumed, appended) = (HumanBytes(resumed), HumanBytes(appended));
-            print_line!("continued an interrupted change: {resumed} of {appended} were written already")?;
+            print_line!(
+                "continued an interrupted change: {resumed} of {appended} were written already"
+            )?;
         }
         match count {
             1 => print_line!("the image has the new tree, which the next mount shows")?,
@@ -104,7 +110,8 @@ fn bytes(counter: &AtomicU64) -> u64 {
 
 /// How far applying is.
 fn state(progress: &ApplyProgress) -> String {
-    let [appended, written, resumed] = [&progress.appended, &progress.written, &progress.resumed].map(bytes);
+    let [appended, written, resumed] =
+        [&progress.appended, &progress.written, &progress.resumed].map(bytes);
     let done = format!("{} of {} written", HumanBytes(written), HumanBytes(appended));
     match (appended, resumed) {
         (0, _) => "checking the image".into(),
@@ -129,8 +136,7 @@ fn signed(args: &ApplyArgs, name: &Path) -> Result<Patch, Failure> {
     };
     let patch = match patches.and_then(|mut patches| patches.only_patch()) {
         Err(ApplyError::Patch(PatchFault::Several)) => {
-            let reason =
-                "a signature is for one patch, and the file has several: apply each with its own signature";
+            let reason = "a signature is for one patch, and the file has several: apply each with its own signature";
             return Err(Failure::about(name, reason));
         }
         patch => patch.map_err(|error| unusable_update(error, name))?,

@@ -140,8 +140,8 @@ impl ChangeArgs {
 impl EncodingArgs {
     /// The encoding of new data for `image`.
     pub(super) fn for_image(&self, image: &Path) -> Result<Encoding, Failure> {
-        let opened =
-            Image::open(FileSource::open(image, 0).map_err(Failure::without_subject)?).about(image)?;
+        let opened = Image::open(FileSource::open(image, 0).map_err(Failure::without_subject)?)
+            .about(image)?;
         Ok(match self.compression(image, opened.superblock().block_size)? {
             None => Encoding::AsOld,
             Some(None) => Encoding::Stored,
@@ -150,7 +150,10 @@ impl EncodingArgs {
     }
 
     /// The compression that the options select: `None`: as in the old image; `Some(None)`: no compression.
-    #[allow(clippy::option_option, reason = "no option, and the option none, mean different things")]
+    #[allow(
+        clippy::option_option,
+        reason = "no option, and the option none, mean different things"
+    )]
     pub(super) fn compression(
         &self,
         image: &Path,

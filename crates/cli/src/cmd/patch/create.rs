@@ -41,7 +41,13 @@ pub(super) struct CreateArgs {
     /// Keep files that differ only in this
     ///
     /// A file of the old image stays as it is if it differs from the new one at the same path only in these attributes.
-    #[arg(long, value_name = "WHAT,...", value_enum, value_delimiter = ',', conflicts_with = "verify")]
+    #[arg(
+        long,
+        value_name = "WHAT,...",
+        value_enum,
+        value_delimiter = ',',
+        conflicts_with = "verify"
+    )]
     ignore: Vec<Ignored>,
 
     #[command(flatten)]
@@ -136,7 +142,10 @@ pub(super) fn create(args: &CreateArgs) -> Outcome {
     args.change.shown.apply();
     let Some((new, old)) = args.paths.split_last() else { return Ok(0) };
     if old.len() > 1 && new.as_os_str() == "-" {
-        return Err(Failure::about(new, "standard input can be read only once: give one old image"));
+        return Err(Failure::about(
+            new,
+            "standard input can be read only once: give one old image",
+        ));
     }
     let inputs: Vec<&Path> = args.paths.iter().map(PathBuf::as_path).collect();
     refuse_as_output(&args.output, &inputs)?;
@@ -193,7 +202,8 @@ pub(super) fn compose(args: &ComposeArgs) -> Outcome {
     options.encoding = args.encoding.for_image(&args.base)?;
     args.allowed.set(&mut options);
     options.portable = args.form.portable;
-    let inputs: Vec<&Path> = std::iter::once(&args.base).chain(&args.patches).map(PathBuf::as_path).collect();
+    let inputs: Vec<&Path> =
+        std::iter::once(&args.base).chain(&args.patches).map(PathBuf::as_path).collect();
     refuse_as_output(&args.output, &inputs)?;
     args.overwrite.check(&args.output, OutputKind::Patch)?;
     cancel_on_signals(&options.build.run.cancel, GRACE_PERIOD)?;
@@ -202,7 +212,9 @@ pub(super) fn compose(args: &ComposeArgs) -> Outcome {
     drop(display);
     // The errors of a patch name it.
     let created = match created {
-        Err(error @ ferofs::build::Error::InPatch { .. }) => return Err(Failure::without_subject(error)),
+        Err(error @ ferofs::build::Error::InPatch { .. }) => {
+            return Err(Failure::without_subject(error));
+        }
         created => created.about(&args.base)?,
     };
     print_created(&created, args.json)?;
@@ -213,7 +225,10 @@ pub(super) fn add(args: &AddArgs) -> Outcome {
     args.change.shown.apply();
     let options = args.change.options(&args.image, &args.source)?;
     if !matches!(options.build.source.format, SourceFormat::Directory | SourceFormat::Tar) {
-        return Err(Failure::about(&args.source, "not a directory and not a tar archive: use ferofs build"));
+        return Err(Failure::about(
+            &args.source,
+            "not a directory and not a tar archive: use ferofs build",
+        ));
     }
     cancel_on_signals(&options.build.run.cancel, GRACE_PERIOD_IN_PLACE)?;
     let display = show_progress(&options);
@@ -267,7 +282,8 @@ fn print_several(created: &[(&PathBuf, PatchSummary)], json: bool) -> Result<(),
         }
     }
     if json {
-        let patches: Vec<_> = created.iter().map(|(_, summary)| show::created_json(summary)).collect();
+        let patches: Vec<_> =
+            created.iter().map(|(_, summary)| show::created_json(summary)).collect();
         print_line!("{}", json_text(&serde_json::json!({ "patches": patches })))?;
     }
     Ok(())

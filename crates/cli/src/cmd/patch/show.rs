@@ -35,7 +35,12 @@ pub(super) fn run(path: &Path, files: bool, as_json: bool) -> Outcome {
     }
     for (number, patch) in patches.iter().enumerate() {
         if patches.len() > 1 {
-            print_line!("{}patch {} of {}", if number > 0 { "\n" } else { "" }, number + 1, patches.len())?;
+            print_line!(
+                "{}patch {} of {}",
+                if number > 0 { "\n" } else { "" },
+                number + 1,
+                patches.len()
+            )?;
         }
         print_line!("{}", patch_text(patch, files).about(path)?)?;
     }
@@ -93,8 +98,16 @@ fn patch_text(patch: &Patch, files: bool) -> Result<String, ferofs::Error> {
     let [before, after] = patch.superblocks()?;
     let mut lines = vec![
         format!("for image      {}, state {}", Uuid(patch.uuid()), patch.base_state()),
-        format!("base           {}, digest {}", human(patch.base_size()), Hex(&patch.base_digest())),
-        format!("result         {}, digest {}", human(patch.result_size()), Hex(&patch.result_digest())),
+        format!(
+            "base           {}, digest {}",
+            human(patch.base_size()),
+            Hex(&patch.base_digest())
+        ),
+        format!(
+            "result         {}, digest {}",
+            human(patch.result_size()),
+            Hex(&patch.result_digest())
+        ),
         format!(
             "patch          {}: {} for data, {} for metadata, {} for how to encode it, {} for the list of changes",
             human(patch.file_len()),
@@ -153,8 +166,10 @@ pub(super) fn created_text(created: &PatchSummary) -> String {
         [] => String::new(),
         _ => format!("\nnew features: {}", features.join(", ")),
     };
-    let parts = created.growth_parts.named().into_iter().filter(|(_, bytes)| *bytes > 0 && is_verbose());
-    let parts: String = parts.map(|(name, bytes)| format!("\n{:>12} {name}", human(bytes))).collect();
+    let parts =
+        created.growth_parts.named().into_iter().filter(|(_, bytes)| *bytes > 0 && is_verbose());
+    let parts: String =
+        parts.map(|(name, bytes)| format!("\n{:>12} {name}", human(bytes))).collect();
     format!(
         "patch of {}; the image grows by {}{parts}{features}",
         human(created.patch_len),
@@ -184,7 +199,10 @@ pub(super) fn log_text(states: &[State]) -> String {
         let mark = if state.current { '*' } else { ' ' };
         let time = state.time.map_or_else(|| "-".to_owned(), date);
         let grown = human(state.end - state.start);
-        format!("{mark} {:>4}  {origin:<12} {time:<20} {:>12}  {} inodes", state.number, grown, state.inodes)
+        format!(
+            "{mark} {:>4}  {origin:<12} {time:<20} {:>12}  {} inodes",
+            state.number, grown, state.inodes
+        )
     };
     states.iter().map(line).collect::<Vec<_>>().join("\n")
 }

@@ -135,8 +135,10 @@ pub(super) fn run(args: &FormatArgs) -> Outcome {
     hash_file.iter().try_for_each(|file| args.overwrite.check(file, OutputKind::HashTree))?;
     let root_files = args.roothash_file.iter().chain(&root_file);
     root_files.into_iter().try_for_each(|file| args.overwrite.check(file, OutputKind::RootHash))?;
-    if hash_file.is_none() && u64::from(params.data_block_size.max(params.hash_block_size)) > BLOCK {
-        let reason = "a tree with blocks larger than 4096 bytes needs a file of its own: --hash-file";
+    if hash_file.is_none() && u64::from(params.data_block_size.max(params.hash_block_size)) > BLOCK
+    {
+        let reason =
+            "a tree with blocks larger than 4096 bytes needs a file of its own: --hash-file";
         return Err(Failure::about(&args.image, reason));
     }
     if args.sidecar == Some(Sidecar::Containerd) && hash_file.is_some() {
@@ -146,7 +148,8 @@ pub(super) fn run(args: &FormatArgs) -> Outcome {
     let unit = if hash_file.is_some() { u64::from(params.data_block_size) } else { BLOCK };
     let end = len.checked_next_multiple_of(unit).unwrap_or(len);
     if end != len && (unit > BLOCK || image.size() > len) {
-        let reason = format!("its size, {len}, is no multiple of the data block size: choose a smaller one");
+        let reason =
+            format!("its size, {len}, is no multiple of the data block size: choose a smaller one");
         return Err(Failure::about(&args.image, reason));
     }
     if hash_file.is_none() {
@@ -158,7 +161,8 @@ pub(super) fn run(args: &FormatArgs) -> Outcome {
     let mut made = temporary(target).map_err(about(target))?;
     let input = Input { file: image, end, cancel: Arc::clone(&cancel) };
     let input = CountedSource::new(input, "hashed");
-    let sealed = Seal::write(&input, end, params, args.uuid, threads(args.params.threads), &made, 0);
+    let sealed =
+        Seal::write(&input, end, params, args.uuid, threads(args.params.threads), &made, 0);
     let (seal, root) = match sealed {
         Err(_) if cancel.load(Ordering::Relaxed) => {
             return Err(Failure::about(&args.image, ferofs::Error::Interrupted));
@@ -259,8 +263,9 @@ fn append(image: &Path, len: u64, end: u64, former: u64, made: &mut File) -> io:
     let (before, byte_len) = (file.metadata()?, made.metadata()?.len());
     if before.is_file() {
         // Nothing has been overwritten if there is no room.
-        if let Err(error @ (rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT | rustix::io::Errno::FBIG)) =
-            rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), end, byte_len)
+        if let Err(
+            error @ (rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT | rustix::io::Errno::FBIG),
+        ) = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), end, byte_len)
         {
             file.set_len(before.len())?;
             return Err(error.into());

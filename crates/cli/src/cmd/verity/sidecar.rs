@@ -42,7 +42,8 @@ impl Sidecar {
         let text = match self {
             Self::Systemd => root.to_string(),
             Self::Containerd => {
-                serde_json::json!({ "roothash": root.to_string(), "hashoffset": position }).to_string()
+                serde_json::json!({ "roothash": root.to_string(), "hashoffset": position })
+                    .to_string()
             }
         };
         write(&self.root_file(image), &text)
@@ -52,10 +53,13 @@ impl Sidecar {
 /// Warns of a seal beside `image`, which is about to change.
 pub(in crate::cmd) fn warn_of_seal(image: &Path) -> Result<(), Failure> {
     let roots = [Sidecar::Systemd, Sidecar::Containerd].map(|sidecar| sidecar.root_file(image));
-    let beside = Sidecar::Systemd.hash_file(image).into_iter().chain(roots).find(|path| path.exists());
+    let beside =
+        Sidecar::Systemd.hash_file(image).into_iter().chain(roots).find(|path| path.exists());
     beside.map_or(Ok(()), |path| {
         let path = Escaped::path(&path);
-        warn(format_args!("{path}: is a seal of the image as it was: make it again (ferofs verity format)"))
+        warn(format_args!(
+            "{path}: is a seal of the image as it was: make it again (ferofs verity format)"
+        ))
     })
 }
 

@@ -14,7 +14,8 @@ use crate::exit::{About, Failure};
 /// Size classes below the last one. Class N ends at 2^N KiB; the last class has all larger files, as with erofs-utils.
 const SIZES: usize = 16;
 /// File name extensions that erofs-utils counts separately.
-const EXTENSIONS: [&str; 9] = [".txt", ".so", ".xml", ".apk", ".odex", ".vdex", ".oat", ".rc", ".otf"];
+const EXTENSIONS: [&str; 9] =
+    [".txt", ".so", ".xml", ".apk", ".odex", ".vdex", ".oat", ".rc", ".otf"];
 /// File types in the order of erofs-utils, with their names.
 const TYPES: [(FileType, &str); 7] = [
     (FileType::Regular, "regular file"),
@@ -59,7 +60,9 @@ impl Statistics {
     fn add(&mut self, image: &Image, inode: &Inode, name: &OsStr) {
         let stored = self.count_stored(image, inode);
         let file_type = inode.file_type();
-        for (count, _) in self.types.iter_mut().zip(TYPES).filter(|(_, (known, _))| *known == file_type) {
+        for (count, _) in
+            self.types.iter_mut().zip(TYPES).filter(|(_, (known, _))| *known == file_type)
+        {
             *count += 1;
         }
         if file_type == FileType::Regular {
@@ -93,8 +96,9 @@ fn size_class(size: u64) -> usize {
 /// as `.txt`.
 fn extension(name: &[u8]) -> usize {
     let dot = name.iter().rposition(|byte| *byte == b'.');
-    let found =
-        dot.and_then(|dot| EXTENSIONS.iter().position(|known| known.as_bytes().starts_with(&name[dot..])));
+    let found = dot.and_then(|dot| {
+        EXTENSIONS.iter().position(|known| known.as_bytes().starts_with(&name[dot..]))
+    });
     found.unwrap_or(EXTENSIONS.len())
 }
 

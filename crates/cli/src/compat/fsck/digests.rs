@@ -20,7 +20,9 @@ pub(super) enum DigestError {
     Read(#[from] ferofs::read::Error),
     #[error("has no digests of its files: build it with mkfs.erofs --xattr-inode-digest")]
     None,
-    #[error("{path}: the content has another digest than the file's extended attribute (nid {nid})")]
+    #[error(
+        "{path}: the content has another digest than the file's extended attribute (nid {nid})"
+    )]
     Different { path: String, nid: u64 },
     #[error("{path}: the extended attribute is not a digest of SHA-256 (nid {nid})")]
     Unknown { path: String, nid: u64 },
@@ -43,7 +45,10 @@ pub(super) fn verify(image: &Image, inform: bool) -> Result<Vec<Nid>, DigestErro
             6 => "security.",
             _ => "",
         };
-        super::inform(&format!("erofs: verifying digests using xattr \"{base}{}\"", Escaped(&prefix.infix)));
+        super::inform(&format!(
+            "erofs: verifying digests using xattr \"{base}{}\"",
+            Escaped(&prefix.infix)
+        ));
     }
     let mut buffer = vec![0; BUFFER];
     let mut unsigned = Vec::new();
@@ -64,7 +69,8 @@ pub(super) fn verify(image: &Image, inform: bool) -> Result<Vec<Nid>, DigestErro
             continue;
         };
         let (path, nid) = (crate::print::shown(&entry.path), inode.nid().get());
-        let Some(stored) = stored.strip_prefix(ALGORITHM).filter(|digest| digest.len() == 32) else {
+        let Some(stored) = stored.strip_prefix(ALGORITHM).filter(|digest| digest.len() == 32)
+        else {
             return Err(DigestError::Unknown { path, nid });
         };
         if digest(image, &inode, &mut buffer)? != stored {

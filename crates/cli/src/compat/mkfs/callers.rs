@@ -17,29 +17,36 @@ const UUID: &str = "01234567-89ab-cdef-0123-456789abcdef";
 
 #[test]
 fn parses_the_command_lines_of_known_callers() {
-    let repart = options(&format!("mkfs.erofs -U {UUID} --quiet -zlz4hc,level=12 -b 4096 IMG DIR")).unwrap();
+    let repart =
+        options(&format!("mkfs.erofs -U {UUID} --quiet -zlz4hc,level=12 -b 4096 IMG DIR")).unwrap();
     assert_eq!(repart.data.compression.unwrap().methods, Compression::lz4(12).unwrap().methods);
     assert_eq!(repart.image.uuid.unwrap()[..4], [1, 0x23, 0x45, 0x67]);
-    let archiso = options(&format!("mkfs.erofs -U {UUID} -zlz4hc,12 --workers=4 -T0 -- IMG DIR")).unwrap();
+    let archiso =
+        options(&format!("mkfs.erofs -U {UUID} -zlz4hc,12 --workers=4 -T0 -- IMG DIR")).unwrap();
     assert_eq!(archiso.run.workers.unwrap().get(), 4);
     assert_eq!(archiso.attributes.all_time, Some(Timestamp { secs: 0, nanos: 0 }));
     let late = options("mkfs.erofs IMG DIR -z lz4 -C4096 -x 2 -T 5 --mkfs-time").unwrap();
     assert_eq!(late.source.path, PathBuf::from("DIR"));
     assert_eq!((late.image.build_time, late.attributes.all_time), (Some(5), None));
     let isar =
-        options("mkfs.erofs -z lz4hc,12 --exclude-regex ^dir/.* --exclude-path=/a//b/ IMG DIR").unwrap();
+        options("mkfs.erofs -z lz4hc,12 --exclude-regex ^dir/.* --exclude-path=/a//b/ IMG DIR")
+            .unwrap();
     assert_eq!(isar.source.excludes.len(), 2);
-    assert!(matches!(&isar.source.excludes[0], Exclude::Path(path) if path == std::path::Path::new("a/b")));
+    assert!(
+        matches!(&isar.source.excludes[0], Exclude::Path(path) if path == std::path::Path::new("a/b"))
+    );
     let owned = options("mkfs.erofs --all-root --force-gid=7 -L nix-store IMG DIR").unwrap();
     assert_eq!((owned.attributes.force_uid, owned.attributes.force_gid), (Some(0), Some(7)));
     let kata = options("mkfs.erofs -Enoinline_data IMG DIR").unwrap();
     assert!(!kata.inodes.inline_data);
     let dracut =
-        options(&format!("mkfs.erofs --exclude-path=boot -x -1 -U {UUID} -T 0 -z lz4hc IMG DIR")).unwrap();
-    assert!(!dracut.xattrs.keep);
-    let buildroot =
-        options("mkfs.erofs -zlz4hc,9 -T 1700000000 -U 00000000-0000-0000-0000-000000000000 -C4096 IMG DIR")
+        options(&format!("mkfs.erofs --exclude-path=boot -x -1 -U {UUID} -T 0 -z lz4hc IMG DIR"))
             .unwrap();
+    assert!(!dracut.xattrs.keep);
+    let buildroot = options(
+        "mkfs.erofs -zlz4hc,9 -T 1700000000 -U 00000000-0000-0000-0000-000000000000 -C4096 IMG DIR",
+    )
+    .unwrap();
     assert_eq!(buildroot.image.uuid, Some([0; 16]));
     let android = options(
         "mkfs.erofs -z lz4hc,9 -b 4096 --mount-point /system --product-out out --fs-config-file fs_config \
@@ -64,28 +71,37 @@ fn parses_the_command_lines_of_container_tools() {
     let nixos = options(&format!(
         "mkfs.erofs --quiet --force-uid=0 --force-gid=0 -L nix-store -U {UUID} -T 0 --hard-dereference --tar=f IMG"
     ));
-    assert!(
-        nixos.is_ok_and(
-            |nixos| nixos.source.hard_dereference && nixos.source.path == std::path::Path::new("-")
-        )
-    );
+    assert!(nixos.is_ok_and(
+        |nixos| nixos.source.hard_dereference && nixos.source.path == std::path::Path::new("-")
+    ));
     let file = options("mkfs.erofs --tar=headerball --ovlfs-strip --ungzip IMG TAR").unwrap();
     assert_eq!((file.source.data, file.source.strip_overlay), (SourceData::Absent, true));
     assert!(options("mkfs.erofs --tar=x IMG TAR").unwrap_err().starts_with("--tar x: "));
     assert!(options("mkfs.erofs IMG").unwrap_err().starts_with("SOURCE"));
     for packed in ["--gzip", "--unlzma", "--unxz", "--tar=f"] {
-        assert!(options(&format!("mkfs.erofs --tar=f {packed} --sort=none IMG")).is_ok(), "{packed}");
+        assert!(
+            options(&format!("mkfs.erofs --tar=f {packed} --sort=none IMG")).is_ok(),
+            "{packed}"
+        );
     }
     assert_eq!(options("mkfs.erofs --tar=0 IMG TAR").unwrap().source.data, SourceData::External);
     let reserved = options("mkfs.erofs --clean=rvsp --tar=i IMG TAR").unwrap();
-    assert_eq!((reserved.source.data, reserved.data.share_identical), (SourceData::Reserved, false));
-    assert!(options("mkfs.erofs --clean=rvsp -zlz4 --tar=f IMG TAR").unwrap_err().starts_with("-z lz4: "));
+    assert_eq!(
+        (reserved.source.data, reserved.data.share_identical),
+        (SourceData::Reserved, false)
+    );
+    assert!(
+        options("mkfs.erofs --clean=rvsp -zlz4 --tar=f IMG TAR")
+            .unwrap_err()
+            .starts_with("-z lz4: ")
+    );
     assert!(options("mkfs.erofs --clean=some IMG TAR").unwrap_err().starts_with("--clean some: "));
 }
 
 #[test]
 fn incremental_refuses_options_of_new_images() {
-    for line in ["--incremental IMG", "--incremental=data -zlz4hc IMG", "--tar=f --incremental IMG"] {
+    for line in ["--incremental IMG", "--incremental=data -zlz4hc IMG", "--tar=f --incremental IMG"]
+    {
         assert!(options(&format!("mkfs.erofs {line} .")).is_ok(), "{line}");
     }
     for line in [
@@ -130,7 +146,8 @@ fn options_about_chunks_are_converted() {
     let chunks = |line: &str| options(line).map(|options| options.data.chunks.unwrap());
     let android = chunks("mkfs.erofs -z lz4hc,9 --chunksize 4096 OUT IN").unwrap();
     assert_eq!((android.size, android.force_indexes, android.device), (4096, false, None));
-    let device = chunks("mkfs.erofs --chunksize=2097152 --blobdev=data -Eforce-chunk-indexes I D").unwrap();
+    let device =
+        chunks("mkfs.erofs --chunksize=2097152 --blobdev=data -Eforce-chunk-indexes I D").unwrap();
     assert_eq!((device.size, device.device), (2 << 20, Some("data".into())));
     for line in [
         "--chunksize=5000",
@@ -147,13 +164,20 @@ fn sizes_are_parsed_as_by_erofs_utils() {
     let block = |size: &str| {
         options(&format!("mkfs.erofs -b{size} IMG DIR")).map(|made| made.image.block_size.bytes())
     };
-    for (text, bytes) in
-        [("4096", 4096), ("4k", 4096), ("4K", 4096), ("0x1000", 4096), ("010000", 4096), ("512", 512)]
-    {
+    for (text, bytes) in [
+        ("4096", 4096),
+        ("4k", 4096),
+        ("4K", 4096),
+        ("0x1000", 4096),
+        ("010000", 4096),
+        ("512", 512),
+    ] {
         assert_eq!(block(text), Ok(bytes), "{text}");
     }
     let cluster = |line: &str| options(&format!("mkfs.erofs {line} IMG DIR"));
-    for line in ["-C4096", "-C8k", "-zlz4 -C1M", "-b512 -C512", "-C2M", "-zlz4 -C12288", "-zlz4 -C0x2000"] {
+    for line in
+        ["-C4096", "-C8k", "-zlz4 -C1M", "-b512 -C512", "-C2M", "-zlz4 -C12288", "-zlz4 -C0x2000"]
+    {
         assert!(cluster(line).is_ok(), "{line}");
     }
     for line in ["-C0", "-zlz4 -C0", "-C1", "-C4097", "-zlz4 -C6000", "-zlz4 -C2048"] {
@@ -184,7 +208,8 @@ fn numbers_are_parsed_as_by_erofs_utils() {
 
 #[test]
 fn options_may_be_given_twice() {
-    let twice = options("mkfs.erofs --quiet -T1 -C8192 -zlz4 --quiet -T2 -C16384 -z lzma,9 I D").unwrap();
+    let twice =
+        options("mkfs.erofs --quiet -T1 -C8192 -zlz4 --quiet -T2 -C16384 -z lzma,9 I D").unwrap();
     assert_eq!(
         (twice.image.build_time, twice.data.compression.as_ref().unwrap().pcluster),
         (Some(2), Some(16384))
@@ -218,16 +243,23 @@ fn refusals_name_the_option_and_the_reason() {
         "-E degupe: unknown extended option; the nearest is dedupe"
     );
     assert!(
-        reason("mkfs.erofs -zlz5 I D")
-            .starts_with("-z lz5: unknown compressor; the nearest is lz4; the compressors are lz4, ")
+        reason("mkfs.erofs -zlz5 I D").starts_with(
+            "-z lz5: unknown compressor; the nearest is lz4; the compressors are lz4, "
+        )
     );
-    assert_eq!(reason("mkfs.erofs -zlz4hc,13 I D"), "-z lz4hc,13: lz4 has no level 13: 0 (fast) to 12");
+    assert_eq!(
+        reason("mkfs.erofs -zlz4hc,13 I D"),
+        "-z lz4hc,13: lz4 has no level 13: 0 (fast) to 12"
+    );
     assert_eq!(reason("mkfs.erofs -b 1000 I D"), "-b 1000: not a power of two from 512 to 65536");
     assert!(reason("mkfs.erofs -U xyz I D").starts_with("-U xyz: not a UUID"));
     assert!(
-        reason("mkfs.erofs --s3=host I bucket").starts_with("--s3 host: ferofs does not read object stores")
+        reason("mkfs.erofs --s3=host I bucket")
+            .starts_with("--s3 host: ferofs does not read object stores")
     );
-    assert!(reason("mkfs.erofs --oci I ref").starts_with("--oci f: not an OCI image layout on disk"));
+    assert!(
+        reason("mkfs.erofs --oci I ref").starts_with("--oci f: not an OCI image layout on disk")
+    );
     assert!(reason("mkfs.erofs --oci=i I ref").starts_with("--oci i: takes only f and platform="));
     assert!(reason("mkfs.erofs --oci=f,platform=x I ref").contains("linux/arm64"));
     assert!(reason("mkfs.erofs --gzinfo=x I D").contains("gzip"));
@@ -251,7 +283,9 @@ fn an_unknown_option_is_reported_with_the_nearest_name() {
 #[test]
 fn the_help_contains_the_words_that_callers_search() {
     let help = usage_error("mkfs.erofs --help");
-    for text in ["--tar=", "Available compressors", "supported compressors", "lz4hc", "--aufs", "--quiet"] {
+    for text in
+        ["--tar=", "Available compressors", "supported compressors", "lz4hc", "--aufs", "--quiet"]
+    {
         assert!(help.contains(text), "{text}: {help}");
     }
 }
@@ -268,8 +302,9 @@ fn every_option_of_erofs_utils_exists() {
     let mut command = Args::command();
     command.build();
     for flag in FLAGS.split_whitespace() {
-        let is_named =
-            |arg: &clap::Arg| arg.get_long_and_visible_aliases().is_some_and(|names| names.contains(&flag));
+        let is_named = |arg: &clap::Arg| {
+            arg.get_long_and_visible_aliases().is_some_and(|names| names.contains(&flag))
+        };
         assert!(command.get_arguments().any(is_named), "--{flag}");
     }
     for flag in SHORT.chars() {

@@ -14,7 +14,8 @@ pub(super) fn without_wrong_sizes(text: &str, block: BlockSize) -> (String, Vec<
         if let Some(word) = word
             && let Some(reason) = problem(word, block)
         {
-            warnings.push(format!("line {}: size {word}: {reason}; the default is used", number + 1));
+            warnings
+                .push(format!("line {}: size {word}: {reason}; the default is used", number + 1));
         } else {
             kept.push_str(line);
         }

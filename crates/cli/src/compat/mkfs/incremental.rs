@@ -20,7 +20,9 @@ impl Args {
         let refuse = |reason: &str| Err(refusal("--incremental", mode.clone(), reason));
         match format {
             SourceFormat::Image => {
-                return refuse("EROFS images can only be merged into a new image: remove --incremental");
+                return refuse(
+                    "EROFS images can only be merged into a new image: remove --incremental",
+                );
             }
             SourceFormat::Oci => return refuse("not supported for OCI images"),
             SourceFormat::Tar if mode == "rvsp" => {
@@ -29,7 +31,9 @@ impl Args {
             SourceFormat::Tar if !matches!(self.tar.as_deref(), None | Some("f")) => {
                 return refuse("the data must go into the image: use --tar=f");
             }
-            SourceFormat::Tar if !self.exclude_path.is_empty() || !self.exclude_regex.is_empty() => {
+            SourceFormat::Tar
+                if !self.exclude_path.is_empty() || !self.exclude_regex.is_empty() =>
+            {
                 return refuse(
                     "a tar archive is added as a whole: remove --exclude-path and --exclude-regex",
                 );
@@ -52,7 +56,9 @@ impl Args {
             ("--skip-unreadable", self.skip_unreadable),
         ];
         match given.iter().find(|(_, given)| *given) {
-            Some((option, _)) => refuse(&format!("an existing image keeps its settings: remove {option}")),
+            Some((option, _)) => {
+                refuse(&format!("an existing image keeps its settings: remove {option}"))
+            }
             None => Ok(()),
         }
     }
@@ -69,7 +75,8 @@ impl Args {
         cancel_on_signals(&options.run.cancel, GRACE_PERIOD_IN_PLACE)?;
         let mut wanted = CreateOptions::new(&options.source.path);
         if !self.compressor.is_empty() {
-            wanted.encoding = options.data.compression.clone().map_or(Encoding::Stored, Encoding::With);
+            wanted.encoding =
+                options.data.compression.clone().map_or(Encoding::Stored, Encoding::With);
         }
         wanted.build = options;
         let added = add(&self.image, &wanted, TrailingData::Keep).about(&self.image)?;

@@ -15,7 +15,11 @@ use ferofs::read::{ExtentData, FileOffset, FileType, Image, Inode, Location};
 use crate::args::image::ImageArgs;
 
 /// Writes the list to `out`. `mount_point` has no leading and no trailing slash.
-pub(super) fn write_block_list(image: &Image, mount_point: &[u8], out: &mut impl Write) -> Result<()> {
+pub(super) fn write_block_list(
+    image: &Image,
+    mount_point: &[u8],
+    out: &mut impl Write,
+) -> Result<()> {
     let io = |e| ferofs::Error::io("write", Path::new("the block list"), e);
     // Directories that are not listed yet. The image was just built, so its directories contain no cycle.
     let mut pending = vec![(image.root()?, mount_point.to_vec())];
@@ -40,8 +44,11 @@ pub(super) fn write_block_list(image: &Image, mount_point: &[u8], out: &mut impl
                     }
                     let mut line = [b"/".as_slice(), &entry_path].concat();
                     for (first, last) in ranges {
-                        let range =
-                            if first == last { format!(" {first}") } else { format!(" {first}-{last}") };
+                        let range = if first == last {
+                            format!(" {first}")
+                        } else {
+                            format!(" {first}-{last}")
+                        };
                         line.extend_from_slice(range.as_bytes());
                     }
                     line.push(b'\n');
@@ -69,7 +76,9 @@ fn ranges(image: &Image, inode: &Inode) -> Result<Vec<(u64, u64)>> {
         let Location::Device(_, pos) = at else { continue };
         let (first, last) = (pos.get() >> bits, (pos.get() + len.max(1) - 1) >> bits);
         match ranges.last_mut() {
-            Some(before) if first <= before.1 + 1 && first >= before.0 => before.1 = before.1.max(last),
+            Some(before) if first <= before.1 + 1 && first >= before.0 => {
+                before.1 = before.1.max(last)
+            }
             _ => ranges.push((first, last)),
         }
     }
@@ -85,7 +94,11 @@ const HEADS: u64 = 16;
 const SECTORS_PER_TRACK: u64 = 63;
 
 /// Writes the descriptor of `image`; `files` has the path of the image and the paths of its extra devices.
-pub(super) fn write_descriptor(image: &Image, files: &ImageArgs, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write_descriptor(
+    image: &Image,
+    files: &ImageArgs,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let sb = image.superblock();
     let sectors = |blocks: u64| blocks.saturating_mul(sb.block_size.bytes64()) / SECTOR;
     let mut extents = vec![(&*files.path, files.offset / SECTOR, sectors(sb.blocks))];
@@ -150,7 +163,8 @@ mod tests {
         options.source.format = ferofs::build::SourceFormat::Tar;
         options.source.data = ferofs::build::SourceData::External;
         options.image.block_size = ferofs::build::BlockSize::from_bytes(512).unwrap();
-        options.image.uuid = Some(*b"\x11\x22\x33\x44\x55\x66\x77\x88\x99\xaa\xbb\xcc\xdd\xee\xff\x0f");
+        options.image.uuid =
+            Some(*b"\x11\x22\x33\x44\x55\x66\x77\x88\x99\xaa\xbb\xcc\xdd\xee\xff\x0f");
         let path = dir.path().join("a.erofs");
         ferofs::build::build(&options, &path).unwrap();
         let files = ImageArgs { devices: vec![archive], ..ImageArgs::of(path) };

@@ -29,7 +29,9 @@ fn translate(text: &str) -> Option<String> {
             // The regex crate would read flags or a name; POSIX has neither.
             '(' if rest.peek() == Some(&'?') => return None,
             '[' => bracket(&mut rest, &mut out)?,
-            '{' if !rest.peek().is_some_and(|c| c.is_ascii_digit() || *c == ',') => out.push_str(r"\{"),
+            '{' if !rest.peek().is_some_and(|c| c.is_ascii_digit() || *c == ',') => {
+                out.push_str(r"\{")
+            }
             '{' if rest.peek() == Some(&',') => out.push_str("{0"),
             c => out.push(c),
         }

@@ -15,12 +15,15 @@ impl Args {
             Some((first, upper)) => (first.as_path(), upper),
             None if self.tar.is_some() => (Path::new("-"), [].as_slice()),
             None => {
-                let reason = "missing; give a directory, or --tar=f for a tar archive on standard input";
+                let reason =
+                    "missing; give a directory, or --tar=f for a tar archive on standard input";
                 return Err(refusal("SOURCE", String::new(), reason));
             }
         };
         for (option, mode) in [("--clean", &self.clean), ("--incremental", &self.incremental)] {
-            if let Some(mode) = mode.as_ref().filter(|mode| !matches!(mode.as_str(), "data" | "rvsp" | "0")) {
+            if let Some(mode) =
+                mode.as_ref().filter(|mode| !matches!(mode.as_str(), "data" | "rvsp" | "0"))
+            {
                 return Err(refusal(option, mode.clone(), "not data, rvsp or 0"));
             }
         }
@@ -34,11 +37,16 @@ impl Args {
                 Ok(SourceFormat::Oci) => SourceFormat::Tar,
                 Ok(format) => format,
                 Err(error) => {
-                    return Err(refusal("SOURCE", first.to_string_lossy().into_owned(), error.to_string()));
+                    return Err(refusal(
+                        "SOURCE",
+                        first.to_string_lossy().into_owned(),
+                        error.to_string(),
+                    ));
                 }
             },
         };
-        if let (Some(second), false) = (upper.first(), options.source.format == SourceFormat::Image) {
+        if let (Some(second), false) = (upper.first(), options.source.format == SourceFormat::Image)
+        {
             let reason = "several sources are only possible if all of them are EROFS images";
             return Err(refusal("SOURCE", second.to_string_lossy().into_owned(), reason));
         }
@@ -50,13 +58,15 @@ impl Args {
             (options.data.share_identical, options.inodes.inline_data) = (false, false);
         }
         let merged = !options.source.upper_layers.is_empty();
-        options.source.whiteouts = if self.aufs || merged { Whiteouts::Overlay } else { Whiteouts::Keep };
+        options.source.whiteouts =
+            if self.aufs || merged { Whiteouts::Overlay } else { Whiteouts::Keep };
         options.source.strip_overlay = match self.ovlfs_strip.as_deref() {
             None | Some("0") => false,
             Some("1") => true,
             Some(other) => return Err(refusal("--ovlfs-strip", other.to_owned(), "not 0 or 1")),
         };
-        if let Some(order) = self.sort.as_deref().filter(|order| !matches!(*order, "path" | "none")) {
+        if let Some(order) = self.sort.as_deref().filter(|order| !matches!(*order, "path" | "none"))
+        {
             return Err(refusal("--sort", order.to_owned(), "not path or none"));
         }
         // The compression itself is detected, so these options only matter for their FILE.
@@ -73,7 +83,12 @@ impl Args {
     }
 
     /// Parses `--oci` and checks that the source is an OCI image layout on disk.
-    fn oci_layout(&self, text: &str, source: &Path, options: &mut Options) -> Result<SourceFormat, Refusal> {
+    fn oci_layout(
+        &self,
+        text: &str,
+        source: &Path,
+        options: &mut Options,
+    ) -> Result<SourceFormat, Refusal> {
         let refuse = |reason: &str| refusal("--oci", text.to_owned(), reason);
         for (number, part) in text.split(',').enumerate() {
             match part.split_once('=') {
@@ -115,7 +130,9 @@ impl Args {
         let reserves = self.clean.as_deref() == Some("rvsp");
         match (self.tar.as_deref(), format) {
             (_, SourceFormat::Tar) if reserves => match self.compressors()?.0 {
-                Some(names) => Err(refusal("-z", names, "--clean=rvsp reserves space for uncompressed data")),
+                Some(names) => {
+                    Err(refusal("-z", names, "--clean=rvsp reserves space for uncompressed data"))
+                }
                 None => Ok(SourceData::Reserved),
             },
             (_, SourceFormat::Image) if reserves => {

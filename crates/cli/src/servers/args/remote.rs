@@ -182,7 +182,8 @@ impl RemoteArgs {
 
     fn user(&self) -> Result<Option<(String, String)>, Failure> {
         let Some(Secret(user)) = &self.user else { return Ok(None) };
-        let (name, password) = user.split_once(':').map_or((user.as_str(), None), |(n, p)| (n, Some(p)));
+        let (name, password) =
+            user.split_once(':').map_or((user.as_str(), None), |(n, p)| (n, Some(p)));
         let password = match (&self.password_file, password) {
             (Some(path), _) => {
                 let text = std::fs::read_to_string(path).map_err(|e| Failure::about(path, e))?;
@@ -197,7 +198,8 @@ impl RemoteArgs {
     /// Sets the options that erofs-utils has for registries.
     pub(crate) fn set_registry(&mut self, registry: RegistryArgs) {
         if let Some(name) = registry.user {
-            let password = registry.password.map_or(String::new(), |password| format!(":{password}"));
+            let password =
+                registry.password.map_or(String::new(), |password| format!(":{password}"));
             (self.user, self.token_file) = (Some(Secret(name + &password)), None);
         }
         self.plain_http = registry.plain_http.then_some(true).or(self.plain_http);
@@ -288,11 +290,16 @@ mod tests {
 
     #[test]
     fn headers_are_one_line() {
-        let header = |text: &str| text.parse::<Header>().map(|Header(name, value)| format!("{name}={value}"));
+        let header = |text: &str| {
+            text.parse::<Header>().map(|Header(name, value)| format!("{name}={value}"))
+        };
         assert_eq!(header("X-Key: a:b").unwrap(), "X-Key=a:b");
         for wrong in ["X-Key", ": a", "X Key: a", "X-Key: a\r\nHost: b", "X-Key: ä"] {
             assert!(header(wrong).is_err(), "{wrong}");
         }
-        assert_eq!(format!("{:?}", "Authorization: secret".parse::<Header>()), "Ok(Authorization: ...)");
+        assert_eq!(
+            format!("{:?}", "Authorization: secret".parse::<Header>()),
+            "Ok(Authorization: ...)"
+        );
     }
 }

@@ -15,7 +15,11 @@ With -o oci.blob=, oci.layer=, oci.platform=, oci.username=, oci.password= and o
 ///
 /// # Errors
 /// An option that ferofs does not know, or whose value is wrong; an image on a server for the kernel.
-pub(crate) fn take(options: &mut [String], image: &mut ImageArgs, is_kernel: bool) -> Result<(), Failure> {
+pub(crate) fn take(
+    options: &mut [String],
+    image: &mut ImageArgs,
+    is_kernel: bool,
+) -> Result<(), Failure> {
     apply(options, image).map_err(|error| Failure::about(&image.path, error))?;
     if is_kernel && image.path.is_remote() {
         let reason = "the kernel cannot mount an image on a server; -t erofs.fuse can";
@@ -29,10 +33,15 @@ fn apply(options: &mut [String], image: &mut ImageArgs) -> Result<(), InvalidOpt
     for list in options.iter_mut() {
         let mut others = Vec::new();
         for option in split(list) {
-            let (name, value) = option.split_once('=').map_or((option, None), |(n, v)| (n, Some(v)));
+            let (name, value) =
+                option.split_once('=').map_or((option, None), |(n, v)| (n, Some(v)));
             let known = match (name.strip_prefix("oci."), name.strip_prefix("s3.")) {
-                (Some(name), _) => set_registry(registry.get_or_insert_default(), name, value.map(unquoted)),
-                (_, Some(name)) => set_store(store.get_or_insert_default(), name, value.map(unquoted)),
+                (Some(name), _) => {
+                    set_registry(registry.get_or_insert_default(), name, value.map(unquoted))
+                }
+                (_, Some(name)) => {
+                    set_store(store.get_or_insert_default(), name, value.map(unquoted))
+                }
                 _ => {
                     others.push(option);
                     Ok(())
@@ -50,7 +59,10 @@ fn apply(options: &mut [String], image: &mut ImageArgs) -> Result<(), InvalidOpt
         }
         (Some(registry), None) => {
             if registry.password.is_some() && registry.user.is_none() {
-                return Err(InvalidOption("oci.password".to_owned(), "needs oci.username".to_owned()));
+                return Err(InvalidOption(
+                    "oci.password".to_owned(),
+                    "needs oci.username".to_owned(),
+                ));
             }
             image.servers.remote.set_registry(registry);
             set_scheme(image, "oci://");
@@ -72,7 +84,11 @@ fn set_scheme(image: &mut ImageArgs, scheme: &str) {
     }
 }
 
-fn set_registry(registry: &mut RegistryArgs, name: &str, value: Option<&str>) -> Result<(), String> {
+fn set_registry(
+    registry: &mut RegistryArgs,
+    name: &str,
+    value: Option<&str>,
+) -> Result<(), String> {
     let text = || value.map(str::to_owned).ok_or("needs a value");
     match name {
         "blob" | "layer" if registry.layer.is_some() => {
@@ -82,11 +98,13 @@ fn set_registry(registry: &mut RegistryArgs, name: &str, value: Option<&str>) ->
             let digest = text()?;
             let digest = if digest.contains(':') { digest } else { format!("sha256:{digest}") };
             // A number would be the position of the layer.
-            registry.layer =
-                Some(digest.parse().map_err(|_| "not a digest: sha256: and 64 hexadecimal digits")?);
+            registry.layer = Some(
+                digest.parse().map_err(|_| "not a digest: sha256: and 64 hexadecimal digits")?,
+            );
         }
         "layer" => {
-            let position: usize = text()?.parse().map_err(|_| "not the number of a layer, from 0")?;
+            let position: usize =
+                text()?.parse().map_err(|_| "not the number of a layer, from 0")?;
             registry.layer = Some(ferofs_remote::oci::LayerChoice::Index(position));
         }
         "platform" => registry.platform = Some(text()?),
@@ -95,8 +113,7 @@ fn set_registry(registry: &mut RegistryArgs, name: &str, value: Option<&str>) ->
         "insecure" if value.is_none() => registry.plain_http = true,
         "insecure" => return Err("takes no value".to_owned()),
         "tarindex" | "zinfo" => {
-            let other =
-                "ferofs does not mount tar archives; ferofs convert makes an EROFS image of the image";
+            let other = "ferofs does not mount tar archives; ferofs convert makes an EROFS image of the image";
             return Err(other.to_owned());
         }
         _ => return Err(unknown("blob, layer, platform, username, password and insecure")),
@@ -148,16 +165,22 @@ mod tests {
 
     #[test]
     fn sources_are_names_in_registries_and_stores() {
-        let (image, rest) =
-            taken("h.x/app:1", "ro,oci.layer=2,oci.insecure,nodev,oci.username=me,oci.password=\"a,b\"")
-                .unwrap();
-        assert_eq!((image.path.given.to_str(), rest.as_str()), (Some("oci://h.x/app:1"), "ro,nodev"));
+        let (image, rest) = taken(
+            "h.x/app:1",
+            "ro,oci.layer=2,oci.insecure,nodev,oci.username=me,oci.password=\"a,b\"",
+        )
+        .unwrap();
+        assert_eq!(
+            (image.path.given.to_str(), rest.as_str()),
+            (Some("oci://h.x/app:1"), "ro,nodev")
+        );
         let options = image.servers.remote.options().unwrap();
         assert_eq!(options.oci.user, Some(("me".into(), "a,b".into())));
         assert_eq!(options.oci.plain_http, Some(true));
         assert_eq!(options.oci.layer, Some(ferofs_remote::oci::LayerChoice::Index(2)));
 
-        let (image, _) = taken("bucket/a/key", "s3.endpoint=s3.example.org,s3.region=r,s3.sig=4").unwrap();
+        let (image, _) =
+            taken("bucket/a/key", "s3.endpoint=s3.example.org,s3.region=r,s3.sig=4").unwrap();
         assert_eq!(image.path, "s3://bucket/a/key".into());
         let options = image.servers.remote.options().unwrap();
         assert_eq!(options.s3.endpoint.as_deref(), Some("https://s3.example.org"));
@@ -173,8 +196,9 @@ mod tests {
     #[test]
     fn a_digest_may_omit_the_name_of_the_hash() {
         let hex = "ab".repeat(32);
-        let layer =
-            |list: &str| taken("a", list).map(|(image, _)| image.servers.remote.chosen_layer().cloned());
+        let layer = |list: &str| {
+            taken("a", list).map(|(image, _)| image.servers.remote.chosen_layer().cloned())
+        };
         for list in [format!("oci.blob={hex}"), format!("oci.blob=sha256:{hex}")] {
             let digest = ferofs_remote::oci::LayerChoice::Digest(format!("sha256:{hex}"));
             assert_eq!(layer(&list), Ok(Some(digest)), "{list}");

@@ -74,8 +74,8 @@ pub(crate) fn run_role(args: &Args, confined: bool) -> Option<Outcome> {
 pub(crate) fn start(image: &ImageArgs) -> Result<Fetched, Failure> {
     image.check_remote()?;
     let (own, other) = channel::pair()?;
-    let directory =
-        std::env::current_dir().map_err(|e| Failure::about(Path::new("the current directory"), e))?;
+    let directory = std::env::current_dir()
+        .map_err(|e| Failure::about(Path::new("the current directory"), e))?;
     let mut supervisor = again(image, &directory, SUPERVISOR)?
         .stdin(other)
         .stdout(Stdio::piped())

@@ -19,7 +19,8 @@ pub(super) fn take(args: &mut Args) -> Result<(), InvalidOption> {
     for list in &mut args.options {
         let mut others = Vec::new();
         for option in split(list) {
-            let (name, value) = option.split_once('=').map_or((option, None), |(n, v)| (n, Some(v)));
+            let (name, value) =
+                option.split_once('=').map_or((option, None), |(n, v)| (n, Some(v)));
             match (name, value) {
                 ("prefetch", Some(value)) => prefetch = Some(OsString::from(value).into()),
                 (name, value) if servers.take(name, value)? => {}
@@ -59,7 +60,8 @@ impl ServerOptions {
             name if name.contains('-') => return Ok(false),
             name => name.replace('_', "-"),
         };
-        let Some(arg) = self.command.get_arguments().find(|arg| arg.get_long() == Some(&long)) else {
+        let Some(arg) = self.command.get_arguments().find(|arg| arg.get_long() == Some(&long))
+        else {
             return Ok(false);
         };
         let wrong = |problem: &str| Err(InvalidOption(name.to_owned(), problem.to_owned()));
@@ -84,7 +86,8 @@ impl ServerOptions {
         let matches = self.command.try_get_matches_from(self.given);
         matches.and_then(|matches| args.update_from_arg_matches(&matches)).map_err(|error| {
             let text = error.to_string();
-            let reason = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+            let reason =
+                text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
             InvalidOption(self.names.join(","), reason)
         })
     }
@@ -94,7 +97,10 @@ impl ServerOptions {
 fn without_default(arg: Arg) -> Arg {
     let arg = arg.env(Resettable::Reset).default_value(Resettable::Reset);
     if matches!(arg.get_action(), ArgAction::SetTrue) {
-        arg.action(ArgAction::Set).num_args(0..=1).require_equals(true).default_missing_value("true")
+        arg.action(ArgAction::Set)
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true")
     } else {
         arg
     }
@@ -117,8 +123,11 @@ mod tests {
         for (name, value) in list {
             assert!(options.take(name, *value).map_err(|error| error.to_string())?, "{name}");
         }
-        let mut args =
-            ServerArgs { offline: true, connections: std::num::NonZero::new(3), ..ServerArgs::default() };
+        let mut args = ServerArgs {
+            offline: true,
+            connections: std::num::NonZero::new(3),
+            ..ServerArgs::default()
+        };
         options.apply(&mut args).map_err(|error| error.to_string()).map(|()| args)
     }
 
@@ -135,7 +144,10 @@ mod tests {
         ])
         .unwrap();
         assert_eq!(args.cache.cache_dir, Some("/c".into()));
-        assert_eq!((args.cache.cache_size, args.patience()), (Some(1 << 30), Duration::from_secs(5)));
+        assert_eq!(
+            (args.cache.cache_size, args.patience()),
+            (Some(1 << 30), Duration::from_secs(5))
+        );
         assert!(args.insecure_no_verify && args.remote.files().count() == 2);
         // What the list does not name stays.
         assert!(args.offline && args.connections == std::num::NonZero::new(3));
@@ -145,10 +157,12 @@ mod tests {
     fn a_line_of_fstab_names_an_image_on_a_server() {
         let taken = |list: &str| {
             let command = Args::augment_args(Command::new("mount").no_binary_name(true));
-            let mut args = Args::from_arg_matches(&command.get_matches_from(["i", "d", "-o", list])).unwrap();
+            let mut args =
+                Args::from_arg_matches(&command.get_matches_from(["i", "d", "-o", list])).unwrap();
             take(&mut args).map(|()| args).map_err(|error| error.to_string())
         };
-        let args = taken("_netdev,cache_dir=/c,offline,prefetch=all,token_file=/t,user=me").unwrap();
+        let args =
+            taken("_netdev,cache_dir=/c,offline,prefetch=all,token_file=/t,user=me").unwrap();
         assert_eq!(args.options, ["_netdev,user=me"]);
         assert_eq!(args.image.servers.cache.cache_dir, Some("/c".into()));
         assert!(args.image.servers.offline && args.image.servers.remote.files().count() == 1);

@@ -106,8 +106,9 @@ impl Plan {
         if let (Some(size), Some(limit)) = (all, servers.cache.cache_size)
             && size > limit
         {
-            let reason =
-                format!("--prefetch all: the image has {size} bytes, and --cache-size allows {limit}");
+            let reason = format!(
+                "--prefetch all: the image has {size} bytes, and --cache-size allows {limit}"
+            );
             return Err(Failure::about(location, reason));
         }
         let profile = match choice {
@@ -144,9 +145,11 @@ impl Plan {
             missing: AtomicU64::new(0),
         });
         if self.profile.is_some() || self.all.is_some() {
-            let (image, client, counters) = (image.clone(), Arc::clone(client), Arc::clone(&background));
-            let started =
-                Builder::new().name("prefetch".into()).spawn(move || self.run(&image, &client, &counters));
+            let (image, client, counters) =
+                (image.clone(), Arc::clone(client), Arc::clone(&background));
+            let started = Builder::new()
+                .name("prefetch".into())
+                .spawn(move || self.run(&image, &client, &counters));
             if let Err(error) = started {
                 message!("prefetch: {error}");
             }
@@ -163,7 +166,9 @@ impl Plan {
                 message!("prefetch: {error}");
             }
             background.ranges.fetch_add(ranges.len() as u64, Relaxed);
-            background.bytes.fetch_add(ranges.iter().map(|range| range.end - range.start).sum(), Relaxed);
+            background
+                .bytes
+                .fetch_add(ranges.iter().map(|range| range.end - range.start).sum(), Relaxed);
         };
         if let Some((path, file)) = &self.profile {
             match read(file) {

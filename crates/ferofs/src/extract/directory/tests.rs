@@ -45,7 +45,10 @@ fn the_extracted_tree_equals_the_source() {
             (b.mode(), b.len(), b.mtime(), b.mtime_nsec())
         );
     }
-    assert_eq!(fs::read(source.join("again")).unwrap(), fs::read(target.join("below/file")).unwrap());
+    assert_eq!(
+        fs::read(source.join("again")).unwrap(),
+        fs::read(target.join("below/file")).unwrap()
+    );
     let inode = |name| fs::metadata(target.join(name)).unwrap().ino();
     assert_eq!(inode("again"), inode("below/file"));
     assert_eq!(fs::metadata(target.join("sparse")).unwrap().blocks(), 0);
@@ -89,8 +92,10 @@ fn attributes_are_not_set_on_a_file_that_replaced_the_extracted_one() {
     };
     let worker = Worker::new(&extraction);
     let here = extraction.target.open_dir(Path::new("")).unwrap();
-    let item =
-        TargetFile { dir: Path::new("").into(), file: File { name: "fifo".into(), inode, first: None } };
+    let item = TargetFile {
+        dir: Path::new("").into(),
+        file: File { name: "fifo".into(), inode, first: None },
+    };
     // Simulates another process that replaces the fifo.
     symlink(&outside, target.join("fifo")).unwrap();
     worker.finish_special(&here, &item).unwrap_err();
@@ -160,11 +165,12 @@ fn an_archive_ends_when_the_image_cannot_be_read() {
     let dir = tempfile::tempdir().unwrap();
     let (bytes, at) = image_of_large_and_small(dir.path());
     for workers in [1, 2, 8] {
-        let image = Image::open(Defective(bytes.clone(), at, || Err(rustix::io::Errno::IO.into()))).unwrap();
+        let image = Image::open(Defective(bytes.clone(), at, || Err(rustix::io::Errno::IO.into())))
+            .unwrap();
         let options = Options { workers: NonZeroUsize::new(workers), ..Options::default() };
         let (root, mut out) = (image.root().unwrap(), Vec::new());
-        let failed =
-            tar::write_tar(&image, &root, Path::new("."), &mut out, &options, &|_, _| ()).unwrap_err();
+        let failed = tar::write_tar(&image, &root, Path::new("."), &mut out, &options, &|_, _| ())
+            .unwrap_err();
         assert!(matches!(failed, Error::Io { .. }), "{failed}");
         // It ends early, and without the blocks that end an archive.
         assert!(out.len() < bytes.len(), "{workers} workers: {}", out.len());
@@ -182,12 +188,18 @@ fn a_panic_of_a_reader_ends_the_extraction() {
         let target = dir.path().join(format!("target{workers}"));
         let panicked = catch(|| extract(&image, &root, &target, &options, &|_, _| ()));
         assert!(panicked.is_err(), "{workers} workers");
-        let panicked =
-            catch(|| tar::write_tar(&image, &root, Path::new("."), std::io::sink(), &options, &|_, _| ()));
+        let panicked = catch(|| {
+            tar::write_tar(&image, &root, Path::new("."), std::io::sink(), &options, &|_, _| ())
+        });
         assert!(panicked.is_err(), "{workers} workers, archive");
-        let options =
-            crate::check::Options { workers: NonZeroUsize::new(workers), ..crate::check::Options::default() };
-        assert!(catch(|| crate::check::check(&image, &options)).is_err(), "{workers} workers, check");
+        let options = crate::check::Options {
+            workers: NonZeroUsize::new(workers),
+            ..crate::check::Options::default()
+        };
+        assert!(
+            catch(|| crate::check::check(&image, &options)).is_err(),
+            "{workers} workers, check"
+        );
     }
 }
 
@@ -236,7 +248,11 @@ fn a_piece_does_not_grow_with_an_extent_of_the_packed_inode() {
     options.verify_checksum = false;
     let image = Image::open_with(Box::new(bytes), Vec::new(), &options).unwrap();
     let file = image.resolve("/file".as_ref(), false).unwrap();
-    let extent = image.extents(&file, ferofs_read::FileOffset::new(0)).unwrap().next().unwrap().unwrap();
-    assert!(matches!(extent.data, ferofs_read::ExtentData::Fragment { .. }) && extent.len == u64::from(SIZE));
+    let extent =
+        image.extents(&file, ferofs_read::FileOffset::new(0)).unwrap().next().unwrap().unwrap();
+    assert!(
+        matches!(extent.data, ferofs_read::ExtentData::Fragment { .. })
+            && extent.len == u64::from(SIZE)
+    );
     assert_eq!(boundary(&image, &file, 1 << 20).unwrap(), 1 << 20);
 }

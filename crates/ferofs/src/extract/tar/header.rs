@@ -170,7 +170,11 @@ fn put_record(records: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     records.push(b'\n');
 }
 
-#[expect(clippy::arithmetic_side_effects, clippy::as_conversions, reason = "a number has at most 20 digits")]
+#[expect(
+    clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    reason = "a number has at most 20 digits"
+)]
 fn digits(number: usize) -> usize {
     number.checked_ilog10().map_or(1, |log| log as usize + 1)
 }
@@ -184,7 +188,11 @@ fn plain_secs(time: Timestamp) -> Option<u64> {
 fn decimal(Timestamp { secs, nanos }: Timestamp) -> String {
     let nanos = nanos.min(999_999_999);
     let text = if secs < 0 && nanos > 0 {
-        format!("-{}.{:09}", secs.saturating_add(1).unsigned_abs(), 1_000_000_000_u32.saturating_sub(nanos))
+        format!(
+            "-{}.{:09}",
+            secs.saturating_add(1).unsigned_abs(),
+            1_000_000_000_u32.saturating_sub(nanos)
+        )
     } else {
         format!("{secs}.{nanos:09}")
     };

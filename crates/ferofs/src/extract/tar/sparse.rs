@@ -43,8 +43,11 @@ impl StoredRanges {
                     if !image.has_range(device, pos, extent.len) =>
                 {
                     let limit = image.device_size(device).unwrap_or(0);
-                    let fault =
-                        ferofs_format::Fault::OutOfRange { field: "position", value: pos.get(), limit };
+                    let fault = ferofs_format::Fault::OutOfRange {
+                        field: "position",
+                        value: pos.get(),
+                        limit,
+                    };
                     let corruption = Corruption::new(ferofs_format::Structure::Extent, fault);
                     return Err(corruption.at(pos).of(inode.nid()).into());
                 }
@@ -61,7 +64,8 @@ impl StoredRanges {
         }
         let block = to_u64(BLOCK);
         let aligned = |range: &Range<u64>| {
-            range.start.is_multiple_of(block) && (range.end == size || range.end.is_multiple_of(block))
+            range.start.is_multiple_of(block)
+                && (range.end == size || range.end.is_multiple_of(block))
         };
         if holes < SPARSE_MIN || !data.iter().all(aligned) {
             let data = (size > 0).then_some(0..size).into_iter().collect();
@@ -81,7 +85,8 @@ impl StoredRanges {
             return Vec::new();
         }
         // An empty last range gives the size of a file that ends with a hole.
-        let end = (self.data.last().is_none_or(|last| last.end < self.size)).then_some(self.size..self.size);
+        let end = (self.data.last().is_none_or(|last| last.end < self.size))
+            .then_some(self.size..self.size);
         let mut map = format!("{}\n", self.data.len().saturating_add(end.is_some().into()));
         for range in self.data.iter().chain(&end) {
             map.push_str(&format!("{}\n{}\n", range.start, range.end.saturating_sub(range.start)));

@@ -21,7 +21,8 @@ fn archive(image: &Image, workers: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     let options = Options { workers: NonZeroUsize::new(workers), ..Options::default() };
     let on_error = |path: &Path, error: &Error| panic!("{}: {error}", path.display());
-    write_tar(image, &image.root().unwrap(), Path::new(""), &mut bytes, &options, &on_error).unwrap();
+    write_tar(image, &image.root().unwrap(), Path::new(""), &mut bytes, &options, &on_error)
+        .unwrap();
     bytes
 }
 
@@ -42,7 +43,8 @@ fn any_number_of_workers_writes_the_same() {
 
 #[test]
 fn a_hole_is_not_written() {
-    let image = image(|source| fs::File::create(source.join("hole")).unwrap().set_len(1 << 40).unwrap());
+    let image =
+        image(|source| fs::File::create(source.join("hole")).unwrap().set_len(1 << 40).unwrap());
     let bytes = archive(&image, 1);
     assert!(bytes.len() <= 10240, "{}", bytes.len());
     assert!(bytes.windows(20).any(|window| window == b"GNU.sparse.realsize="));
@@ -74,7 +76,8 @@ impl Write for BesideCancelled<'_> {
             let options = Options::default();
             options.cancel.store(true, Ordering::Relaxed);
             let root = self.0.root().unwrap();
-            let result = write_tar(self.0, &root, Path::new(""), std::io::sink(), &options, &|_, _| {});
+            let result =
+                write_tar(self.0, &root, Path::new(""), std::io::sink(), &options, &|_, _| {});
             assert!(matches!(result, Err(Error::Interrupted)));
         }
         self.1.write(bytes)

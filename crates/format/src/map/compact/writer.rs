@@ -66,7 +66,8 @@ impl CompactWriter {
     /// need; for distances that do not lead to the HEAD; for too many lclusters. [`Fault::OutOfRange`] for
     /// an address beyond 32 bits or an offset outside the lcluster. After an error the writer must not be used.
     pub fn push(&mut self, lcluster: &Lcluster, out: &mut Vec<u8>) -> Result<()> {
-        self.try_push(lcluster, out).map_err(|fault| FormatError::new(Structure::CompactIndex, fault))
+        self.try_push(lcluster, out)
+            .map_err(|fault| FormatError::new(Structure::CompactIndex, fault))
     }
 
     /// Checks that the index is complete.
@@ -101,7 +102,8 @@ impl CompactWriter {
         }
         self.filling.used = self.filling.used.saturating_add(1);
         self.next = self.next.saturating_add(1);
-        if self.filling.used == usize::from(place.kind.slots()) || self.next == self.index.lclusters {
+        if self.filling.used == usize::from(place.kind.slots()) || self.next == self.index.lclusters
+        {
             self.emit(place, out);
         }
         Ok(())
@@ -120,11 +122,17 @@ impl CompactWriter {
     fn head(&mut self, head: &Head) -> Result<u16, Fault> {
         self.check_delta1()?;
         if head.partial_ref || head.hole {
-            return Err(Fault::Map("a compact index has no partial references and no marks of holes"));
+            return Err(Fault::Map(
+                "a compact index has no partial references and no marks of holes",
+            ));
         }
         let limit = self.index.cluster.bytes64();
         if u64::from(head.clusterofs) >= limit {
-            return Err(Fault::OutOfRange { field: "clusterofs", value: head.clusterofs.into(), limit });
+            return Err(Fault::OutOfRange {
+                field: "clusterofs",
+                value: head.clusterofs.into(),
+                limit,
+            });
         }
         let filling = &mut self.filling;
         if !self.index.big_pclusters || filling.head_uncounted {
@@ -155,9 +163,12 @@ impl CompactWriter {
         let distance = self.next.saturating_sub(*head);
         let fits = match delta0 {
             Delta0::Distance(n) => {
-                u64::from(n) == distance.min(MAX_DISTANCE.into()) && !(self.index.big_pclusters && n == 1)
+                u64::from(n) == distance.min(MAX_DISTANCE.into())
+                    && !(self.index.big_pclusters && n == 1)
             }
-            Delta0::BlockCount(n) => self.index.big_pclusters && distance == 1 && (n != 0 || self.in_tail),
+            Delta0::BlockCount(n) => {
+                self.index.big_pclusters && distance == 1 && (n != 0 || self.in_tail)
+            }
         };
         if !fits || delta1 == 0 {
             return Err(Fault::Map("distances do not lead to the HEAD"));
@@ -331,13 +342,20 @@ mod tests {
         ];
         prop_oneof![
             head,
-            (delta0, any::<u16>()).prop_map(|(delta0, delta1)| Lcluster::NonHead { delta0, delta1 })
+            (delta0, any::<u16>())
+                .prop_map(|(delta0, delta1)| Lcluster::NonHead { delta0, delta1 })
         ]
     }
 
     fn head(addr: u64) -> Lcluster {
         let addr = BlockAddr::new(addr);
-        Lcluster::Head(Head { kind: HeadKind::Head1, clusterofs: 0, addr, partial_ref: false, hole: false })
+        Lcluster::Head(Head {
+            kind: HeadKind::Head1,
+            clusterofs: 0,
+            addr,
+            partial_ref: false,
+            hole: false,
+        })
     }
 
     fn small(lclusters: &[Lcluster], big_pclusters: bool) -> Result<Vec<u8>> {
@@ -350,7 +368,8 @@ mod tests {
 
     #[test]
     fn packs_without_an_address_continue_after_the_data_before() {
-        let (block, cluster) = (BlockSize::DEFAULT, ClusterSize::new(BlockSize::DEFAULT, 0).unwrap());
+        let (block, cluster) =
+            (BlockSize::DEFAULT, ClusterSize::new(BlockSize::DEFAULT, 0).unwrap());
         let bases = |lclusters: u64, pclusters: &[(u64, u64, u16)]| {
             let pclusters = pclusters.iter().map(|&(lcn, addr, blocks)| Pcluster {
                 start: FileOffset::new(lcn * 4096),
@@ -402,17 +421,21 @@ mod tests {
     fn distances_stay_at_their_limit() {
         let block = BlockSize::DEFAULT;
         let cluster = ClusterSize::new(block, 0).unwrap();
-        let file = File { block, cluster, big_pclusters: false, size: 3000 * 4096, pclusters: Vec::new() };
+        let file =
+            File { block, cluster, big_pclusters: false, size: 3000 * 4096, pclusters: Vec::new() };
         let index = index(&file, false, 0).unwrap();
         let rest = (1..3000).map(|lcn: u16| {
             let delta0 = Delta0::Distance(lcn.min(MAX_DISTANCE));
             Lcluster::NonHead { delta0, delta1: 3000 - lcn }
         });
-        let bytes = write(index, &core::iter::once(head(9)).chain(rest).collect::<Vec<_>>()).unwrap();
+        let bytes =
+            write(index, &core::iter::once(head(9)).chain(rest).collect::<Vec<_>>()).unwrap();
         // The last of its pack, whose distance follows from the record before: not one more, which
         // would look like a block count.
         for lcn in [2047, 2049, 2999] {
-            let Ok(Lcluster::NonHead { delta0, .. }) = get(index, &bytes, lcn) else { panic!("a NONHEAD") };
+            let Ok(Lcluster::NonHead { delta0, .. }) = get(index, &bytes, lcn) else {
+                panic!("a NONHEAD")
+            };
             assert_eq!(delta0, Delta0::Distance(MAX_DISTANCE));
         }
     }

@@ -40,8 +40,10 @@ impl Base<'_> {
         dictionary: &mut Vec<u8>,
         check: impl Fn() -> Result<()> + Sync,
     ) -> Result<()> {
-        let total =
-            references.iter().map(|reference| u64::from(reference.len())).fold(0, u64::saturating_add);
+        let total = references
+            .iter()
+            .map(|reference| u64::from(reference.len()))
+            .fold(0, u64::saturating_add);
         if to_usize(total) > REFERENCES_MAX {
             return Err(Error::Patch(PatchFault::Malformed("a piece refers to too much")));
         }
@@ -60,7 +62,8 @@ impl Base<'_> {
                 None => reference,
             };
             // The lengths were summed above.
-            let (part, after) = std::mem::take(&mut rest).split_at_mut_checked(to_usize(first.len()))?;
+            let (part, after) =
+                std::mem::take(&mut rest).split_at_mut_checked(to_usize(first.len()))?;
             rest = after;
             Some((first, part))
         });
@@ -107,9 +110,9 @@ impl Base<'_> {
                 let inode = self.image.inode(Nid::new(nid))?;
                 Ok(longest.max(longest_extent(self.image, &inode, offset, len.into())?))
             }
-            Reference::Image { .. } | Reference::Predicted { .. } | Reference::PredictedMetabox { .. } => {
-                Ok(longest)
-            }
+            Reference::Image { .. }
+            | Reference::Predicted { .. }
+            | Reference::PredictedMetabox { .. } => Ok(longest),
         })
     }
 
@@ -159,12 +162,19 @@ fn longest_extent(image: &Image, inode: &Inode, offset: u64, len: u64) -> Result
         longest = longest.max(match extent.data {
             ExtentData::Encoded { .. } => extent.len,
             ExtentData::Fragment { offset: fragment } => {
-                let Some(packed) = image.superblock().packed.filter(|packed| *packed != inode.nid()) else {
+                let Some(packed) =
+                    image.superblock().packed.filter(|packed| *packed != inode.nid())
+                else {
                     continue;
                 };
                 let skipped = offset.saturating_sub(start);
                 let wanted = extent.len.saturating_sub(skipped).min(len);
-                longest_extent(image, &image.inode(packed)?, fragment.get().saturating_add(skipped), wanted)?
+                longest_extent(
+                    image,
+                    &image.inode(packed)?,
+                    fragment.get().saturating_add(skipped),
+                    wanted,
+                )?
             }
             ExtentData::Hole | ExtentData::Stored { .. } | ExtentData::Interlaced { .. } => 0,
         });

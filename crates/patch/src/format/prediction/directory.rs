@@ -3,9 +3,13 @@
 
 use std::ops::Range;
 
-use ferofs_format::dirent::{ChunkedDir, DirBlock, Dirent, directory_size, for_each_block, write_block};
+use ferofs_format::dirent::{
+    ChunkedDir, DirBlock, Dirent, directory_size, for_each_block, write_block,
+};
 use ferofs_format::inode::{self, DataLayout, FileType, Place};
-use ferofs_format::{BlockAddr, BlockSize, BytePos, DeviceId, FileOffset, FormatError, Nid, Structure};
+use ferofs_format::{
+    BlockAddr, BlockSize, BytePos, DeviceId, FileOffset, FormatError, Nid, Structure,
+};
 use ferofs_read::{ExtentData, Image, Inode, Location};
 
 use crate::error::Result;
@@ -98,8 +102,10 @@ impl Content {
     /// All entries, block by block; `None` if a name is invalid.
     pub(super) fn flat(entries: &[Dirent<'_>], block: BlockSize) -> Option<Self> {
         let mut bytes = Vec::new();
-        for_each_block(entries.iter().copied(), block, |dirents| append_block(dirents, block, &mut bytes))
-            .ok()?;
+        for_each_block(entries.iter().copied(), block, |dirents| {
+            append_block(dirents, block, &mut bytes)
+        })
+        .ok()?;
         Some(Self { bytes, chunks: None })
     }
 
@@ -125,14 +131,21 @@ impl Content {
     }
 
     /// Sets size, layout and place of the directory's `inode`, which has `blocks` from `first` on.
-    pub(super) fn set_in(&self, inode: &mut inode::Inode, blocks: u32, block: BlockSize, first: BlockAddr) {
+    pub(super) fn set_in(
+        &self,
+        inode: &mut inode::Inode,
+        blocks: u32,
+        block: BlockSize,
+        first: BlockAddr,
+    ) {
         inode.dot_omitted = false;
         match &self.chunks {
             Some((dir, _)) => dir.set_in(inode, block),
             None => {
                 inode.size = to_u64(self.bytes.len());
                 let has_tail = !self.tail(blocks, block).is_empty();
-                inode.layout = if has_tail { DataLayout::FlatInline } else { DataLayout::FlatPlain };
+                inode.layout =
+                    if has_tail { DataLayout::FlatInline } else { DataLayout::FlatPlain };
                 inode.place = Place::Blocks(first);
             }
         }
@@ -230,7 +243,9 @@ fn old_blocks(old: &Image, inode: &Inode) -> Result<Vec<(Vec<u8>, Option<BlockAd
         let name = first.map_or(Vec::new(), |first| first.name.to_vec());
         let extent = old.extents(inode, offset)?.next().transpose()?;
         let addr = extent.and_then(|extent| match extent.data {
-            ExtentData::Stored { at: Location::Device(device, at) } if device == DeviceId::new(0) => {
+            ExtentData::Stored { at: Location::Device(device, at) }
+                if device == DeviceId::new(0) =>
+            {
                 let at = at.checked_add(offset.get().checked_sub(extent.start.get())?)?;
                 (at.in_block(block) == 0).then(|| at.block(block))
             }

@@ -34,12 +34,21 @@ pub fn fields_of(inode: &inode::Inode) -> [u64; FIELDS] {
 }
 
 /// Sets the fields with these numbers.
-#[expect(clippy::as_conversions, reason = "a value that is too large is cut: the bytes are only predicted")]
-pub(super) fn set_fields<'a>(inode: &mut inode::Inode, values: impl Iterator<Item = &'a (u8, u64)>) {
+#[expect(
+    clippy::as_conversions,
+    reason = "a value that is too large is cut: the bytes are only predicted"
+)]
+pub(super) fn set_fields<'a>(
+    inode: &mut inode::Inode,
+    values: impl Iterator<Item = &'a (u8, u64)>,
+) {
     for (field, value) in values {
         let value = *value;
         match field {
-            0 => inode.version = if value == 0 { InodeVersion::Compact } else { InodeVersion::Extended },
+            0 => {
+                inode.version =
+                    if value == 0 { InodeVersion::Compact } else { InodeVersion::Extended }
+            }
             1 => inode.permissions = value as u16 & 0o7777,
             2 => inode.uid = value as u32,
             3 => inode.gid = value as u32,
@@ -85,7 +94,8 @@ impl<'a> Replay<'a> {
 
     /// The old inode behind `code`; its entries wait for their new inodes, if it is a directory.
     pub fn source(&mut self, code: SourceCode) -> Result<Option<Inode>> {
-        let malformed = || Error::Patch(PatchFault::Malformed("a relocated inode is none of the base"));
+        let malformed =
+            || Error::Patch(PatchFault::Malformed("a relocated inode is none of the base"));
         let nid = match code {
             SourceCode::None => return Ok(None),
             SourceCode::Nid(nid) => Nid::new(nid),
@@ -132,8 +142,9 @@ impl<'a> Replay<'a> {
         let head = head_len(&inode);
         if !source.is_dir() {
             let end = self.image.extents(source, FileOffset::new(0))?.metadata_end()?.pos.get();
-            let after =
-                end.saturating_sub(source.place().pos.get()).saturating_sub(head_len(source.on_disk()));
+            let after = end
+                .saturating_sub(source.place().pos.get())
+                .saturating_sub(head_len(source.on_disk()));
             return Ok((head.saturating_add(after), 0));
         }
         if new.in_chunks {

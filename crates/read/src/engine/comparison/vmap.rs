@@ -159,8 +159,10 @@ impl PagePool {
         for run in &mapped.pages {
             let bytes = run.len() * self.page;
             let offset = u64::try_from(run.start * self.page).ok()?;
-            let (read_write, flags) =
-                (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE);
+            let (read_write, flags) = (
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE,
+            );
             // The runs have `reserved` bytes in total, so each is within the range reserved above.
             let to = mapped.start.as_ptr().wrapping_add(at).cast::<c_void>();
             // SAFETY: `to` and `bytes` are within the range that was just reserved, which no other code uses.
@@ -262,7 +264,9 @@ mod tests {
             pages.fill(u8::try_from(number).unwrap());
         }
         for (number, pages) in all.iter().enumerate() {
-            assert!(pages.len() == page - 1 && pages.iter().all(|byte| usize::from(*byte) == number));
+            assert!(
+                pages.len() == page - 1 && pages.iter().all(|byte| usize::from(*byte) == number)
+            );
         }
         drop(all);
         assert_eq!(pool.take(count * page).map(|pages| pages.len()), Some(count * page));

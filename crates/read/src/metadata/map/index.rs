@@ -62,10 +62,13 @@ impl<'a> IndexMap<'a> {
     ) -> Result<Self> {
         let pos = header_end.pos;
         let records = match header.format {
-            IndexFormat::Full => Records::Full(FullIndex::new(pos, inode.size(), &header).located_at(pos)?),
+            IndexFormat::Full => {
+                Records::Full(FullIndex::new(pos, inode.size(), &header).located_at(pos)?)
+            }
             IndexFormat::Compact { .. } => {
                 let block_size = metadata.volume().superblock.block_size;
-                let index = CompactIndex::new(pos, inode.size(), block_size, &header).located_at(pos)?;
+                let index =
+                    CompactIndex::new(pos, inode.size(), block_size, &header).located_at(pos)?;
                 Records::Compact { index, pack: None }
             }
         };
@@ -159,7 +162,8 @@ impl<'a> IndexMap<'a> {
                     if lcn == next
                         && after.hole
                         && extent.data != ExtentData::Hole
-                        && (after.clusterofs > 0 || self.needs_block_count(Lcn::new(head), lcn)?) =>
+                        && (after.clusterofs > 0
+                            || self.needs_block_count(Lcn::new(head), lcn)?) =>
                 {
                     return Err(self.bad(Fault::LinuxReads(
                         "a hole follows in or right after the lcluster of this extent's head: Linux reads zeroes in both",
@@ -167,7 +171,9 @@ impl<'a> IndexMap<'a> {
                 }
                 Lcluster::Head(_) if lcn == next => break,
                 Lcluster::Head(_) => {
-                    return Err(self.bad(Fault::Map("an extent continues past the next one's head")));
+                    return Err(
+                        self.bad(Fault::Map("an extent continues past the next one's head"))
+                    );
                 }
             };
             // On its way back, Linux takes it for the size of this extent's pcluster.
@@ -199,7 +205,9 @@ impl<'a> IndexMap<'a> {
         for _ in 0..MAX_STEPS {
             self.steps = self.steps.saturating_add(1);
             let before = lcn.get().checked_sub(distance.into());
-            lcn = Lcn::new(before.ok_or_else(|| self.bad(Fault::Map("extent starts before the file")))?);
+            lcn = Lcn::new(
+                before.ok_or_else(|| self.bad(Fault::Map("extent starts before the file")))?,
+            );
             match self.lcluster(lcn)? {
                 Lcluster::Head(head) => return Ok(Found { lcn, head }),
                 Lcluster::NonHead { delta0, .. } => distance = delta0.distance(),
@@ -232,7 +240,13 @@ impl<'a> IndexMap<'a> {
             .ok_or_else(|| self.bad(Fault::Overflow("clusterofs")))
     }
 
-    fn data(&mut self, found: Found, start: FileOffset, len: u64, at_end: bool) -> Result<ExtentData> {
+    fn data(
+        &mut self,
+        found: Found,
+        start: FileOffset,
+        len: u64,
+        at_end: bool,
+    ) -> Result<ExtentData> {
         let Found { head, .. } = found;
         match self.header.tail {
             Tail::Fragment { .. } if at_end && head.hole => {
@@ -243,7 +257,9 @@ impl<'a> IndexMap<'a> {
                     Records::Full(_) => head.addr.get() << 32,
                     Records::Compact { .. } => 0,
                 };
-                return Ok(ExtentData::Fragment { offset: FileOffset::new(high | u64::from(offset)) });
+                return Ok(ExtentData::Fragment {
+                    offset: FileOffset::new(high | u64::from(offset)),
+                });
             }
             Tail::Inline { size } if at_end => {
                 let at = self.inline_tail(size)?;
@@ -255,7 +271,8 @@ impl<'a> IndexMap<'a> {
             return Ok(ExtentData::Hole);
         }
         let block_size = self.metadata.volume().superblock.block_size;
-        let pos = head.addr.to_pos(block_size).ok_or_else(|| self.bad(Fault::Overflow("blkaddr")))?;
+        let pos =
+            head.addr.to_pos(block_size).ok_or_else(|| self.bad(Fault::Overflow("blkaddr")))?;
         let encoded_len = self.encoded_len(found)?;
         if encoded_len == 0 {
             return Ok(ExtentData::Hole);
@@ -369,11 +386,16 @@ impl<'a> IndexMap<'a> {
                     _ => {
                         let mut bytes = [0; PACK_MAX];
                         let at = MetadataPlace { in_metabox, pos: place.pos() };
-                        metadata.read_metadata(at, Structure::CompactIndex, &mut bytes[..place.size()])?;
+                        metadata.read_metadata(
+                            at,
+                            Structure::CompactIndex,
+                            &mut bytes[..place.size()],
+                        )?;
                         &mut pack.insert((place, bytes)).1
                     }
                 };
-                let decode = || -> Result<Lcluster, FormatError> { index.pack(place, bytes)?.get(lcn) };
+                let decode =
+                    || -> Result<Lcluster, FormatError> { index.pack(place, bytes)?.get(lcn) };
                 decode().located_at(place.pos())
             }
         }

@@ -49,18 +49,26 @@ impl<'a> RecordMap<'a> {
         let (number, record, end) = match self.header.records {
             Records::Regular { unit, with_start } => {
                 let number = unit.lcn(offset);
-                let start = unit.start(number).ok_or_else(|| self.bad(Fault::Overflow("lstart")))?;
+                let start =
+                    unit.start(number).ok_or_else(|| self.bad(Fault::Overflow("lstart")))?;
                 let number = number.get();
-                let record = if with_start { self.record(number)? } else { self.consecutive(number)? };
-                (number, ExtentRecord { lstart: start, ..record }, start.get().saturating_add(unit.bytes64()))
+                let record =
+                    if with_start { self.record(number)? } else { self.consecutive(number)? };
+                (
+                    number,
+                    ExtentRecord { lstart: start, ..record },
+                    start.get().saturating_add(unit.bytes64()),
+                )
             }
             Records::Sorted { .. } => {
                 let found = extents::search(self.index.count(), offset, |number| {
                     self.record(number).map(|record| record.lstart)
                 })?;
-                let number = found.ok_or_else(|| self.bad(Fault::Map("does not start with the file")))?;
+                let number =
+                    found.ok_or_else(|| self.bad(Fault::Map("does not start with the file")))?;
                 let next = number.saturating_add(1);
-                let end = if next < self.index.count() { self.record(next)?.lstart.get() } else { size };
+                let end =
+                    if next < self.index.count() { self.record(next)?.lstart.get() } else { size };
                 (number, self.record(number)?, end)
             }
         };
@@ -120,7 +128,11 @@ impl<'a> RecordMap<'a> {
                 && in_block != 0
                 && record.pstart.in_block(block_size) == 0
                 && encoded_len == block_size.bytes64();
-            return Ok(if rotated { ExtentData::Interlaced { at } } else { ExtentData::Stored { at } });
+            return Ok(if rotated {
+                ExtentData::Interlaced { at }
+            } else {
+                ExtentData::Stored { at }
+            });
         };
         if !self.metadata.volume().configs.contains(algorithm) {
             return Err(self.bad(Fault::FeatureNotSet(algorithm.name())));
@@ -157,10 +169,16 @@ impl<'a> RecordMap<'a> {
             let count = usize::try_from(number - at).unwrap_or(usize::MAX).min(SUM_BYTES / 4);
             let pos = self.index.pos(at).located_at(self.index.start())?;
             let place = MetadataPlace { in_metabox: self.in_metabox, pos };
-            self.metadata.read_metadata(place, Structure::EncodedExtent, &mut bytes[..count * 4])?;
+            self.metadata.read_metadata(
+                place,
+                Structure::EncodedExtent,
+                &mut bytes[..count * 4],
+            )?;
             for record in bytes[..count * 4].chunks_exact(4) {
                 let record = ExtentRecord::parse(record, self.size()).located_at(pos)?;
-                if let Encoding::Data { len, .. } = record.encoding().located_at(self.index.start())? {
+                if let Encoding::Data { len, .. } =
+                    record.encoding().located_at(self.index.start())?
+                {
                     let next = pstart.checked_add(len.into());
                     pstart = next.ok_or_else(|| self.bad(Fault::Overflow("pstart")))?;
                 }

@@ -78,10 +78,15 @@ pub(crate) struct ChunkMap<'a> {
 }
 
 impl<'a> ChunkMap<'a> {
-    pub(crate) fn open(metadata: &'a dyn ReadMetadata, inode: &'a Inode, format: u16) -> Result<Self> {
+    pub(crate) fn open(
+        metadata: &'a dyn ReadMetadata,
+        inode: &'a Inode,
+        format: u16,
+    ) -> Result<Self> {
         let end = inode.end()?;
         let block_size = metadata.volume().superblock.block_size;
-        let open = || ChunkIndex::new(end.pos, inode.size(), ChunkFormat::parse(format)?, block_size);
+        let open =
+            || ChunkIndex::new(end.pos, inode.size(), ChunkFormat::parse(format)?, block_size);
         let index = open().located_at(end.pos)?;
         Ok(Self { metadata, inode, index, in_metabox: end.in_metabox })
     }
@@ -102,8 +107,10 @@ impl<'a> ChunkMap<'a> {
         let Some(chunk) = self.index.format().decode(bytes).located_at(pos)? else {
             return Ok(Extent { start, len, data: ExtentData::Hole });
         };
-        let overflow = || Corruption::new(Structure::ChunkIndex, Fault::Overflow("startblk")).at(pos);
-        let at = Location::Device(chunk.device, chunk.addr.to_pos(block_size).ok_or_else(overflow)?);
+        let overflow =
+            || Corruption::new(Structure::ChunkIndex, Fault::Overflow("startblk")).at(pos);
+        let at =
+            Location::Device(chunk.device, chunk.addr.to_pos(block_size).ok_or_else(overflow)?);
         Ok(Extent { start, len, data: ExtentData::Stored { at } })
     }
 

@@ -81,7 +81,9 @@ impl Base {
     pub(super) fn blocks(&self, params: &Params, found: &mut dyn FnMut(u64, u64) -> bool) {
         let Some(stored) = self.stored() else { return };
         match self.leaves(params).zip(self.layout(params)) {
-            Some((leaves, layout)) => stored.tree_digests(&leaves, layout.data_len(), params, found),
+            Some((leaves, layout)) => {
+                stored.tree_digests(&leaves, layout.data_len(), params, found)
+            }
             None => stored.own_digests(params, found),
         }
     }
@@ -100,7 +102,9 @@ impl Stored {
     fn runs(&self, len: u64, size: u64) -> Vec<Range<u64>> {
         let units = match self {
             Self::File(file) => return vec![0..len.min(file.size()) / size],
-            Self::Entry(entry) => entry.stored(0..len.min(entry.size()).div_ceil(UNIT)).unwrap_or_default(),
+            Self::Entry(entry) => {
+                entry.stored(0..len.min(entry.size()).div_ceil(UNIT)).unwrap_or_default()
+            }
         };
         let blocks = |run: Range<u64>| run.start.div_ceil(size)..run.end.min(len) / size;
         units.iter().map(bytes_of).map(blocks).filter(|blocks| !blocks.is_empty()).collect()

@@ -46,19 +46,23 @@ pub(crate) fn copy_blocks(
     let digests = check.digests(&range);
     let of_grain = to_usize(grain.checked_div(block).unwrap_or(1));
     let digests: Vec<&[Digest]> = digests.chunks_exact(of_grain).collect();
-    let mut grains = Grains { reader: Reader::new(known), check, start: range.start, size: grain, digests };
+    let mut grains =
+        Grains { reader: Reader::new(known), check, start: range.start, size: grain, digests };
     let all = 0..grains.digests.len();
-    let is_known = grains.digests.iter().map(|digests| digests.iter().all(|digest| known.has(digest)));
+    let is_known =
+        grains.digests.iter().map(|digests| digests.iter().all(|digest| known.has(digest)));
     let is_known: Vec<bool> = is_known.collect();
     let unknown = runs(all.clone(), |number| is_known.get(number) == Some(&false));
     // Behind the last whole block nothing is known.
     let rest = grains.position(all.end).min(range.end)..range.end;
-    let unknown = unknown.into_iter().map(|run| grains.position(run.start)..grains.position(run.end));
+    let unknown =
+        unknown.into_iter().map(|run| grains.position(run.start)..grains.position(run.end));
     let mut copied = Copied { missing: merged(unknown.chain([rest])), ..Copied::default() };
     // Once: other threads change the budget.
     copied.requests = budget.requests(&copied.missing, longest_gap);
-    let is_requested =
-        |number: usize| copied.requests.iter().any(|request| request.contains(&grains.position(number)));
+    let is_requested = |number: usize| {
+        copied.requests.iter().any(|request| request.contains(&grains.position(number)))
+    };
     let mut wrong = Vec::new();
     for run in runs(all, |number| !is_requested(number)) {
         copied.reused = copied.reused.saturating_add(grains.copy(run, &mut store, &mut wrong)?);
@@ -109,7 +113,8 @@ impl Grains<'_> {
             }
             // Finds those that are right.
             for number in piece {
-                let (position, buf) = (self.position(number), buf.get_mut(..size).unwrap_or_default());
+                let (position, buf) =
+                    (self.position(number), buf.get_mut(..size).unwrap_or_default());
                 if self.read_anywhere(number, buf) {
                     store(position, buf)?;
                     copied = copied.saturating_add(self.size);
@@ -136,10 +141,12 @@ impl Grains<'_> {
         let position = self.position(number);
         let digests = self.digests.get(number).copied().unwrap_or_default();
         let size = buf.len().checked_div(digests.len()).unwrap_or(1).max(1);
-        let mut blocks = digests.iter().zip(buf.chunks_exact_mut(size)).zip((position..).step_by(size));
+        let mut blocks =
+            digests.iter().zip(buf.chunks_exact_mut(size)).zip((position..).step_by(size));
         blocks.all(|((digest, buf), position)| {
             (0..PLACES).any(|place| {
-                self.reader.read(digest, place, buf) && self.check.check(position, buf) == Checked::Right
+                self.reader.read(digest, place, buf)
+                    && self.check.check(position, buf) == Checked::Right
             })
         })
     }
@@ -247,11 +254,14 @@ mod tests {
     fn nothing_is_left_out() {
         let mut state = 1_u64;
         let mut random = move || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             state >> 33
         };
         for round in 0..60 {
-            let mut blocks: Vec<Vec<u8>> = (0..120_u64).map(|n| n.to_le_bytes().repeat(BLOCK / 8)).collect();
+            let mut blocks: Vec<Vec<u8>> =
+                (0..120_u64).map(|n| n.to_le_bytes().repeat(BLOCK / 8)).collect();
             let file = tempfile::tempfile().unwrap();
             file.write_all_at(&blocks.concat(), 0).unwrap();
             let base = Base::file(Arc::new(FileSource::new(file.try_clone().unwrap(), 0).unwrap()));
@@ -271,13 +281,17 @@ mod tests {
             // Bytes that were needed before: a large budget.
             budget.record(&(0..1 << 20), &[0..1 << 20]);
             let mut got = vec![0; right.0.len()];
-            let copied = copy_blocks(&known, &right, range.clone(), &budget, 20 * 4096, |start, bytes| {
-                got[start as usize..][..bytes.len()].copy_from_slice(bytes);
-                budget.record(&(0..1 << 20), &[]);
-                Ok(())
-            });
+            let copied =
+                copy_blocks(&known, &right, range.clone(), &budget, 20 * 4096, |start, bytes| {
+                    got[start as usize..][..bytes.len()].copy_from_slice(bytes);
+                    budget.record(&(0..1 << 20), &[]);
+                    Ok(())
+                });
             let copied = copied.unwrap();
-            assert!(copied.requests.windows(2).all(|pair| pair[0].end < pair[1].start), "{copied:?}");
+            assert!(
+                copied.requests.windows(2).all(|pair| pair[0].end < pair[1].start),
+                "{copied:?}"
+            );
             for request in &copied.requests {
                 let request = request.start as usize..request.end as usize;
                 got[request.clone()].copy_from_slice(&right.0[request]);

@@ -35,7 +35,10 @@ struct Index {
 
 impl KnownBlocks {
     /// Starts to read the digests of what `bases` finds, which is called in another thread. The digests are those of trees with `params`.
-    pub(crate) fn start(params: Params, bases: impl FnOnce() -> Vec<Base> + Send + 'static) -> Arc<Self> {
+    pub(crate) fn start(
+        params: Params,
+        bases: impl FnOnce() -> Vec<Base> + Send + 'static,
+    ) -> Arc<Self> {
         let known = Arc::new(Self {
             params,
             index: RwLock::default(),
@@ -148,7 +151,8 @@ impl KnownBlocks {
         /// Each of them is read for each part of a tree.
         const TREES: usize = 4;
         let bases = self.index.read().bases.clone();
-        let trees = bases.iter().filter_map(|base| Some((base, base.leaves(&self.params)?))).take(TREES);
+        let trees =
+            bases.iter().filter_map(|base| Some((base, base.leaves(&self.params)?))).take(TREES);
         trees.filter_map(|(base, leaves)| Some((base.open()?, leaves))).collect()
     }
 }

@@ -63,7 +63,8 @@ impl GapBudget {
 
     /// Records a request for `request`, of the ranges `missing`.
     pub(crate) fn record(&self, request: &Range<u64>, missing: &[Range<u64>]) {
-        let within = missing.iter().filter(|range| request.start <= range.start && range.end <= request.end);
+        let within =
+            missing.iter().filter(|range| request.start <= range.start && range.end <= request.end);
         let needed = within.map(len_of).fold(0, u64::saturating_add);
         self.spend(needed, len_of(request).saturating_sub(needed));
     }
@@ -96,8 +97,9 @@ mod tests {
         let budget = GapBudget::default();
         let (mut needed, mut requested) = (0, 0);
         for round in 0..200_u64 {
-            let missing: Vec<_> =
-                (0..40).map(|n| n * 1000..n * 1000 + (n * 7919 + round * 104_729) % 900 + 1).collect();
+            let missing: Vec<_> = (0..40)
+                .map(|n| n * 1000..n * 1000 + (n * 7919 + round * 104_729) % 900 + 1)
+                .collect();
             needed += missing.iter().map(|range| range.end - range.start).sum::<u64>();
             for request in budget.requests(&missing, 500) {
                 requested += request.end - request.start;

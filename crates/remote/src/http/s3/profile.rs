@@ -28,8 +28,10 @@ impl Profile {
         let asked = name.map(str::to_owned).or_else(|| variable(variables, "AWS_PROFILE"));
         let name = asked.as_deref().unwrap_or("default");
         let file = |set: &str, default: &str| {
-            let home =
-                || variable(variables, "HOME").map(|home| PathBuf::from(home).join(".aws").join(default));
+            let home = || {
+                variable(variables, "HOME")
+                    .map(|home| PathBuf::from(home).join(".aws").join(default))
+            };
             variable(variables, set).map(PathBuf::from).or_else(home)
         };
         let config = file("AWS_CONFIG_FILE", "config");
@@ -43,7 +45,10 @@ impl Profile {
                 Ok(text) => text,
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                 Err(error) => {
-                    return Err(Error::Credentials { path: path.clone(), problem: error.to_string() });
+                    return Err(Error::Credentials {
+                        path: path.clone(),
+                        problem: error.to_string(),
+                    });
                 }
             };
             is_found |= profile.add(&text, name, prefix);
@@ -63,10 +68,14 @@ impl Profile {
             if line.starts_with([' ', '\t', '#', ';']) {
                 continue;
             }
-            if let Some(section) = line.trim().strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+            if let Some(section) =
+                line.trim().strip_prefix('[').and_then(|line| line.strip_suffix(']'))
+            {
                 let section = section.trim();
-                let section =
-                    section.strip_prefix(prefix).map(str::trim).or((section == "default").then_some(section));
+                let section = section
+                    .strip_prefix(prefix)
+                    .map(str::trim)
+                    .or((section == "default").then_some(section));
                 is_meant = section == Some(name);
                 is_found |= is_meant;
             } else if let Some((key, value)) = line.split_once('=').filter(|_| is_meant) {
@@ -110,10 +119,17 @@ mod tests {
             })
         };
         let default = read(None, None).unwrap();
-        assert_eq!((default.get("region"), default.get("aws_access_key_id")), (Some("eu-west-1"), Some("A")));
+        assert_eq!(
+            (default.get("region"), default.get("aws_access_key_id")),
+            (Some("eu-west-1"), Some("A"))
+        );
         assert_eq!(default.get("aws_secret_access_key"), None);
-        for work in [read(Some("work"), Some("other")).unwrap(), read(None, Some("work")).unwrap()] {
-            assert_eq!((work.get("region"), work.get("aws_access_key_id")), (Some("us-east-2"), Some("B")));
+        for work in [read(Some("work"), Some("other")).unwrap(), read(None, Some("work")).unwrap()]
+        {
+            assert_eq!(
+                (work.get("region"), work.get("aws_access_key_id")),
+                (Some("us-east-2"), Some("B"))
+            );
             assert_eq!(work.get("aws_secret_access_key"), Some("s=1"));
             assert_eq!(work.get("endpoint_url"), Some("http://127.0.0.1:9000"));
         }

@@ -38,7 +38,8 @@ impl Record {
     fn encode(&self) -> Option<[u8; LEN]> {
         let Self { job, fingerprint, stored } = self;
         let size = u32::try_from(stored.size).ok()?;
-        let method = u8::try_from(stored.method).ok().filter(|method| *method < 1 << (8 - METHOD_SHIFT))?;
+        let method =
+            u8::try_from(stored.method).ok().filter(|method| *method < 1 << (8 - METHOD_SHIFT))?;
         let job = job.unwrap_or(BEFORE_ALL);
         let flags = (u8::from(stored.encoded) * ENCODED)
             | (u8::from(stored.partial) * PARTIAL)
@@ -56,14 +57,21 @@ impl Record {
     }
 
     fn decode(bytes: &[u8; LEN]) -> Self {
-        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let word = |at: usize| {
+            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
         let long = |at: usize| u64::from(word(at + 4)) << 32 | u64::from(word(at));
         let mut digest = [0; 16];
         digest.copy_from_slice(&bytes[33..49]);
         let flags = bytes[32];
         Self {
             job: Some(word(28)).filter(|job| *job != BEFORE_ALL),
-            fingerprint: ExtentFingerprint { anchor: long(0), offset: word(16), len: word(20), digest },
+            fingerprint: ExtentFingerprint {
+                anchor: long(0),
+                offset: word(16),
+                len: word(20),
+                digest,
+            },
             stored: StoredExtent {
                 at: BytePos::new(long(8)),
                 size: word(24).into(),
@@ -203,9 +211,11 @@ mod tests {
         for n in (0..100_000).rev().step_by(7) {
             assert_eq!(records.get(n).unwrap(), record(n));
         }
-        let huge = Record { stored: StoredExtent { size: 1 << 32, ..record(1).stored }, ..record(1) };
+        let huge =
+            Record { stored: StoredExtent { size: 1 << 32, ..record(1).stored }, ..record(1) };
         assert_eq!(records.push(&huge).unwrap(), None);
-        let of_method = |method| Record { stored: StoredExtent { method, ..record(1).stored }, ..record(1) };
+        let of_method =
+            |method| Record { stored: StoredExtent { method, ..record(1).stored }, ..record(1) };
         assert_eq!(records.push(&of_method(64)).unwrap(), None);
         assert_eq!(records.push(&of_method(63)).unwrap(), Some(100_000));
         assert_eq!(records.get(100_000).unwrap(), of_method(63));

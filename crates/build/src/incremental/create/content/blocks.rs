@@ -47,10 +47,15 @@ pub(super) fn store(
     let blocks = compare(inputs, inode, node, reader)?;
     let has_data = |block: &&Block| block.content != BlockContent::Zeroes;
     let is_old = |block: &&Block| matches!(block.content, BlockContent::Old(_));
-    if blocks.iter().filter(is_old).count() * REUSED_ONE_IN < blocks.iter().filter(has_data).count() {
+    if blocks.iter().filter(is_old).count() * REUSED_ONE_IN < blocks.iter().filter(has_data).count()
+    {
         return Ok(None);
     }
-    let file = ChunkedFile { blocks: &blocks, count: size.div_ceil(block.bytes64()), block: block.bytes64() };
+    let file = ChunkedFile {
+        blocks: &blocks,
+        count: size.div_ceil(block.bytes64()),
+        block: block.bytes64(),
+    };
     let extra_bits = file.best_extra_bits();
     output.pad_to(output.position().next_multiple_of(block.bytes64()))?;
     let is_wide = (output.position() >> block.bits()).saturating_add(file.count) > u32::MAX.into();
@@ -63,18 +68,22 @@ pub(super) fn store(
     let mut table = vec![0; inode_len.next_multiple_of(format.entry_size()) - inode_len];
     let mut buffer = Vec::new();
     for number in 0..size.div_ceil(chunk_size) {
-        let addr = match chunks.next_if(|chunk| chunk.number == number).map(|chunk| chunk.content()) {
+        let addr = match chunks.next_if(|chunk| chunk.number == number).map(|chunk| chunk.content())
+        {
             None | Some(BlockContent::Zeroes) => None,
             Some(BlockContent::Old(addr)) => Some(addr),
             Some(BlockContent::New) => {
                 let addr = output.position() >> block.bits();
                 let at = number * chunk_size;
                 let range = (at, chunk_size.min(size - at));
-                each_block(reader, node, range, block.bytes(), &mut buffer, |_, bytes| output.append(bytes))?;
+                each_block(reader, node, range, block.bytes(), &mut buffer, |_, bytes| {
+                    output.append(bytes)
+                })?;
                 Some(addr)
             }
         };
-        let place = addr.map(|addr| ChunkPlace { device: DeviceId::new(0), addr: BlockAddr::new(addr) });
+        let place =
+            addr.map(|addr| ChunkPlace { device: DeviceId::new(0), addr: BlockAddr::new(addr) });
         format.encode(place, &mut table).map_err(crate::error::Error::Layout)?;
     }
     Ok(Some(StoredContent::Chunked { format: format.raw(), table: spill.push(&table)? }))
@@ -141,7 +150,11 @@ impl<'a> ChunkedFile<'a> {
         self.blocks.chunk_by(move |a, b| a.number >> extra_bits == b.number >> extra_bits).map(
             move |listed| {
                 let number = listed[0].number >> extra_bits;
-                Chunk { number, listed, count: (of_file - (number << extra_bits)).min(1 << extra_bits) }
+                Chunk {
+                    number,
+                    listed,
+                    count: (of_file - (number << extra_bits)).min(1 << extra_bits),
+                }
             },
         )
     }
@@ -159,8 +172,9 @@ impl Chunk<'_> {
         else {
             return BlockContent::New;
         };
-        let follows =
-            |(n, block): (u64, &Block)| first.checked_add(n).map(BlockContent::Old) == Some(block.content);
+        let follows = |(n, block): (u64, &Block)| {
+            first.checked_add(n).map(BlockContent::Old) == Some(block.content)
+        };
         match (0..).zip(self.listed).all(follows) {
             true => BlockContent::Old(first),
             false => BlockContent::New,
@@ -216,7 +230,12 @@ fn old_blocks(old: &Image, inode: &Inode) -> Result<Vec<OldBlock>> {
 
 /// Lists the blocks of a new file, except for those that are in a hole of both files: each is compared with the old block at the
 /// same place, then looked up by its digest.
-fn compare(inputs: Inputs<'_>, inode: &Inode, node: NodeId, reader: &mut Reader<'_>) -> Result<Vec<Block>> {
+fn compare(
+    inputs: Inputs<'_>,
+    inode: &Inode,
+    node: NodeId,
+    reader: &mut Reader<'_>,
+) -> Result<Vec<Block>> {
     let size = inputs.tree.node(node).size;
     let known = old_blocks(inputs.old, inode)?;
     let mut by_digest = HashMap::with_capacity(known.len());

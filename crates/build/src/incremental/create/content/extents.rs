@@ -63,17 +63,21 @@ fn stored(
             (at, extent.len.next_multiple_of(block.bytes64()), None, false)
         }
         ExtentData::Stored { at } => (at, extent.len, None, false),
-        ExtentData::Hole | ExtentData::Interlaced { .. } | ExtentData::Fragment { .. } => return None,
+        ExtentData::Hole | ExtentData::Interlaced { .. } | ExtentData::Fragment { .. } => {
+            return None;
+        }
     };
     let Location::Device(device, at) = at else { return None };
     let fits = |algorithm: Algorithm| {
         compression.methods.get(method).is_some_and(|method| method.algorithm() == algorithm)
     };
     // An index cannot describe the long stored extents of flat files.
-    let short = size <= SEGMENT / 4 && (algorithm.is_some() || size <= block.bytes64() || !in_blocks);
+    let short =
+        size <= SEGMENT / 4 && (algorithm.is_some() || size <= block.bytes64() || !in_blocks);
     let placed = !in_blocks || at.in_block(block) == 0 && size & block.mask() == 0;
     let indexed = size <= block.bytes64() || compression.is_big(block) || !in_blocks;
-    let usable = device == DeviceId::new(0) && short && placed && indexed && algorithm.is_none_or(fits);
+    let usable =
+        device == DeviceId::new(0) && short && placed && indexed && algorithm.is_none_or(fits);
     usable.then_some(StoredExtent { at, size, encoded: algorithm.is_some(), method, partial })
 }
 
@@ -106,7 +110,12 @@ impl BaseImage for OldExtents<'_> {
             let range = start as usize..end as usize;
             let Some(stored) = self.stored(&extent, method) else { continue };
             if old[range.clone()] == src[range.clone()] {
-                matches.push(Match { start: range.start, len: range.len(), stored, same_offset: true });
+                matches.push(Match {
+                    start: range.start,
+                    len: range.len(),
+                    stored,
+                    same_offset: true,
+                });
             }
         }
         Ok(matches)
@@ -158,8 +167,8 @@ pub(super) fn index(
         }
         for extent in old.extents(&inode, FileOffset::new(0))? {
             let extent = extent?;
-            let method =
-                (0..compression.methods.len()).find_map(|method| stored(&extent, compression, method, block));
+            let method = (0..compression.methods.len())
+                .find_map(|method| stored(&extent, compression, method, block));
             let Some(stored) = method else { continue };
             buffer.resize(extent.len as usize, 0);
             old.read_at(&inode, extent.start, buffer)?;
@@ -210,8 +219,8 @@ pub(crate) fn copy(
         }
         (DataLayout::ChunkBased, Place::Chunked { format }) => {
             // A chunk table is aligned to the size of its entries.
-            let entry =
-                ferofs_format::map::ChunkFormat::parse(format).map_or(8, |format| format.entry_size());
+            let entry = ferofs_format::map::ChunkFormat::parse(format)
+                .map_or(8, |format| format.entry_size());
             let skip = (old_head as usize).next_multiple_of(entry) - old_head as usize;
             let mut table = vec![0; head_len.next_multiple_of(entry) - head_len];
             table.extend_from_slice(after.get(skip..).unwrap_or_default());
@@ -229,7 +238,12 @@ pub(crate) fn copy(
             let mut index = vec![0; head_len.next_multiple_of(8) - head_len];
             index.extend_from_slice(after.get(skip..).unwrap_or_default());
             // `can_move` made sure that an inline tail is in the same block as its inode.
-            Some(StoredContent::Compressed { layout, blocks, index: spill.push(&index)?, inline: 0 })
+            Some(StoredContent::Compressed {
+                layout,
+                blocks,
+                index: spill.push(&index)?,
+                inline: 0,
+            })
         }
         _ => None,
     })
@@ -240,7 +254,9 @@ fn has_inline_tail(old: &Image, inode: &Inode) -> Result<bool> {
     let Some(last) = inode.size().checked_sub(1) else { return Ok(false) };
     let extent = old.extents(inode, FileOffset::new(last))?.next().transpose()?;
     Ok(extent.is_some_and(|extent| match extent.data {
-        ExtentData::Stored { at } | ExtentData::Interlaced { at } | ExtentData::Encoded { at, .. } => {
+        ExtentData::Stored { at }
+        | ExtentData::Interlaced { at }
+        | ExtentData::Encoded { at, .. } => {
             matches!(at, Location::Metadata(_))
         }
         ExtentData::Hole | ExtentData::Fragment { .. } => false,

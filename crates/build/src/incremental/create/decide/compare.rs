@@ -32,7 +32,8 @@ pub(super) fn counterparts(inputs: Inputs<'_>) -> Result<Vec<Option<Nid>>> {
     found[NodeId::ROOT.index()] = Some(inputs.old.superblock().root);
     // A directory's node comes before those of its entries.
     for node in inputs.tree.ids() {
-        let (Kind::Directory(dir), Some(nid)) = (inputs.tree.node(node).kind, found[node.index()]) else {
+        let (Kind::Directory(dir), Some(nid)) = (inputs.tree.node(node).kind, found[node.index()])
+        else {
             continue;
         };
         inputs.options.run.check_cancelled()?;
@@ -69,7 +70,11 @@ pub(super) fn compare_attributes_of_all(
 }
 
 /// Compares a node with an inode, without the content of regular files. The sizes of directories do not matter.
-pub(super) fn compare_attributes(inputs: Inputs<'_>, id: NodeId, inode: &Inode) -> Result<Comparison> {
+pub(super) fn compare_attributes(
+    inputs: Inputs<'_>,
+    id: NodeId,
+    inode: &Inode,
+) -> Result<Comparison> {
     let (node, disk) = (inputs.tree.node(id), inode.on_disk());
     let same_type = disk.file_type == node.kind.file_type();
     if !same_type {
@@ -128,9 +133,11 @@ pub(super) fn differences(
     let differ: Vec<AtomicBool> = comparisons.iter().map(|_| AtomicBool::new(false)).collect();
     let mut tasks = Vec::new();
     for node in inputs.tree.ids() {
-        if let (Kind::Regular { .. }, Some(nid), true) =
-            (inputs.tree.node(node).kind, counterparts[node.index()], comparisons[node.index()].same_size)
-            && !is_content_of(inputs, node, nid)
+        if let (Kind::Regular { .. }, Some(nid), true) = (
+            inputs.tree.node(node).kind,
+            counterparts[node.index()],
+            comparisons[node.index()].same_size,
+        ) && !is_content_of(inputs, node, nid)
         {
             let size = inputs.tree.node(node).size;
             let ranges = match size {
@@ -140,7 +147,9 @@ pub(super) fn differences(
                     &sparse::ranges_of_inode(inputs.old, &inputs.old.inode(nid)?)?,
                 ),
             };
-            tasks.extend(sparse::parts(&ranges, PART, size).map(|(offset, len)| (node, nid, offset, len)));
+            tasks.extend(
+                sparse::parts(&ranges, PART, size).map(|(offset, len)| (node, nid, offset, len)),
+            );
         }
     }
     inputs.options.run.parallel(
@@ -174,7 +183,11 @@ pub(super) fn kind_and_size(inputs: Inputs<'_>, node: NodeId) -> (FileType, u64)
 }
 
 /// The digest of an old inode's content and file type, equal to [`new_digest`] of a node with the same content.
-pub(super) fn old_digest(inputs: Inputs<'_>, inode: &Inode, buffer: &mut Vec<u8>) -> Result<[u8; 32]> {
+pub(super) fn old_digest(
+    inputs: Inputs<'_>,
+    inode: &Inode,
+    buffer: &mut Vec<u8>,
+) -> Result<[u8; 32]> {
     let is_regular = inode.file_type() == FileType::Regular;
     let mut digest = ContentDigest::new(if is_regular { inode.size() } else { 0 });
     match (inode.file_type(), inode.on_disk().place) {

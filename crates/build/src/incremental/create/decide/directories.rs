@@ -61,7 +61,8 @@ pub(crate) fn decide(
             expected.insert(entry.name, entry.nid);
         }
         let stays = |entry: &Entry| {
-            kept[entry.node.index()].is_some_and(|nid| expected.get(tree.text(entry.name)) == Some(&nid))
+            kept[entry.node.index()]
+                .is_some_and(|nid| expected.get(tree.text(entry.name)) == Some(&nid))
         };
         let dots = usize::from(expected.contains_key(b".".as_slice()))
             + usize::from(expected.contains_key(b"..".as_slice()));
@@ -76,7 +77,8 @@ pub(crate) fn decide(
     // The root gets a new inode, so its subdirectories need a new `..`, and theirs, too.
     if !loose_parents && kept[NodeId::ROOT.index()].is_none() {
         for id in tree.ids() {
-            if matches!(tree.node(id).kind, Kind::Directory(_)) && kept[id.index()].take().is_some() {
+            if matches!(tree.node(id).kind, Kind::Directory(_)) && kept[id.index()].take().is_some()
+            {
                 with_new_parent.insert(id);
             }
         }
@@ -118,7 +120,8 @@ fn in_blocks_of(
     kept: impl Fn(NodeId) -> Option<Nid>,
 ) -> Result<Option<ChunkedDir>> {
     let is_plain = matches!(inode.on_disk().place, Place::Blocks(_) | Place::Chunked { .. });
-    if !inode.is_dir() || !is_plain || inode.size() < LARGE * old.superblock().block_size.bytes64() {
+    if !inode.is_dir() || !is_plain || inode.size() < LARGE * old.superblock().block_size.bytes64()
+    {
         return Ok(None);
     }
     let nids: Vec<_> = tree.names(id, true).map(|(_, node)| kept(node)).collect();

@@ -55,14 +55,16 @@ impl Growth {
             let is_file = matches!(inputs.tree.node(*id).kind, Kind::Regular { .. });
             is_file && matches!(decision, ReuseDecision::ChangedContent(_) | ReuseDecision::New)
         };
-        let content: u64 = inputs.tree.ids().filter(is_new).map(|id| inputs.tree.node(id).size).sum();
+        let content: u64 =
+            inputs.tree.ids().filter(is_new).map(|id| inputs.tree.node(id).size).sum();
         let mut growth = Self::default();
         // Whether this saves space is found out later, when all metadata is known.
         if let Some(nid) = superblock.metabox
             && let Some(old) = OldContent::of(inputs.old, nid, false)?
         {
             let OldContent { earlier, algorithm, largest } = old;
-            let mut compression = Compression::new(encoding::params(inputs.old, algorithm, largest)?);
+            let mut compression =
+                Compression::new(encoding::params(inputs.old, algorithm, largest)?);
             compression.index = IndexKind::Extents;
             compression.pcluster = Some(largest);
             growth.metabox = Some(GrowingMetabox { nid, earlier, compression });
@@ -73,7 +75,8 @@ impl Growth {
             && let Some(old) = OldContent::of(inputs.old, nid, false)?
             && old.earlier.log.count() * RECORD * CONTENT_PER_INDEX <= content
         {
-            growth.packed = Some(GrowingPacked { nid, algorithm: old.algorithm, earlier: old.earlier });
+            growth.packed =
+                Some(GrowingPacked { nid, algorithm: old.algorithm, earlier: old.earlier });
         }
         Ok(growth)
     }
@@ -104,9 +107,12 @@ impl OldContent {
                     }
                     (at, encoded_len, true, partial)
                 }
-                ExtentData::Stored { at } if in_blocks => {
-                    (at, extent.len.next_multiple_of(image.superblock().block_size.bytes64()), false, false)
-                }
+                ExtentData::Stored { at } if in_blocks => (
+                    at,
+                    extent.len.next_multiple_of(image.superblock().block_size.bytes64()),
+                    false,
+                    false,
+                ),
                 ExtentData::Stored { at } => (at, extent.len, false, false),
                 ExtentData::Hole if !in_blocks => {
                     log.push_without_dedupe(Extent::hole(extent.len));

@@ -26,7 +26,8 @@ struct Index<'a> {
 impl<'a> Index<'a> {
     fn new(old: &'a [u8]) -> Self {
         let bits = old.len().max(2).ilog2().clamp(10, 22);
-        let mut index = Self { old, heads: vec![NONE; 1 << bits], chain: vec![NONE; old.len()], bits };
+        let mut index =
+            Self { old, heads: vec![NONE; 1 << bits], chain: vec![NONE; old.len()], bits };
         for (at, key) in old.windows(KEY).enumerate() {
             let hash = index.hash(key);
             index.chain[at] = std::mem::replace(&mut index.heads[hash], at as u32);
@@ -134,7 +135,11 @@ fn steps(old: &[u8], new: &[u8], ranges: &mut [Aligned]) -> Vec<Step> {
             }
         };
         ranges[number].len += forward;
-        let grown = Aligned { new: next.new - backward, old: next.old - backward, len: next.len + backward };
+        let grown = Aligned {
+            new: next.new - backward,
+            old: next.old - backward,
+            len: next.len + backward,
+        };
         ranges[number + 1] = grown;
     }
     let ends = ranges.iter().skip(1).map(|next| next.new).chain([new.len()]);
@@ -177,7 +182,9 @@ mod tests {
         let mut state = seed;
         let mut bytes = Vec::with_capacity(len);
         while bytes.len() < len {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             bytes.extend_from_slice(&state.to_be_bytes());
             bytes.extend_from_slice(&state.rotate_left(20).to_be_bytes()[..4]);
             bytes.extend_from_slice(&((state >> 44) as u32 + base).to_le_bytes());

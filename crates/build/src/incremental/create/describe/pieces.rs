@@ -112,8 +112,9 @@ pub(crate) fn make(inputs: &Inputs<'_>) -> Result<Vec<Piece>> {
                 None => Plan { references: Vec::new(), ..plan },
             };
             let start = context.area.size();
-            let digest = of_piece(inputs.region, group.range.start - start..group.range.end - start)
-                .map_err(|e| Error::io_unnamed("read a temporary file", e))?;
+            let digest =
+                of_piece(inputs.region, group.range.start - start..group.range.end - start)
+                    .map_err(|e| Error::io_unnamed("read a temporary file", e))?;
             let longest_extent = base.longest_of(&plan.references)?;
             Ok(Piece {
                 kind: group.kind,
@@ -133,14 +134,19 @@ pub(crate) fn make(inputs: &Inputs<'_>) -> Result<Vec<Piece>> {
 
 /// The shorter of the compressed payload and its compressed delta to the dictionary, and the length of the delta if that is it; `None` if
 /// neither makes it shorter.
-pub(crate) fn shortest(payload: &[u8], dictionary: &[u8], level: i32) -> Result<(Option<Vec<u8>>, usize)> {
+pub(crate) fn shortest(
+    payload: &[u8],
+    dictionary: &[u8],
+    level: i32,
+) -> Result<(Option<Vec<u8>>, usize)> {
     let compress = |bytes: &[u8], dictionary: &[u8], level: i32| {
         compress(bytes, dictionary, level).map_err(|e| Error::io_unnamed("compress", e))
     };
     if level < LEVELS[0] || dictionary.is_empty() {
         return Ok((compress(payload, dictionary, level)?, 0));
     }
-    let trial = compress(payload, dictionary, TRIAL_LEVEL)?.map_or(payload.len(), |bytes| bytes.len());
+    let trial =
+        compress(payload, dictionary, TRIAL_LEVEL)?.map_or(payload.len(), |bytes| bytes.len());
     let mut shorter = None;
     if trial >= DELTA_FROM {
         let delta = delta::encode(dictionary, payload, &align(dictionary, payload));
@@ -205,8 +211,13 @@ fn fill(inputs: &Inputs<'_>, group: &Group, encoders: &mut Encoders) -> Result<(
                 };
                 let inode = inputs.image.inode(nid)?;
                 inputs.image.read_at(&inode, FileOffset::new(unit.offset), &mut content)?;
-                let CheckedUnit { unit, payload: own } =
-                    unit.check(content, &appended, inputs.methods, encoders, Shape { block, pcluster })?;
+                let CheckedUnit { unit, payload: own } = unit.check(
+                    content,
+                    &appended,
+                    inputs.methods,
+                    encoders,
+                    Shape { block, pcluster },
+                )?;
                 payload.extend_from_slice(&own);
                 match unit {
                     Some(unit) => push_raw(0, &mut items, Some(Item::Unit(unit))),
@@ -247,15 +258,18 @@ fn groups(inputs: &Inputs<'_>) -> Result<Vec<Group>> {
     let mut groups: Vec<Group> = Vec::new();
     let (mut payload, mut referred) = (0, 0);
     for (range, part) in parts {
-        let kind = if range.start < inputs.metadata { PieceKind::Content } else { PieceKind::Metadata };
+        let kind =
+            if range.start < inputs.metadata { PieceKind::Content } else { PieceKind::Metadata };
         let len = match &part {
             Part::Raw(range) => range.end - range.start,
             Part::Unit(number) => inputs.units[*number].len,
         };
         let reference = reference(inputs, &part)?;
-        let known = |group: &Group| reference.is_none_or(|reference| group.references.contains(&reference));
-        let new_len =
-            |group: &Group| if known(group) { 0 } else { reference.map_or(0, |r| u64::from(r.len())) };
+        let known =
+            |group: &Group| reference.is_none_or(|reference| group.references.contains(&reference));
+        let new_len = |group: &Group| {
+            if known(group) { 0 } else { reference.map_or(0, |r| u64::from(r.len())) }
+        };
         match groups.last_mut() {
             Some(group)
                 if group.kind == kind
@@ -297,7 +311,10 @@ fn reference(inputs: &Inputs<'_>, part: &Part) -> Result<Option<Reference>> {
     let node = match unit.owner {
         Owner::File(node) => node,
         Owner::Metabox => {
-            return Ok(Some(Reference::PredictedMetabox { pos: unit.offset, len: unit.len as u32 }));
+            return Ok(Some(Reference::PredictedMetabox {
+                pos: unit.offset,
+                len: unit.len as u32,
+            }));
         }
     };
     let Some(nid) = inputs.old_files.get(&node) else { return Ok(None) };
@@ -309,7 +326,11 @@ fn reference(inputs: &Inputs<'_>, part: &Part) -> Result<Option<Reference>> {
             (unit.offset.saturating_sub(AROUND).min(end), end)
         }
     };
-    Ok((from < to).then(|| Reference::File { nid: nid.get(), offset: from, len: (to - from) as u32 }))
+    Ok((from < to).then(|| Reference::File {
+        nid: nid.get(),
+        offset: from,
+        len: (to - from) as u32,
+    }))
 }
 
 /// Adds old stored content to the references of `group`.
@@ -351,7 +372,10 @@ fn predicted(inputs: &Inputs<'_>, group: &Group) -> Vec<Reference> {
     }
     let found = found.into_iter().filter(|range| !range.is_empty());
     found
-        .map(|range| Reference::Predicted { pos: range.start, len: (range.end - range.start) as u32 })
+        .map(|range| Reference::Predicted {
+            pos: range.start,
+            len: (range.end - range.start) as u32,
+        })
         .collect()
 }
 

@@ -45,7 +45,9 @@ pub(crate) fn list(inputs: &Inputs<'_>) -> Result<Relocated> {
     let is_carried = inputs.context.options.portable && inputs.written.metabox.is_some();
     if inputs.written.inodes.len() <= INODES_MAX && !is_carried {
         match predict(inputs, &relocate(inputs)?) {
-            Ok(Some(relocated)) if is_as_written(inputs, &relocated.prediction) => return Ok(relocated),
+            Ok(Some(relocated)) if is_as_written(inputs, &relocated.prediction) => {
+                return Ok(relocated);
+            }
             Ok(_) | Err(Error::Patch(_)) => {}
             Err(error) => return Err(error),
         }

@@ -227,8 +227,12 @@ pub(crate) fn encode_again(
         for extent in stored {
             let StoredExtent { len, size, .. } = *extent;
             let own = appended.get(from..from + size).unwrap_or_default();
-            let usual =
-                UnitExtent { kind: ExtentKind::Stored, len: len as u32, size: size as u32, capacity: 0 };
+            let usual = UnitExtent {
+                kind: ExtentKind::Stored,
+                len: len as u32,
+                size: size as u32,
+                capacity: 0,
+            };
             let mut chosen = None;
             if extent.algorithm.is_none() {
                 chosen = Some(usual);
@@ -241,8 +245,11 @@ pub(crate) fn encode_again(
                         }
                         (_, capacity) => capacity,
                     };
-                    let capacity =
-                        if kind == ExtentKind::Fill && capacity == usual.size { 0 } else { capacity };
+                    let capacity = if kind == ExtentKind::Fill && capacity == usual.size {
+                        0
+                    } else {
+                        capacity
+                    };
                     let attempt = UnitExtent { kind, capacity, ..usual };
                     out.clear();
                     let consumed = encoders.encode_one(method, &attempt, &content, at, &mut out)?;
@@ -307,7 +314,11 @@ fn candidates(algorithm: Algorithm, pcluster: u32) -> Vec<(ExtentKind, u32)> {
         Algorithm::Lz4 => vec![(ExtentKind::Fill, 0), (ExtentKind::Exact, pcluster)],
         // The dictionary that it searches has a length by the capacity.
         Algorithm::Lzma => {
-            vec![(ExtentKind::Fill, 0), (ExtentKind::Exact, pcluster), (ExtentKind::Fill, AS_BUILDER)]
+            vec![
+                (ExtentKind::Fill, 0),
+                (ExtentKind::Exact, pcluster),
+                (ExtentKind::Fill, AS_BUILDER),
+            ]
         }
     }
 }
@@ -341,8 +352,10 @@ pub(crate) fn old_files(
         }
         let size = context.inputs.tree.node(node).size;
         let names = names_like(&context.inputs.tree.path_bytes(node));
-        let named = names.iter().find_map(|name| by_name.get(&name_hash(name))).into_iter().flatten();
-        let nearest = named.take(NAMED_MAX).min_by_key(|number| survey.files[**number].size.abs_diff(size));
+        let named =
+            names.iter().find_map(|name| by_name.get(&name_hash(name))).into_iter().flatten();
+        let nearest =
+            named.take(NAMED_MAX).min_by_key(|number| survey.files[**number].size.abs_diff(size));
         if let Some(number) = nearest {
             found.insert(node, survey.files[*number].nid);
         }

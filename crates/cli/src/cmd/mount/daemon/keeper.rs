@@ -179,7 +179,8 @@ impl RecentDeaths {
         }
         let count = |cause| self.0.iter().filter(|(_, of)| *of == cause).count();
         let is_too_often = count(Cause::Crash) > CRASHES || count(Cause::Kill) > KILLS;
-        (!is_too_often).then(|| (PAUSE * u32::try_from(self.0.len()).unwrap_or(u32::MAX)).min(LONGEST_PAUSE))
+        (!is_too_often)
+            .then(|| (PAUSE * u32::try_from(self.0.len()).unwrap_or(u32::MAX)).min(LONGEST_PAUSE))
     }
 }
 

@@ -73,8 +73,10 @@ impl Record {
 
     /// `None` for bytes that are no complete record.
     fn parse(bytes: &[u8]) -> Option<Self> {
-        let mut texts =
-            bytes.strip_suffix(b"\0")?.split(|byte| *byte == 0).map(|text| OsString::from_vec(text.to_vec()));
+        let mut texts = bytes
+            .strip_suffix(b"\0")?
+            .split(|byte| *byte == 0)
+            .map(|text| OsString::from_vec(text.to_vec()));
         let (dir, current) = (texts.next()?.into(), texts.next()?.into());
         let count: usize = texts.next()?.to_str()?.parse().ok()?;
         let mut variables = Vec::new();
@@ -93,7 +95,8 @@ impl Record {
             // Nobody else may decide what this process runs.
             let is_own = metadata.is_file() && is_own(&metadata);
             // A process that has ended has no program, also before its parent has looked at it.
-            let program = std::fs::read_link(Path::new("/proc").join(entry.file_name()).join("exe"));
+            let program =
+                std::fs::read_link(Path::new("/proc").join(entry.file_name()).join("exe"));
             let has_ended = program.is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
             if !is_own || !has_ended {
                 continue;

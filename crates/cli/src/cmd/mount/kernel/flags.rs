@@ -36,7 +36,12 @@ const ATTRIBUTES: [(&str, &str, MountAttrFlags, MountFlags); 7] = [
     ("nodev", "dev", MountAttrFlags::MOUNT_ATTR_NODEV, MountFlags::NODEV),
     ("noexec", "exec", MountAttrFlags::MOUNT_ATTR_NOEXEC, MountFlags::NOEXEC),
     ("noatime", "atime", MountAttrFlags::MOUNT_ATTR_NOATIME, MountFlags::NOATIME),
-    ("strictatime", "nostrictatime", MountAttrFlags::MOUNT_ATTR_STRICTATIME, MountFlags::STRICTATIME),
+    (
+        "strictatime",
+        "nostrictatime",
+        MountAttrFlags::MOUNT_ATTR_STRICTATIME,
+        MountFlags::STRICTATIME,
+    ),
     ("nodiratime", "diratime", MountAttrFlags::MOUNT_ATTR_NODIRATIME, MountFlags::NODIRATIME),
     ("nosymfollow", "symfollow", MountAttrFlags::MOUNT_ATTR_NOSYMFOLLOW, MountFlags::NOSYMFOLLOW),
 ];
@@ -102,7 +107,11 @@ impl Flags {
     pub(crate) fn fusermount_options(self) -> Vec<String> {
         let names = ATTRIBUTES.into_iter().filter_map(|(set, remove, attribute, _)| {
             let is_set = self.attributes.contains(attribute);
-            if is_set { Some(set) } else { Some(remove).filter(|name| ["suid", "dev"].contains(name)) }
+            if is_set {
+                Some(set)
+            } else {
+                Some(remove).filter(|name| ["suid", "dev"].contains(name))
+            }
         });
         names.map(str::to_owned).collect()
     }
@@ -137,17 +146,31 @@ mod tests {
 
     #[test]
     fn flags_and_options_of_erofs_are_separated() {
-        let options =
-            ["nosuid", "noexec", "exec", "noatime", "cache_strategy=disabled", "sync", "rprivate", "acl"];
+        let options = [
+            "nosuid",
+            "noexec",
+            "exec",
+            "noatime",
+            "cache_strategy=disabled",
+            "sync",
+            "rprivate",
+            "acl",
+        ];
         let options = options.map(str::to_owned);
         let (flags, rest) = Flags::split(&options);
         let wanted = MountAttrFlags::MOUNT_ATTR_RDONLY
             | MountAttrFlags::MOUNT_ATTR_NOSUID
             | MountAttrFlags::MOUNT_ATTR_NOATIME;
         assert_eq!(flags.attributes, wanted);
-        assert_eq!(flags.propagation, Some(MountPropagationFlags::PRIVATE | MountPropagationFlags::REC));
+        assert_eq!(
+            flags.propagation,
+            Some(MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+        );
         assert_eq!(rest, ["cache_strategy=disabled", "acl"]);
-        assert_eq!(flags.mount_flags(), MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NOATIME);
+        assert_eq!(
+            flags.mount_flags(),
+            MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NOATIME
+        );
         assert_eq!(flags.fusermount_options(), ["nosuid", "dev", "noatime"]);
     }
 

@@ -50,7 +50,9 @@ impl FuseOptions {
             others.retain(|option| is_known(option));
         }
         match others.iter().find(|option| !is_known(option)) {
-            Some(unknown) => Err(InvalidOption((*unknown).to_owned(), "FUSE has no such option".to_owned())),
+            Some(unknown) => {
+                Err(InvalidOption((*unknown).to_owned(), "FUSE has no such option".to_owned()))
+            }
             None => Ok(Self { flags, others: others.into_iter().map(str::to_owned).collect() }),
         }
     }
